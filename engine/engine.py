@@ -91,7 +91,7 @@ class Engine:
         cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
-        self._penalties = PenaltyTables(self.arena) if config.penalized else None
+        self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
         verifier = TreeVerifier if config.tree else Verifier

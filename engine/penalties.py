@@ -26,7 +26,9 @@ def shapes(num_rows: int, vocabulary: int) -> dict[str, tuple[tuple[int, ...], t
 class PenaltyTables:
     """Of every request row how often each token is in the prompt and in the output, and its bias."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, logit_units: int) -> None:
+        """Amounts are in units, of which so many are a logit; of a probe's logits, whole numbers, it is one."""
+        self._logit_units = logit_units
         self._prompt, self._output, self._bias = (arena[f"penalty.{name}"] for name in ("prompt", "output", "bias"))
 
     def begin(self, batch: Sequence[PrefillRow]) -> None:
@@ -47,12 +49,13 @@ class PenaltyTables:
     def apply(
         self, logits: Tensor, ids: Tensor, parents: Tensor, req_rows: Tensor, inputs: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return logits [B * W, V] of whole numbers, penalised for the text up to each row of ids [B, W].
+        """Return logits [B * W, V], penalised for the text up to each row of ids [B, W].
 
         The text of a row is that of its request, and the ids of the rows from the row itself up to row 0, which is left
         out: its token is counted. `parents` [B, W] are the rows above, -1 of row 0.
         """
-        whole = logits.to(torch.int64)
+        whole = self._whole(logits)
+        before = whole.clone()
         kernels.apply_penalties(
             whole.view(*ids.shape, -1),
             ids,
@@ -63,7 +66,15 @@ class PenaltyTables:
             self._bias,
             *(inputs[name] for name in INPUTS),
         )
-        return whole
+        if self._logit_units == 1:
+            return whole
+        return torch.where(whole == before, logits, (whole.double() / self._logit_units).to(logits.dtype))
+
+    def _whole(self, logits: Tensor) -> Tensor:
+        """Return logits in units, rounded to whole numbers."""
+        if self._logit_units == 1:
+            return logits.to(torch.int64)
+        return (logits.double() * self._logit_units).round().to(torch.int64)
 
     def _count(self, table: Tensor, places: Sequence[tuple[int, int]]) -> None:
         rows, tokens = (self._tensor([one[place] for one in places]) for place in range(2))

@@ -72,7 +72,13 @@ class PromptLookup(draftproof.Subject):
     name = "transformers prompt lookup"
     # One request at a time, eager: it has no batches, step counts, graphs or pages that a scenario could change.
     limits = draftproof.Limits(
-        models=("checkpoint",), drafts=("ngram",), arrivals="serial", controllers=False, variants=()
+        models=("checkpoint",),
+        drafts=("ngram",),
+        sampling=False,
+        penalties=False,
+        arrivals="serial",
+        controllers=False,
+        variants=(),
     )
 
     def channels(self, scenario: Scenario) -> frozenset[str]:

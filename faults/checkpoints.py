@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 
 FOLDERS = {"standalone": "llama", "dflash": "dflash", "eagle3": "eagle3"}
 """The tiny checkpoints that are drafts of others."""
-MOST = 4
+MOST = 12
 """Scenarios of a tiny checkpoint for each seed: the reference computes a real model from token zero in every round."""
 CACHE = Path(".draftproof")
 _WRITER = Path(__file__).with_name("tiny_checkpoints.py")

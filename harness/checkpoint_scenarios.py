@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from draftproof.properties.fit import fitted
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, generated, unforced
@@ -27,6 +28,7 @@ from draftproof.properties.values.drafts import (
     proposing,
     read_from,
 )
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
@@ -205,19 +207,30 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
 
 
 def _spread(request: Request, small: int, large: int) -> Request:
-    """Spread tokens of the prompt, and further stop tokens, over the whole vocabulary."""
+    """Spread tokens of the prompt, further stop tokens, and those with a bias over the whole vocabulary."""
     prompt, stops = (tuple(token * large // small for token in ids) for ids in (request.prompt, request.stops))
+    penalties = request.penalties and request.penalties.spread(small, large)
+    sampling = request.sampling and msgspec.structs.replace(request.sampling, draft="greedy")
     return msgspec.structs.replace(
-        request, prompt=prompt, stops=stops, sampling=None, penalties=None, grammar=None, logprobs=None
+        request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties, grammar=None, logprobs=None
     )
 
 
+_GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False)
+
+
 def checkpoint_scenarios(
-    path: Path | str, *, draft: Algorithm = ALGORITHMS[0], seed: int = 0, count: int = 24
+    path: Path | str,
+    *,
+    draft: Algorithm = ALGORITHMS[0],
+    seed: int = 0,
+    count: int = 24,
+    limits: Limits = _GREEDY,
 ) -> list[Scenario]:
     """Return `count` scenarios of the Hugging Face checkpoint in `path`; the draft has no directory of its own.
 
-    Raises ValueError for a bad checkpoint or a draft that it cannot have.
+    They are fitted to the `limits` of a subject, by default to greedy requests without penalties. Raises ValueError for
+    a bad checkpoint or a draft that it cannot have, and UnfitError for a draft that the subject does not take.
     """
     path = Path(path)
-    return real_scenarios(path, [one_draft(path, draft, None, seed)], seed, count)
+    return fitted(real_scenarios(path, [one_draft(path, draft, None, seed)], seed, count), limits)

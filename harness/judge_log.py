@@ -67,6 +67,8 @@ class RecordedRun(Subject):
             self._channels |= {"propose.tokens"}
         self.limits = Limits(
             models=("checkpoint",),
+            sampling=False,
+            penalties=False,
             arrivals="serial",
             steering="none",
             controllers=False,

@@ -23,7 +23,7 @@ from draftproof.properties.values.trace import Key, MalformedTraceError, Observa
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
-from draftproof.reference.follow import drafts_given, drafts_verified, parents_verified
+from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified
 from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
@@ -157,7 +157,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     limits = _limits(subject)
     solution = _for_subject(reference(scenario), limits)
     base = run_subject(subject, scenario, solution.script, "in the base run")
-    gaps = token_gaps(scenario, solution.script, base.texts)
+    gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
     known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
     expected = _expected(known.trace, gaps)
     silent = _silent(subject, scenario, base, expected)
@@ -169,7 +169,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     forked = other.texts != base.texts
     rounds = [(drafts_verified(scenario, one, limits), parents_verified(scenario, one)) for one in (base, other)]
     if forked or rounds[0] != rounds[1]:
-        gaps = token_gaps(changed, solution.script, other.texts) if forked else gaps
+        if forked:
+            gaps = token_gaps(changed, solution.script, other.texts, drafts_in_place(changed, other, limits))
         followed = _followed(changed, other, gaps)
         known = resolved(solution, other, limits, rows=None if forked and followed else base, followed=followed)
     varied = _expected(known.varied or known.trace, gaps)

@@ -54,7 +54,7 @@ class RememberingTarget:
 
     def __init__(self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
         self._model, self._memo, self._known, self._room = model, memo, memo.of((name, kept)), _REMEMBERED_BYTES
-        self._kept, self.layer_types = kept, model.layer_types
+        self._kept, self.layer_types, self.widened = kept, model.layer_types, 1.0
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 _CLOSE = 1 / 16
-_MOST_NEAR = 16
+MOST_NEAR = 16
 
 
 class _TokenAndMargin(NamedTuple):
@@ -57,10 +57,10 @@ def instead(choice: Choice, logits: np.ndarray, token: int) -> Choice:
     """The choice of another token of a row than the best; its margin is not above 0."""
     below = float(logits.max() - logits[token])
     near = ((choice.token, 0.0), *(one for one in choice.near if one[0] != token))
-    return Choice(token, -below, near[:_MOST_NEAR])
+    return Choice(token, -below, near[:MOST_NEAR])
 
 
 def _near(row: np.ndarray) -> tuple[tuple[int, float], ...]:
-    count = min(_MOST_NEAR + 1, len(row))
+    count = min(MOST_NEAR + 1, len(row))
     best, *others = sorted(np.argpartition(-row, count - 1)[:count].tolist(), key=lambda token: (-row[token], token))
     return tuple((token, float(row[best] - row[token])) for token in others)

@@ -9,10 +9,11 @@ import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request
-from draftproof.reference.choose import Choice, best, choose_rows, instead
+from draftproof.reference.choose import Choice, best
+from draftproof.reference.chooser import Chooser, TokenPlace, chooser_of, weights_of
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import ACCEPT, coins, probe_weights, rejected_or_not, sampled
+from draftproof.reference.sampling import ACCEPT, coins, probe_weights, rejected_or_not
 
 
 class Greedy:
@@ -62,33 +63,21 @@ def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
 
 
 def choices_along(
-    logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...], sampling: Sampling | None = None
+    logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...], chooser: Chooser
 ) -> tuple[Choice, ...]:
     """The choices of the last rows of a pass over `tokens`, logits [T, V].
 
-    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does. With
-    `sampling` the token that follows a row is the draft that it accepts or not (S-SAMPLE-2); margins are of the logits.
+    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does. A token
+    that follows a row is the draft that a sampled row accepts or not (S-SAMPLE-2).
     """
-    choices = list(choose_rows(logits))
-    first = len(tokens) - len(choices) + 1
-    if sampling is not None:
-        return tuple(
-            Choice(
-                draw(logits[row], tokens[first + row : first + row + 1], first + row, sampling),
-                choice.margin,
-            )
-            for row, choice in enumerate(choices)
-        )
-    for row, choice in enumerate(choices):
-        length = first + row
+    first = len(tokens) - len(logits) + 1
+    places = [TokenPlace(length, tokens[length : length + 1]) for length in range(first, len(tokens) + 1)]
+    choices = list(chooser.choices(logits, places))
+    for row, (choice, place) in enumerate(zip(choices, places, strict=True)):
+        length = place.position
         if length < len(followed) and followed[length] != choice.token and followed[:length] == tokens[:length]:
-            choices[row] = instead(choice, logits[row], followed[length])
+            choices[row] = chooser.instead(choice, logits[row], place, followed[length])
     return tuple(choices)
-
-
-def draw(logits: np.ndarray, drafts: tuple[int, ...], position: int, sampling: Sampling) -> int:
-    """The choice of a sampled row [V] for a position, given the drafts that stand there."""
-    return sampled(probe_weights(logits, sampling), drafts, coins(sampling.seed, position))
 
 
 class Verification(NamedTuple):
@@ -133,7 +122,7 @@ def verify(
     `whole` is the pass over all of them, and row i is at position n + i.
     """
     whole, n = target.forward(tokens + drafts), len(tokens) - 1
-    choices = choices_along(whole.logits[n:], tokens + drafts, followed, sampling)
+    choices = choices_along(whole.logits[n:], tokens + drafts, followed, chooser_of(target, sampling))
     for row, (draft, weights) in enumerate(zip(drafts, drawn_by, strict=False)):
         if sampling is not None and weights and weights[draft]:
             own = probe_weights(whole.logits[n + row], sampling)
@@ -151,7 +140,7 @@ def likeliest(
 
     `wrong` gives the token that a plan would put in place of a right one.
     """
-    weights = probe_weights(target.forward(tokens).logits[-1], sampling)
+    weights = weights_of(target, target.forward(tokens).logits[-1], sampling)
     right, count = weights.index(max(weights)), len(weights)
     number = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights))
     first = wrong(right)

@@ -6,7 +6,9 @@ from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import BatchRow, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.tree import children
 from draftproof.reference.solve import Place
+from draftproof.reference.text import Given
 
 
 def drafts_verified(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> dict[Place, TokenIds]:
@@ -28,6 +30,34 @@ def drafts_verified(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS
 def parents_verified(scenario: Scenario, trace: Trace) -> dict[Place, TokenIds]:
     """Return the parents of the drafts of every round of a tree, as a subject says that it verified them."""
     return {key[:2]: rows for key, rows in trace.typed("round.parents", tuple).items()} if scenario.tree else {}
+
+
+def drafts_in_place(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> Given:
+    """Return of every token that a request emitted the drafts that stood in its place, as a subject says."""
+    verified, parents = drafts_verified(scenario, trace, limits), parents_verified(scenario, trace)
+    given: dict[int, tuple[TokenIds, ...]] = {}
+    for key, emitted in sorted(trace.typed("accept.emitted", TokenIds).items()):
+        drafts = verified.get(key[:2], ())
+        rows = _in_tree(drafts, parents.get(key[:2], ()), emitted) if scenario.tree else _in_chain(drafts)
+        rows = (*rows, *((),) * len(emitted))[: len(emitted)]
+        given[key.request] = (*given.get(key.request, ()), *rows)
+    return given
+
+
+def _in_chain(drafts: TokenIds) -> tuple[TokenIds, ...]:
+    return tuple((draft,) for draft in drafts)
+
+
+def _in_tree(drafts: TokenIds, parents: TokenIds, emitted: TokenIds) -> tuple[TokenIds, ...]:
+    """Return the drafts below each row of the path that was emitted."""
+    row, found = 0, list[TokenIds]()
+    for token in emitted:
+        below = [child for child in children(parents, row) if child <= len(drafts)]
+        found.append(tuple(drafts[child - 1] for child in below))
+        row = next((child for child in below if drafts[child - 1] == token), -1)
+        if row < 0:
+            break
+    return tuple(found)
 
 
 def drafts_given(scenario: Scenario, trace: Trace) -> dict[Place, int]:

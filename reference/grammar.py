@@ -58,7 +58,7 @@ class ConstrainedTarget:
 
     def __init__(self, target: ReferenceTarget, prompt: int, grammar: Grammar, known: int | None = None) -> None:
         self._target, self._prompt, self._grammar, self._known = target, prompt, grammar, known
-        self.layer_types = target.layer_types
+        self.layer_types, self.widened = target.layer_types, target.widened
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""

@@ -1,4 +1,4 @@
-"""Logits of a request with penalties (docs/semantics.md, S-PENALTY), in whole numbers of any size.
+"""Logits of a request with penalties (docs/semantics.md, S-PENALTY), of probes in whole numbers of any size.
 
 What a text is penalised for is read off the text, row by row; nothing is counted along.
 """
@@ -16,6 +16,9 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
+UNIT = 2.0**-20
+"""What one of an amount is in logits of a real model."""
+
 
 class OfToken(NamedTuple):
     """What a text says of one token: whether it is in prompt or output, and how often in the output."""
@@ -25,11 +28,19 @@ class OfToken(NamedTuple):
 
 
 def penalized(logit: int, bias: int, sixteenths: int, frequency: int, presence: int, token: OfToken) -> int:
-    """The logit of a token (S-PENALTY-2), for a repetition penalty of so many sixteenths."""
+    """The logit of a token of a probe (S-PENALTY-2), for a repetition penalty of so many sixteenths."""
     logit += bias
     if token.seen:
         logit = 16 * logit // sixteenths if logit > 0 else logit * sixteenths // 16
     return logit - frequency * token.times - presence * (token.times > 0)
+
+
+def really_penalized(logit: float, bias: int, ratio: float, frequency: int, presence: int, token: OfToken) -> float:
+    """The logit of a token of a real model (S-PENALTY-6), for a repetition penalty of this ratio."""
+    logit += UNIT * bias
+    if token.seen:
+        logit = logit / ratio if logit > 0 else logit * ratio
+    return logit - UNIT * (frequency * token.times + presence * (token.times > 0))
 
 
 class PenalizedTarget:
@@ -41,19 +52,26 @@ class PenalizedTarget:
     def __init__(self, target: ReferenceTarget, prompt: int, penalties: Penalties, known: int | None = None) -> None:
         self._target, self._prompt, self._penalties, self._known = target, prompt, penalties, known
         self.layer_types = target.layer_types
+        ratio = penalties.repetition
+        self.widened = target.widened * max(ratio, 1 / ratio)
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
         whole = self._target.forward(tokens)
         logits, own = whole.logits.copy(), self._penalties
-        sixteenths, biases = int(own.repetition * 16), {one.token: one.amount for one in own.bias}
+        biases = {one.token: one.amount for one in own.bias}
         for row in range(self._prompt - 1, len(tokens)):
             text = tokens[: row + 1][: self._known]
             counts = Counter(text[self._prompt :])
             for token in {*text, *biases}:
                 of_token = OfToken(token in text, counts[token])
-                logit, bias = int(logits[row, token]), biases.get(token, 0)
-                logits[row, token] = penalized(logit, bias, sixteenths, own.frequency, own.presence, of_token)
+                amounts = own.frequency, own.presence, of_token
+                logit, bias = logits[row, token], biases.get(token, 0)
+                logits[row, token] = (
+                    really_penalized(float(logit), bias, own.repetition, *amounts)
+                    if self.widened
+                    else penalized(int(logit), bias, int(own.repetition * 16), *amounts)
+                )
         return whole._replace(logits=logits)
 
 

@@ -20,6 +20,8 @@ class ReferenceTarget(Protocol):
 
     layer_types: tuple[LayerType, ...]
     """The type of every layer: which of them have key-value entries and which have states."""
+    widened: float
+    """How many times as far as a real model's own the logits may be off, 1 or more; 0 of a probe, whose are exact."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""

@@ -19,6 +19,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.tree import lineage
 from draftproof.reference.build import build
+from draftproof.reference.chooser import chooser_of
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
 from draftproof.reference.grammar import allowed, counted, state_of
@@ -183,7 +184,9 @@ class _RequestTrace:
         """The prompt's round, or one in which the whole text is run again (S-SCHED-6)."""
         tokens = self._request.prompt + emitted
         whole = self._target.forward(tokens)
-        (choice,) = choices_along(whole.logits[-1:], tokens, self._followed, self._request.sampling)
+        (choice,) = choices_along(
+            whole.logits[-1:], tokens, self._followed, chooser_of(self._target, self._request.sampling)
+        )
         new = (choice.token,)
         ended = self._limits.ended(emitted + new)
         self._allowed(number, emitted, ((),))

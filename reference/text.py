@@ -5,23 +5,32 @@ One pass over the subject's own text; nothing is decoded, so that it goes on beh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import TokenGap
-from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.chooser import TokenPlace, chooser_of
+from draftproof.reference.memo import Memo
+from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.request_target import target_of
 
 TokenGaps = Mapping[int, tuple[TokenGap, ...]]
+Given = Mapping[int, tuple[tuple[int, ...], ...]]
+"""request -> for each token that it emitted the drafts that stood in its place: one of a chain, siblings of a tree."""
+UNKNOWN: Given = MappingProxyType({})
 
 
-def token_gaps(scenario: Scenario, script: Script, texts: Mapping[int, tuple[int, ...]]) -> TokenGaps:
+def token_gaps(
+    scenario: Scenario, script: Script, texts: Mapping[int, tuple[int, ...]], given: Given = UNKNOWN
+) -> TokenGaps:
     """Return the gaps, by request, of every text of a real model that is not the script's.
 
-    `texts` are the tokens that each request emitted. Ids outside of the vocabulary, and what follows them, have none.
+    `texts` are the tokens that each request emitted, `given` the drafts that stood in the place of each (S-SAMPLE-2).
+    Ids outside of the vocabulary, and what follows them, have none.
     """
     if not isinstance(scenario.model, Checkpoint):
         return {}
@@ -41,7 +50,11 @@ def token_gaps(scenario: Scenario, script: Script, texts: Mapping[int, tuple[int
         tokens = (*scenario.requests[at].prompt, *known)
         first = len(tokens) - len(known)
         if known:
-            gaps[at] = _gaps(exact.forward(tokens[:-1]), rounded.forward(tokens[:-1]), known, first)
+            request = scenario.requests[at]
+            drafts = given.get(at, ((),) * len(known))
+            places = [TokenPlace(first + i, _known_of(drafts[i], scenario.model.vocab)) for i in range(len(known))]
+            targets = target_of(exact, request), target_of(rounded, request)
+            gaps[at] = _gaps(targets, request.sampling, tokens, places)
     return gaps
 
 
@@ -51,14 +64,27 @@ def _known(text: tuple[int, ...], vocab: int) -> tuple[int, ...]:
     return text[:beyond]
 
 
-def _gaps(exact: Pass, rounded: Pass, text: tuple[int, ...], first: int) -> tuple[TokenGap, ...]:
-    """Return a gap a token; `first` is the position of the first of them, whose logits are a row before it."""
-    below, other = (_below_best(one, text, first) for one in (exact, rounded))
-    closest = min(exact.gap, rounded.gap)
-    return tuple(TokenGap(float(a), float(abs(a - b)), closest) for a, b in zip(below, other, strict=True))
+def _known_of(drafts: tuple[int, ...], vocab: int) -> tuple[int, ...]:
+    return tuple(draft for draft in drafts if 0 <= draft < vocab)
 
 
-def _below_best(whole: Pass, text: tuple[int, ...], first: int) -> np.ndarray:
-    """Return [T]: by how much each token's logit is below the highest of its row."""
-    logits = whole.logits[first - 1 : first - 1 + len(text)]
-    return logits.max(axis=1) - logits[np.arange(len(text)), list(text)]
+def _gaps(
+    targets: tuple[ReferenceTarget, ReferenceTarget],
+    sampling: Sampling | None,
+    tokens: tuple[int, ...],
+    places: Sequence[TokenPlace],
+) -> tuple[TokenGap, ...]:
+    """Return a gap for the token at each place of a sequence; its logits are a row before it.
+
+    `targets` are the one in float64 and that in float32.
+    """
+    passes = [one.forward(tokens[:-1]) for one in targets]
+    choosers = [chooser_of(one, sampling) for one in targets]
+    closest, gaps = min(one.gap for one in passes), []
+    for place in places:
+        below, other = (
+            chooser.gap(whole.logits[place.position - 1], place, tokens[place.position])
+            for chooser, whole in zip(choosers, passes, strict=True)
+        )
+        gaps.append(TokenGap(below, 0.0 if below == other else abs(below - other), closest))
+    return tuple(gaps)

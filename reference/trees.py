@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import children, lineage
-from draftproof.reference.choose import Choice, choose_rows, instead
-from draftproof.reference.decode import Verification, draw
+from draftproof.reference.choose import Choice
+from draftproof.reference.chooser import Chooser, TokenPlace, chooser_of, weights_of
+from draftproof.reference.decode import Verification
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import ACCEPT, coins, probe_weights
+from draftproof.reference.sampling import ACCEPT, coins
 
 
 def verify_tree(
@@ -27,20 +27,20 @@ def verify_tree(
     """tokens t_0 .. t_n, of which t_n is pending; drafts of rows 1, 2, .. with their parent rows.
 
     After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8). With `sampling` a row is
-    drawn, given the drafts below it (S-TREE-11); margins are of the logits.
+    drawn, given the drafts below it (S-TREE-11).
     """
     paths = [lineage(parents, row) for row in range(len(drafts) + 1)]
     texts = [tokens + tuple(drafts[row - 1] for row in path) for path in paths]
     passes = [target.forward(text) for text in texts]
-    choices = choose_rows(np.stack([one.logits[-1] for one in passes]))
+    places = [
+        TokenPlace(len(text), tuple(drafts[child - 1] for child in children(parents, row)))
+        for row, text in enumerate(texts)
+    ]
+    chooser = chooser_of(target, sampling)
+    choices = chooser.choices(np.stack([one.logits[-1] for one in passes]), places)
     if followed:
-        choices = tuple(map(_following, choices, passes, texts, itertools.repeat(followed)))
-    if sampling is not None:
-        below = [tuple(drafts[child - 1] for child in children(parents, row)) for row in range(len(paths))]
-        choices = tuple(
-            Choice(draw(one.logits[-1], below[row], len(tokens) + len(paths[row]), sampling), choices[row].margin)
-            for row, one in enumerate(passes)
-        )
+        rows = zip(choices, passes, texts, places, strict=True)
+        choices = tuple(_following(chooser, *row, followed) for row in rows)
     walked = [0]
     while True:
         wanted = choices[walked[-1]].token
@@ -56,10 +56,12 @@ def verify_tree(
     )
 
 
-def _following(choice: Choice, whole: Pass, text: tuple[int, ...], followed: tuple[int, ...]) -> Choice:
+def _following(
+    chooser: Chooser, choice: Choice, whole: Pass, text: tuple[int, ...], place: TokenPlace, followed: tuple[int, ...]
+) -> Choice:
     """The choice after a text, or what follows it."""
     follows = len(text) < len(followed) and followed[: len(text)] == text and followed[len(text)] != choice.token
-    return instead(choice, whole.logits[-1], followed[len(text)]) if follows else choice
+    return chooser.instead(choice, whole.logits[-1], place, followed[len(text)]) if follows else choice
 
 
 def likeliest_child(
@@ -73,7 +75,7 @@ def likeliest_child(
 
     `wrong` gives the token that a plan would put in place of a right one.
     """
-    weights = probe_weights(target.forward(tokens).logits[-1], sampling)
+    weights = weights_of(target, target.forward(tokens).logits[-1], sampling)
     free = [token for token in range(len(weights)) if token not in siblings]
     right = max(free, key=lambda token: (weights[token], -token))
     first = wrong(right)

@@ -191,13 +191,15 @@ class Network(Protocol):
 class Target(Network, Protocol):
     """A target language model; `layer_types` are "full_attention" or "linear_attention".
 
-    `cache_shape` counts the former only; `state_shape` is None without the latter.
+    `cache_shape` counts the former only; `state_shape` is None without the latter. Penalties change logits in whole
+    numbers, of which `logit_units` are a logit.
     """
 
     state_shape: StateShape | None
     layer_types: tuple[str, ...]
     width: int
     vocab: int
+    logit_units: int
     hidden_dtype: torch.dtype
 
     def forward(
@@ -211,7 +213,7 @@ class SampledTarget(Target, Protocol):
     """A target whose tokens can be drawn."""
 
     def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
-        """Logits [T, V], temperatures [T] -> int64 weights [T, V], whose sums are below 2^31; none at temperature 0."""
+        """Logits [T, V], temperatures [T] -> int64 weights [T, V], whose sums are below 2^47; none at temperature 0."""
         ...
 
 

@@ -154,6 +154,8 @@ class ProbeTarget:
     def logits(self, hidden_states: Tensor) -> Tensor:
         return self._unembed(hidden_states)
 
+    logit_units = 1
+
     def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
         """See `SampledTarget`: powers of two (docs/semantics.md, S-SAMPLE-5)."""
         sixteenths = (temperatures * 16).to(torch.int64)[:, None]

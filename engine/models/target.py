@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from draftproof.properties.values.checkpoint_config.base import FULL, TargetConf
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 
 C = TypeVar("C", bound=TargetConfig)
+_SUM_BITS = 46
+"""Weights of a vocabulary sum up to less than 2^47: their products with shares of 16 bits are exact."""
 
 
 class LanguageModel(ABC):
@@ -48,6 +51,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
     layers: Sequence[Layer]
     norm: Tensor
     cache_shape: CacheShape
+    logit_units = 1 << 20
 
     def __init__(self, config: C, tensors: Mapping[str, Tensor], prefix: str = "model") -> None:
         self.config = config
@@ -66,6 +70,14 @@ class CheckpointTarget(LanguageModel, Generic[C]):
         """Return hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         residual = F.embedding(ids, self.embedding)
         return run_layers(self.layers, self.norm, residual, metadata, cache, self.config.rms_norm_eps, layer_outputs)
+
+    def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
+        """See `SampledTarget`: softmax in float32 without its sum, as whole numbers (S-SAMPLE-13)."""
+        values = logits.float()
+        divisors = torch.where(temperatures > 0, temperatures, 1).to(values.dtype)[:, None]
+        likely = ((values - values.amax(1, keepdim=True)) / divisors).exp()
+        whole = (likely * 2.0 ** (_SUM_BITS - (logits.shape[1] - 1).bit_length())).to(torch.int64)
+        return torch.where(temperatures[:, None] > 0, whole, 0)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return those of the layers and the final norm."""

@@ -286,6 +286,9 @@ SAMPLED = frozenset(
     | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""
+_OF_REAL_DRAWS = frozenset({"sampled_accepted", "sampled_residuals", "greedy_beside_sampled"})
+_OF_REAL_PENALTIES = frozenset({"penalty_changed_choice"})
+"""Counts of requests that draw their tokens and have penalties which the few scenarios of a real model reach."""
 LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"})
 """Counts of rounds of requests that ask for logprobs."""
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
@@ -358,7 +361,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
-        names |= SAMPLED | CONSTRAINED | LOGPROBS | set(OF_PENALTIES)
+        names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | LOGPROBS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= TREES - _OF_REAL_TREES
         names |= {
@@ -369,5 +372,6 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
             "batches_too_large_for_drafts",
             "admitted_before_others",
             "steps_after_none",
+            "resumed_in_chunks",
         }
     return frozenset(names)

@@ -40,6 +40,11 @@ class Penalties(Value, frozen=True, kw_only=True):
         bias = tuple(TokenBias(token=token, amount=amount) for token, amount in biases.items())
         return replace(self, bias=bias)
 
+    def spread(self, small: int, large: int) -> Penalties:
+        """Return the penalties with the tokens of biases of a small vocabulary spread over a larger one."""
+        bias = (TokenBias(token=one.token * large // small, amount=one.amount) for one in self.bias)
+        return replace(self, bias=tuple(bias))
+
 
 PENALTIES = Penalties.__struct_fields__
 """The names of the four."""

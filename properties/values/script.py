@@ -68,8 +68,9 @@ def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tup
     if script.chains:
         chains = script.chains[emitted - 1] if 0 < emitted <= len(script.chains) else (None,)
         chain = chains[(round_ - 1) % len(chains)]
-        return None if chain is None else chain[:drafts]
-    return script.rounds[round_ - 1].forced if 0 < round_ <= len(script.rounds) else None
+    else:
+        chain = script.rounds[round_ - 1].forced if 0 < round_ <= len(script.rounds) else None
+    return None if chain is None else chain[:drafts]
 
 
 def steering(script: Script) -> Script:

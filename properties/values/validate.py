@@ -173,7 +173,8 @@ def _request(scenario: Scenario, index: int) -> None:
     if request.sampling and request.sampling.draft == "sampled":
         takers = ", ".join(one.name for one in KINDS if one.draws)
         draws = kind_of(scenario.draft).draws and scenario.tree is None
-        _require(draws, f"{at}.sampling.draft", "sampled", f"greedy, or chains and blocks of {takers}")
+        draws = draws and isinstance(scenario.model, ProbeModel)
+        _require(draws, f"{at}.sampling.draft", "sampled", f"greedy, or chains and blocks of {takers} of probes")
     if request.sampling and scenario.dynamic:
         free = "-1, as its rounds depend on the schedule and it is sampled"
         _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
@@ -229,21 +230,19 @@ def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:
 def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:
     if sampling is None:
         return
-    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "none: only probes draw their tokens")
     for name, value, unit in (
         ("temperature", sampling.temperature, TEMPERATURE_UNIT),
         ("top_p", sampling.top_p, SHARE_UNIT),
         ("min_p", sampling.min_p, SHARE_UNIT),
     ):
-        _require((value / unit).is_integer(), f"{at}.{name}", value, f"a multiple of 1/{round(1 / unit)}, for a probe")
+        _require((value / unit).is_integer(), f"{at}.{name}", value, f"a multiple of 1/{round(1 / unit)}")
 
 
 def _penalties(scenario: Scenario, at: str, penalties: Penalties | None) -> None:
     if penalties is None:
         return
-    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "none: only probes have whole logits")
     sixteenths, vocab = penalties.repetition / REPETITION_UNIT, scenario.model.vocab
-    unit = f"a multiple of 1/{round(1 / REPETITION_UNIT)}, for a probe"
+    unit = f"a multiple of 1/{round(1 / REPETITION_UNIT)}"
     _require(sixteenths.is_integer(), f"{at}.repetition", penalties.repetition, unit)
     tokens = [one.token for one in penalties.bias]
     top = max(tokens, default=0)

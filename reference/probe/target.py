@@ -143,6 +143,7 @@ class ReferenceProbeTarget:
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
         parts = parts or Parts.of(spec, target_weights(spec), spec)
         self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
+        self.widened = 0.0
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
         linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
         states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)

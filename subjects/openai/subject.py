@@ -43,6 +43,8 @@ class OpenaiSubject(Subject):
         self._server, self._dialect = Server(url, seconds), DIALECTS[api]
         self.limits = Limits(
             models=("checkpoint",),
+            sampling=False,
+            penalties=False,
             max_drafts=self._drafts,
             arrivals=arrivals,
             steering="none",

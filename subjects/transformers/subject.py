@@ -45,6 +45,8 @@ class TransformersSubject(Subject):
         drafts = tuple(name for name, kind in _CLASSES.items() if hasattr(generators, kind))
         self.limits = Limits(
             models=("checkpoint",),
+            sampling=False,
+            penalties=False,
             drafts=drafts,
             arrivals="serial",
             controllers=False,

@@ -90,6 +90,8 @@ class VllmSubject(Subject):
         self._text_only = self._prefix_cache or self._overlapped or self._scarce
         self.limits = Limits(
             models=("checkpoint",),
+            sampling=False,
+            penalties=False,
             drafts=("eagle", "ngram", "standalone", "eagle3"),
             dtypes=("float32",),
             page_sizes=(whole("page_size", page_size, 16, 256, 16),),

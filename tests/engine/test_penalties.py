@@ -32,7 +32,7 @@ OWN = Penalties(bias=(TokenBias(token=3, amount=1 << 22),), repetition=1.5, freq
 def tables() -> tuple[PenaltyTables, Arena]:
     arena = Arena(shapes(4, VOCAB), CPU)
     arena.memory.fill_(0x5A)
-    return PenaltyTables(arena), arena
+    return PenaltyTables(arena, 1), arena
 
 
 def admitted(row: int, prompt: tuple[int, ...], penalties: PenaltyParams | None = None) -> PrefillRow:

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
 from draftproof.properties.fit import fit
-from draftproof.properties.strategies.sampling import greedy, unplanned
+from draftproof.properties.strategies.sampling import greedy, unplanned, with_greedy_drafts
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
@@ -50,10 +50,10 @@ def test_a_value_that_is_not_allowed_is_named(field, value, expected):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"temperature": 0.7}, r"requests\[0\].sampling.temperature 0.7: expected a multiple of 1/16, for a probe"),
+        ({"temperature": 0.7}, r"requests\[0\].sampling.temperature 0.7: expected a multiple of 1/16"),
         ({"temperature": float("nan")}, r"requests\[0\].sampling.temperature nan: expected a multiple of 1/16"),
-        ({"top_p": 0.9}, r"requests\[0\].sampling.top_p 0.9: expected a multiple of 1/65536, for a probe"),
-        ({"min_p": 0.1}, r"requests\[0\].sampling.min_p 0.1: expected a multiple of 1/65536, for a probe"),
+        ({"top_p": 0.9}, r"requests\[0\].sampling.top_p 0.9: expected a multiple of 1/65536"),
+        ({"min_p": 0.1}, r"requests\[0\].sampling.min_p 0.1: expected a multiple of 1/65536"),
     ],
 )
 def test_a_value_that_is_not_exact_is_named(fields, message):
@@ -73,12 +73,15 @@ def test_a_sampled_request_of_a_dynamic_scenario_plans_nothing():
     validate(replace(dynamic, requests=tuple(map(unplanned, dynamic.requests))))
 
 
-def test_checkpoints_have_greedy_requests():
-    drawn = replace(SCENARIO, model=Checkpoint(path="none", vocab=SCENARIO.model.vocab), draft=Ngram(max_n=2))
-    with pytest.raises(
-        InvalidScenarioError, match=r"requests\[0\].sampling of a checkpoint: expected none: only probes"
-    ):
-        validate(drawn)
+def test_checkpoints_have_greedy_drafts():
+    real = Checkpoint(path="none", vocab=SCENARIO.model.vocab)
+    first, *others = with_greedy_drafts(SCENARIO).requests
+    own = CheckpointDraft(algorithm="standalone", path="none")
+    made = replace(SCENARIO, model=real, draft=own, requests=(first, *others))
+    assert validate(made) == made
+    drawn = replace(first, sampling=replace(first.sampling, draft="sampled"))
+    with pytest.raises(InvalidScenarioError, match=r"requests\[0\].sampling.draft sampled: expected greedy"):
+        validate(replace(made, requests=(drawn, *others)))
 
 
 def test_a_subject_that_draws_no_tokens_gets_greedy_requests():

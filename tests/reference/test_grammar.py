@@ -113,7 +113,7 @@ def test_after_a_token_that_is_not_allowed_and_after_the_end_everything_is():
 class Fixed:
     """A target of which every row has the same logits."""
 
-    layer_types = ("full_attention",)
+    layer_types, widened = ("full_attention",), 0.0
 
     def __init__(self, *logits: float) -> None:
         self._logits = np.array(logits)

@@ -34,7 +34,7 @@ VOCAB = 9
 class Fixed:
     """A target of which every row has the same logits."""
 
-    layer_types = ("full_attention",)
+    layer_types, widened = ("full_attention",), 0.0
 
     def __init__(self, logits: list[int]) -> None:
         self._logits = np.array(logits, float)

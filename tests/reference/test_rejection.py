@@ -15,7 +15,7 @@ import torch
 
 from draftproof import kernels
 from draftproof.properties.values.sampling import Sampling
-from draftproof.reference import decode
+from draftproof.reference import chooser, decode
 from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, draft_coins, rejected_or_not, sampled
 from tests.distribution import critical, statistic
 from tests.reference.enumerated import Coins, law_of
@@ -65,17 +65,21 @@ def test_rounds_one_after_another_emit_the_targets_texts(
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
     def emitted(of: Coins) -> tuple[int, ...]:
-        monkeypatch.setattr(decode, "coins", lambda seed, position: of(seed, (0, position)))
+        for module in (decode, chooser):
+            monkeypatch.setattr(module, "coins", lambda seed, position: of(seed, (0, position)))
         text: tuple[int, ...] = (0,)
         while len(text) <= length:
             proposed, by = (), tuple[tuple[int, ...], ...]()
             for place in range(drafts):
                 by += (tuple(own(text + proposed)),)
                 proposed += (sampled(list(by[-1]), (), of(0, (1, len(text) + place))),)
-            text += decode.verify(SimpleNamespace(forward=forward), text, proposed, (), Sampling(), by).emitted
+            text += decode.verify(
+                SimpleNamespace(forward=forward, widened=0.0), text, proposed, (), Sampling(), by
+            ).emitted
         return text[1 : length + 1]
 
-    monkeypatch.setattr(decode, "probe_weights", lambda logits, _: logits.astype(int).tolist())
+    for module in (decode, chooser):
+        monkeypatch.setattr(module, "probe_weights", lambda logits, _: logits.astype(int).tolist())
     assert law_of(emitted) == text_law(weights, length)
 
 

@@ -16,7 +16,7 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import round_plan
 from draftproof.properties.values.tree import chain, children, lineage
-from draftproof.reference import decode
+from draftproof.reference import chooser
 from draftproof.reference.build import build
 from draftproof.reference.decode import verify
 from draftproof.reference.memo import Memo
@@ -74,7 +74,7 @@ def target_of(weights: Weights) -> SimpleNamespace:
     def forward(tokens: tuple[int, ...]) -> SimpleNamespace:
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
-    return SimpleNamespace(forward=forward)
+    return SimpleNamespace(forward=forward, widened=0.0)
 
 
 def test_the_trees_of_at_most_seven_rows_are_many():
@@ -86,7 +86,7 @@ def test_rounds_of_trees_emit_the_targets_texts(
     vocabulary: int, length: int, most: int, monkeypatch: pytest.MonkeyPatch
 ):
     """All rows of every tree choose, also those that nobody walks, from the coins of their positions."""
-    monkeypatch.setattr(decode, "probe_weights", lambda logits, _: logits.astype(int).tolist())
+    monkeypatch.setattr(chooser, "probe_weights", lambda logits, _: logits.astype(int).tolist())
     for parents in trees(most):
         if max(map(parents.count, parents)) > vocabulary:
             continue
@@ -94,7 +94,7 @@ def test_rounds_of_trees_emit_the_targets_texts(
         target = target_of(weights)
 
         def emitted(coins: Coins, parents: Parents = parents, target: SimpleNamespace = target) -> tuple[int, ...]:
-            monkeypatch.setattr(decode, "coins", coins)
+            monkeypatch.setattr(chooser, "coins", coins)
             text: tuple[int, ...] = (0,)
             while len(text) <= length:
                 drafts = drafted(text, parents, vocabulary, 5)

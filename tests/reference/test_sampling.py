@@ -13,7 +13,7 @@ import pytest
 
 from draftproof.properties.kernels.cases import sampling as cases
 from draftproof.properties.values.sampling import Sampling
-from draftproof.reference import decode
+from draftproof.reference import chooser, decode
 from draftproof.reference import sampling as reference
 from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, philox, sampled
 from tests.distribution import critical, statistic
@@ -146,16 +146,18 @@ def emitted_law(
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
     def emitted(coins: Coins) -> tuple[int, ...]:
-        patch.setattr(decode, "coins", coins)
+        patch.setattr(chooser, "coins", coins)
         text: tuple[int, ...] = (0,)
         while len(text) <= length:
             proposed: tuple[int, ...] = ()
             for _ in range(min(drafts, length + 1 - len(text))):
                 proposed += (drafter(coins)(text + proposed, len(text) + len(proposed)),)
-            text += decode.verify(SimpleNamespace(forward=forward), text, proposed, sampling=Sampling()).emitted
+            text += decode.verify(
+                SimpleNamespace(forward=forward, widened=0.0), text, proposed, sampling=Sampling()
+            ).emitted
         return text[1 : length + 1]
 
-    patch.setattr(decode, "probe_weights", lambda logits, _: logits.astype(int).tolist())
+    patch.setattr(chooser, "probe_weights", lambda logits, _: logits.astype(int).tolist())
     return law_of(emitted)
 
 
@@ -235,7 +237,7 @@ def test_a_wrong_choice_changes_the_law(wrong: str, monkeypatch: pytest.MonkeyPa
         taken = [draft for draft in drafts if coin(ACCEPT, sum(weights)) < weights[draft]]
         return sampled(weights, taken, coin)
 
-    monkeypatch.setattr(decode, "sampled", choose)
+    monkeypatch.setattr(chooser, "sampled", choose)
 
     def weights(text: tuple[int, ...]) -> list[int]:
         return [2, 1, 1] if len(text) % 2 else [1, 1, 2]

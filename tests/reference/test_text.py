@@ -37,7 +37,15 @@ class Text(Subject):
     """Emits a text and nothing else, chosen token by token from the reference's own logits."""
 
     name = "text"
-    limits = Limits(models=("checkpoint",), arrivals="serial", steering="none", controllers=False, variants=())
+    limits = Limits(
+        models=("checkpoint",),
+        sampling=False,
+        penalties=False,
+        arrivals="serial",
+        steering="none",
+        controllers=False,
+        variants=(),
+    )
 
     def __init__(self, choose: Choose, cut: Cut = tuple) -> None:
         self._choose, self._cut = choose, cut

@@ -16,11 +16,11 @@ class EngineConfig:
 
     `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
-    graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are
-    taken on demand (scheduler.py). `commit` is how rounds commit recurrent states, of which a checkpoint is kept every
-    `checkpoint` tokens (0: never). Without `sampled` every request is greedy, and launches have nothing else in them;
-    so without `drafts_sampled` every draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree`
-    drafts are one, of `steps` levels.
+    graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
+    on demand (scheduler.py), with a `prefix_cache` pages of ended requests are kept for others. `commit` is how rounds
+    commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
+    request is greedy, and launches have nothing else in them; so without `drafts_sampled` every draft, and without
+    `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
     """
 
     steps: int
@@ -38,6 +38,7 @@ class EngineConfig:
     adaptive: AdaptiveConfig | BatchAdaptiveConfig | None = None
     draft_batch: int = 0
     preemption: bool = False
+    prefix_cache: bool = False
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False

@@ -29,6 +29,7 @@ from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.penalties import shapes as penalty_shapes
 from draftproof.engine.penalty_params import penalty_inputs
+from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
@@ -86,8 +87,9 @@ class Engine:
         self.states: StateCache | None = commit(self.arena) if target.state_shape else None
         order = config.page_order or tuple(range(1, config.pages + 1))
         owned = StateSlots(config.state_order or tuple(range(1, num_rows))) if self.states else None
-        self.scheduler = Scheduler(config, PagePool(order), PageTable(self.arena["page_table"]), owned)
         page_table, page = self.arena["page_table"], config.page_size
+        prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache)
+        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned)
         cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
@@ -147,6 +149,8 @@ class Engine:
         self._step += 1
         for released in plan.preempted:
             self._release(released)
+        if plan.evicted:
+            self.probes.on_evict(plan.evicted)
         self.probes.on_plan(plan)
         commits: tuple[Commit, ...] = ()
         if plan.prefill:
@@ -174,9 +178,9 @@ class Engine:
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
         if self._penalties:
-            self._penalties.begin([row for row in batch if not row.start])
+            self._penalties.begin([row for row in batch if not row.chunk])
         if self.grammars:
-            self.grammars.begin([row for row in batch if not row.start])
+            self.grammars.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             self.states.begin(metadata.states)
@@ -214,7 +218,7 @@ class Engine:
         return PrefillStates(
             state_slots=state_slots,
             cu_seqlens=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
-            new_slots=self._tensor([row.state_slot for row in batch if not row.start]),
+            new_slots=self._tensor([row.state_slot for row in batch if not row.chunk]),
             checkpoint_slots=state_slots,
             checkpoint_steps=self._checkpoint_steps([row.start for row in batch], lengths),
         )

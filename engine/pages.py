@@ -52,6 +52,11 @@ class PageTable:
     def take_row(self) -> int:
         return self._free.pop()
 
+    def begin(self, row: int, pages: Sequence[int]) -> None:
+        """Give a row its first pages, which a prefix cache has."""
+        self.pages[row] = list(pages)
+        self.device[row, : len(pages)] = torch.tensor(pages, dtype=torch.int64, device=self.device.device)
+
     def grow(self, wanted: Sequence[tuple[int, int]], pool: PagePool) -> None:
         """Give each (row, count) pages until it has `count`, and write the new entries to the device at once."""
         entries = []
@@ -64,10 +69,9 @@ class PageTable:
             rows, columns, pages = torch.tensor(entries, dtype=torch.int64, device=self.device.device).unbind(1)
             self.device[rows, columns] = pages
 
-    def release(self, row: int, pool: PagePool) -> tuple[int, ...]:
-        """Give back the row and its pages; returns the pages."""
+    def release(self, row: int) -> tuple[int, ...]:
+        """Give back the row; returns its pages."""
         pages = tuple(self.pages[row])
-        pool.give_back(pages)
         self.pages[row] = []
         self._free.append(row)
         return pages

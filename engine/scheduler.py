@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
+from draftproof.engine.prefix_cache import Node, PrefixCache
 from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, Released, StepPlan
 from draftproof.engine.states.slots import StateSlots
 
@@ -34,7 +35,10 @@ class Waiting:
 
 @dataclass
 class Sequence:
-    """A live request; owned by the scheduler, changed only by `commit` and by its own prefill."""
+    """A live request; owned by the scheduler, changed only by `commit` and by its own prefill.
+
+    It began on `cached` pages; entries of target and draft are written of its first `extended` tokens.
+    """
 
     waited: Waiting
     req_row: int
@@ -42,9 +46,11 @@ class Sequence:
     reserved: int
     rounds: int
     emitted: list[int]
+    cached: tuple[Node, ...] = ()
     prefilled: int = 0
     chunks: int = 0
     seq_len: int = 0
+    extended: int = 0
 
     @property
     def request(self) -> GenerationRequest:
@@ -73,13 +79,20 @@ class Sequence:
 
 
 class Scheduler:
-    """Owns the page pool, the request table, the state slots, the waiting queue and the live sequences.
+    """Owns the page pool, the request table, the prefix cache, the state slots, the waiting queue and live sequences.
 
     There are as many state slots as request rows, or none for a model without states.
     """
 
-    def __init__(self, config: EngineConfig, pool: PagePool, page_table: PageTable, states: StateSlots | None) -> None:
-        self._config, self.pool, self.page_table, self.states = config, pool, page_table, states
+    def __init__(
+        self,
+        config: EngineConfig,
+        pool: PagePool,
+        page_table: PageTable,
+        cache: PrefixCache,
+        states: StateSlots | None,
+    ) -> None:
+        self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
         self._waiting: list[Waiting] = []
         self._added = 0
         self.live: list[Sequence] = []
@@ -105,8 +118,9 @@ class Scheduler:
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
+        evicted = self._evict(wanted)
         self.page_table.grow(wanted, self.pool)
-        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted)
+        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted, evicted)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -121,6 +135,7 @@ class Scheduler:
         emitted, finished = sequence.cut((first,), self._config.max_len)
         sequence.emitted.extend(emitted)
         sequence.rounds = row.round
+        sequence.extended = 0 if finished else sequence.seq_len
         return Commit(row.request, row.req_row, row.state_slot, row.round, 0, emitted, sequence.seq_len, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
@@ -129,27 +144,41 @@ class Scheduler:
         emitted, finished = sequence.cut(tokens, self._config.max_len)
         sequence.emitted.extend(emitted)
         sequence.seq_len = row.seq_len + len(emitted)
+        sequence.extended = row.seq_len if finished else sequence.seq_len
         sequence.rounds += 1
         return Commit(
             row.request, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
         )
 
     def retire(self, commits: tuple[Commit, ...]) -> list[Released]:
-        """Free what finished requests own."""
-        released = [self._release(self.find(commit.request)) for commit in commits if commit.finished]
+        """Free what finished requests own, in the order of their admission."""
+        finished = {commit.request for commit in commits if commit.finished}
+        released = [self._release(sequence) for sequence in tuple(self.live) if sequence.request.id in finished]
         self.check()
         return released
 
     def check(self) -> None:
-        """Raise RuntimeError if pages are lost or owned twice."""
-        self.pool.check([page for pages in self.page_table.pages for page in pages])
+        """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
+        cached = [node.page for node in self.cache.nodes()]
+        self.pool.check(cached + [page for pages in self.page_table.pages for page in pages if page not in cached])
+        self.cache.check([sequence.cached for sequence in self.live])
 
     def _release(self, sequence: Sequence) -> Released:
         self.live.remove(sequence)
         if self.states:
             self.states.give_back(sequence.state_slot)
-        pages = self.page_table.release(sequence.req_row, self.pool)
-        return Released(sequence.request.id, sequence.req_row, pages, sequence.state_slot)
+        pages = self.page_table.release(sequence.req_row)
+        text = sequence.request.prompt + tuple(sequence.emitted)
+        freed = self.cache.insert(text, sequence.extended, pages, sequence.cached)
+        self.pool.give_back(freed)
+        return Released(sequence.request.id, sequence.req_row, freed, sequence.state_slot)
+
+    def _evict(self, wanted: list[tuple[int, int]]) -> tuple[int, ...]:
+        """Free pages of the cache for rows that want so many each, as far as there are too few."""
+        missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
+        evicted = self.cache.evict(missing - self.pool.free)
+        self.pool.give_back(evicted)
+        return evicted
 
     def _preempt(self, steps_of: Callable[[int], int]) -> tuple[Released, ...]:
         """Take back what those own that were admitted last, until pages suffice for the round of all others."""
@@ -167,17 +196,20 @@ class Scheduler:
         texts = (sequence for sequence in self.live if sequence.in_prefill)
         wanted |= {sequence.req_row: self._pages_to(len(sequence.waited.text)) for sequence in texts}
         owned = {row: len(self.page_table.pages[row]) for row in wanted}
-        return self.pool.free - sum(max(0, count - owned[row]) for row, count in wanted.items())
+        missing = sum(max(0, count - owned[row]) for row, count in wanted.items())
+        return self.pool.free + self.cache.evictable - missing
 
     def _admit(self, step: int, steps_of: Callable[[int], int]) -> None:
         """First come, first served; a request waits until a row and its pages are there.
 
-        These are the pages of its worst case, or with preemption those of its prefill.
+        These are the pages of its worst case, or with preemption those of its prefill that it shares with nobody.
         """
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
             waited = self._waiting[0]
+            cached = self.cache.match(waited.text)
             if self._config.preemption:
-                need, spare = self._pages_to(len(waited.text)), self._spare(steps_of)
+                need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
+                spare = self._spare(steps_of)
             else:
                 need = self._pages(waited.request)
                 spare = self._config.pages - sum(sequence.reserved for sequence in self.live)
@@ -185,7 +217,10 @@ class Scheduler:
                 return
             del self._waiting[0]
             state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
-            self.live.append(Sequence(waited, req_row, state_slot, need, waited.rounds, list(waited.emitted)))
+            self.cache.lock(cached)
+            self.page_table.begin(req_row, [node.page for node in cached])
+            emitted, start = list(waited.emitted), len(cached) * self._config.page_size
+            self.live.append(Sequence(waited, req_row, state_slot, need, waited.rounds, emitted, cached, start))
 
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""
@@ -219,6 +254,7 @@ class Scheduler:
             waited.request.logprobs,
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
+            cached=len(sequence.cached) * self._config.page_size,
         )
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:

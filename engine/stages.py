@@ -46,7 +46,8 @@ class GenerationRequest:
 class PrefillRow:
     """Tokens start .. end-1 of a text, run as one chunk; `state_slot` is the request's state slot.
 
-    The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`.
+    The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
+    `cached` tokens are in a prefix cache.
     """
 
     request: int
@@ -62,6 +63,7 @@ class PrefillRow:
     logprobs: int | None = None
     round: int = 0
     emitted: tuple[int, ...] = ()
+    cached: int = 0
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -98,7 +100,7 @@ class DecodeRow:
 
 @dataclass(frozen=True)
 class Released:
-    """What a request gave back: its row, its pages and its state slot (0: none)."""
+    """What a request gave back: its row, its pages (but those that a cache keeps) and its state slot (0: none)."""
 
     request: int
     req_row: int
@@ -108,13 +110,17 @@ class Released:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one engine step runs; `steps` are the most drafts that a row may have in it, `preempted` gave way to it."""
+    """What one engine step runs; `steps` are the most drafts that a row may have in it.
+
+    `preempted` gave way to it, and pages that were `evicted` from the prefix cache.
+    """
 
     step: int
     steps: int
     prefill: tuple[PrefillRow, ...]
     decode: tuple[DecodeRow, ...]
     preempted: tuple[Released, ...] = ()
+    evicted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

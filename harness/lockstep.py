@@ -25,6 +25,7 @@ from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified
 from draftproof.reference.memo import Memo
+from draftproof.reference.prefix_cache import without_served
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
 from draftproof.reference.solve import UNCHANGED, Place, resolve, solve
@@ -72,6 +73,17 @@ def resolved(
     limits: Limits = NO_LIMITS,
     rows: Trace | None = None,
     followed: Mapping[int, TokenIds] = UNCHANGED,
+) -> Solved:
+    """Return what the reference says of a subject's run: of the rounds that it ran, and of what it ran in them."""
+    done = _resolved(known, ran, limits, rows, followed)
+    if not done.scenario.schedule.prefix_cache:
+        return done
+    served = ObservedSchedule(ran).cached
+    return replace(done, trace=without_served(done.trace, served), varied=without_served(done.varied, served))
+
+
+def _resolved(
+    known: Solved, ran: Trace, limits: Limits, rows: Trace | None, followed: Mapping[int, TokenIds]
 ) -> Solved:
     """Solve a scenario for the drafts that a subject verified, and for their numbers where it chose these (S-FOLLOW-1).
 

@@ -12,6 +12,7 @@ from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
@@ -113,6 +114,11 @@ def _preemption(scenario: Scenario, limits: Limits) -> Scenario:
     if limits.preemption or not scenario.schedule.preemption:
         return scenario
     return replace(scenario, schedule=replace(scenario.schedule, preemption=False))
+
+
+def _caching(scenario: Scenario, limits: Limits) -> Scenario:
+    """Nothing is kept for others, where it cannot be as a scenario asks."""
+    return scenario if limits.caching else without_prefix_cache(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -242,6 +248,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _steps,
     _controller,
     _preemption,
+    _caching,
     _sampling,
     _penalties,
     _grammars,

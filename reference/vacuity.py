@@ -79,6 +79,9 @@ def is_telling(scenario: Scenario, script: Script) -> bool:
     model = scenario.model
     if not isinstance(model, ProbeModel) or model.logit_bits < LEAST_BITS:
         return False
+    if scenario.schedule.prefix_cache:
+        # Its trace lacks rows of a run that is made again from the start.
+        return False
     short = max(len(request.prompt) for request in scenario.requests) <= LONGEST_PROMPT
     return short and any(round_.drafts > 1 for request in script.requests for round_ in request.rounds)
 

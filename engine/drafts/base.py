@@ -150,6 +150,11 @@ class Draft(ABC, Generic[M]):
         """Return its arena tensors besides, whose first dimension is the request row."""
         return {}
 
+    @classmethod
+    def lookahead(cls, model: M) -> int:
+        """Return how many tokens behind its own position an entry is made of."""
+        return 0
+
     def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that its graphs read and nobody else declares."""
         return ()

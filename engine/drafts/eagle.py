@@ -53,6 +53,11 @@ class EagleDraft(ModelDraft[Head]):
             shapes["next_logits"] = ((config.num_rows, cls.num_logits(model, target)), torch.float64)
         return shapes
 
+    @classmethod
+    def lookahead(cls, model: Head) -> int:
+        """Return 1: an entry takes the next token."""
+        return 1
+
     @staticmethod
     def num_logits(model: Head, target: Target) -> int:
         """Return how many tokens the head can propose."""

@@ -59,6 +59,11 @@ class MtpDraft(ModelDraft[Chain]):
             shapes["lookback_hidden_states"] = ((config.num_rows, layers - 1, target.width), target.hidden_dtype)
         return shapes
 
+    @classmethod
+    def lookahead(cls, model: Chain) -> int:
+        """Return L: an entry of the last layer takes the token L behind it."""
+        return model.cache_shape.layers
+
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
         """Return the first proposals of those that the last extend made."""
         req_rows = torch.tensor([row.req_row for row in batch], device=self.context.device)
@@ -132,7 +137,7 @@ class MtpDraft(ModelDraft[Chain]):
         """
         assert chunks.hidden_states is not None
         batch, next_tokens = chunks.rows, chunks.next_tokens
-        starts = [max(0, row.start - self.lookback) for row in batch]
+        starts = [max(row.cached, row.start - self.lookback) for row in batch]
         known = [
             row.text if row.tail >= 0 else (*row.text, token) for row, token in zip(batch, next_tokens, strict=True)
         ]

@@ -43,6 +43,8 @@ class EngineSubject(Subject):
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
+        if not scenario.schedule.prefix_cache:
+            channels -= {"pool.cached"}
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:

@@ -127,6 +127,7 @@ def config(scenario: Scenario) -> EngineConfig:
         adaptive=_adaptive(scenario.adaptive) if scenario.adaptive else None,
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
+        prefix_cache=schedule.prefix_cache,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=scenario.is_sampled,

@@ -92,7 +92,7 @@ class MemoryWatch:
         self._poison_places(("states", "checkpoint"), list(slots))
 
     def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:
-        at = torch.tensor(places, device=self._arena.memory.device)
+        at = torch.tensor(places, dtype=torch.int64, device=self._arena.memory.device)
         for region, count, size in zip(self._arena.regions, self._count, self._slot_bytes, strict=True):
             if region.name.split(".")[0] in kinds:
                 # What the poison overwrites is no news at the next launch.

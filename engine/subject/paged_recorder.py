@@ -10,7 +10,7 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.engine import Engine
 from draftproof.engine.stages import Commit, StepPlan
 from draftproof.engine.subject.observations import ObservationLog, vectors
-from draftproof.properties.values.observed import Owner, PoolReport, StatePoolReport
+from draftproof.properties.values.observed import CachedPage, Owner, PoolReport, StatePoolReport
 from draftproof.properties.values.trace import Key
 
 
@@ -24,9 +24,9 @@ class PagedRecorder:
         """Report the pages of each request of a step, and its state slot where there are states."""
         for chunk in plan.prefill:
             # An earlier chunk of the round reported the columns before its start.
-            reported = -(-chunk.start // self._engine.config.page_size)
+            reported = -(-chunk.start // self._engine.config.page_size) if chunk.chunk else 0
             self._table(chunk.req_row, Key(chunk.request, chunk.round), reported)
-            if not chunk.start:
+            if not chunk.chunk:
                 self._state_slot(chunk.state_slot, Key(chunk.request, chunk.round))
         for row in plan.decode:
             self._table(row.req_row, Key(row.request, row.round), 0)
@@ -62,7 +62,14 @@ class PagedRecorder:
         owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row, pages in rows for page in pages))
         self._log.add("pool.owners", key, PoolReport(scheduler.pool.free, scheduler.page_table.free, owners))
         self._log.add("pool.guards", key, self._engine.arena.damaged())
+        if self._engine.config.prefix_cache:
+            self._log.add("pool.cached", key, self._cached())
         self._log.add("pool.drafts", key, self._engine.draft.tracked_requests())
         if scheduler.states:
             owners = tuple(sorted(Owner(sequence.state_slot, sequence.request.id) for sequence in scheduler.live))
             self._log.add("pool.states", key, StatePoolReport(scheduler.states.free, owners))
+
+    def _cached(self) -> tuple[CachedPage, ...]:
+        cache = self._engine.scheduler.cache
+        pages = (CachedPage(node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
+        return tuple(sorted(pages, key=lambda one: one.page))

@@ -284,6 +284,9 @@ class TraceRecorder(Probes):
         if state_slot:
             self._memory.poison_states((state_slot,))
 
+    def on_evict(self, pages: tuple[int, ...]) -> None:
+        self._memory.poison_pages(pages)
+
     def on_step(self, plan: StepPlan) -> None:
         self.paged.report_pools(plan.step)
 

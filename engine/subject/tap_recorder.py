@@ -135,7 +135,7 @@ class TapRecorder:
         for layer, columns in _layers("prompt", tapped):
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
-                for position in range(max(0, row.start - self._lookback), row.end):
+                for position in range(max(row.cached, row.start - self._lookback), row.end):
                     key = Key(row.request, row.round, layer=layer, row=position)
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
@@ -68,7 +69,9 @@ def _without_drafts(scenario: Scenario) -> Scenario:
 
 def _without_model(scenario: Scenario) -> Scenario:
     """Put an n-gram draft in place of the draft's layers, which keep entries even of rounds without drafts."""
-    return scenario if isinstance(scenario.draft, Ngram) else put(without_tree(scenario), "draft", Ngram(max_n=1))
+    if isinstance(scenario.draft, Ngram):
+        return scenario
+    return put(with_greedy_drafts(without_tree(scenario)), "draft", Ngram(max_n=1))
 
 
 def _only(scenario: Scenario, number: int) -> Scenario:
@@ -91,6 +94,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("linear layers", "a hybrid target", _dense),
         Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
+        Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

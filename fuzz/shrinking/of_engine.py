@@ -21,6 +21,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("schedule.draft_batch", 0),
     ("schedule.services", 1),
     ("schedule.preemption", False),
+    ("schedule.prefix_cache", False),
     ("taps", True),
     ("states", States()),
     ("states.commit", "snapshot"),

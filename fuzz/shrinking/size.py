@@ -60,6 +60,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         int(scenario.schedule.draft_batch > 0),
         scenario.schedule.services,
         int(scenario.schedule.preemption),
+        int(scenario.schedule.prefix_cache),
         _linear_layers(scenario),
         int(not scenario.taps),
         scenario.tree.nodes + scenario.tree.topk if scenario.tree else 0,

@@ -101,7 +101,8 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
         (may if optional else must).update(_entries(evidence, launch, row, positions))
         if extends:
             # Entries before these were made with a guess, and may be written again.
-            again = range(max(0, positions.start - evidence.form.reach), positions.start)
+            served = evidence.schedule.cached.get((row.request, row.round), 0)
+            again = range(max(served, positions.start - evidence.form.reach), positions.start)
             may |= _entries(evidence, launch, row, again)
     if evidence.hybrid:
         for row in _state_rows(evidence, launch):

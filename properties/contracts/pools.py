@@ -11,7 +11,7 @@ from draftproof.properties.contracts.base import Differences, contract, ends, li
 from draftproof.properties.diagnosis.compare import Mismatch, classify, differing, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.observed import Datum, Footprint, Owner, PoolReport
+from draftproof.properties.values.observed import CachedPages, Datum, Footprint, Owner, PoolReport
 from draftproof.properties.values.relations import (
     Different,
     GuardOverwritten,
@@ -160,15 +160,23 @@ def _balance(evidence: Evidence) -> Differences:
     memory = evidence.scenario.memory
     got: dict[Key, Datum] = {}
     expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), (memory.pages, memory.request_slots))
+    cached = evidence.subject.typed("pool.cached", CachedPages)
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
-        if key.round <= evidence.schedule.last_step:
-            requests = {owner.request for owner in report.owners}
-            # Whoever shares a cached page owns it, too.
-            pages = [owner.index for owner in report.owners]
-            owned = len(set(pages) if evidence.limits.prefix_cache else pages)
-            expected[key] = (memory.pages - owned, memory.request_slots - len(requests))
+        is_over, kept = key.round > evidence.schedule.last_step, cached.get(key, ())
+        owners = () if is_over else report.owners
+        rows = memory.request_slots - len({owner.request for owner in owners})
+        expected[key] = (memory.pages - _in_use(evidence, owners, kept), rows)
         got[key] = (report.free_pages, report.free_rows)
     yield first_divergence("pool.balance", "pool.owners", expected, got)
+
+
+def _in_use(evidence: Evidence, owners: tuple[Owner, ...], kept: CachedPages) -> int:
+    """Return how many pages are not free: those that a cache keeps, which several requests may own, and all others."""
+    pages = [owner.index for owner in owners]
+    if evidence.limits.prefix_cache:
+        return len(set(pages))
+    of_cache = [one.page for one in kept]
+    return len(of_cache) + sum(page not in of_cache for page in pages)
 
 
 def _guards(evidence: Evidence) -> Differences:
@@ -254,7 +262,15 @@ CONTRACTS = (
         minimum="scenarios",
         concerns=lambda evidence: evidence.scenario.is_served_twice,
     ),
-    contract("pool.balance", _balance, ("pool.owners",), reads=("round.rows",), **_COMMON),
+    contract(
+        "pool.balance",
+        _balance,
+        ("pool.owners",),
+        reads=("round.rows",),
+        also=("pool.cached",),
+        cites="S-BATCH-1, S-CACHE-5",
+        minimum="scenarios slot_reuses",
+    ),
     contract(
         "memory.guards",
         _guards,

@@ -12,6 +12,7 @@ from draftproof.properties.contracts import (
     memory,
     pools,
     preemption,
+    prefix_cache,
     rounds,
     schedule,
     slots,
@@ -26,7 +27,8 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, steering, states, slots)
-_OF_ENGINE = (pools, memory, schedule, preemption, launches, discarded, work, control, totals, configuration, variants)
+_OF_SCHEDULE = (schedule, preemption, prefix_cache)
+_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, launches, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 

@@ -11,6 +11,7 @@ from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
+from draftproof.properties.evidence.prefix_cache import COUNTS
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
@@ -28,6 +29,8 @@ OF_PENALTIES = (
 )
 """Rounds in which a choice would be another one without penalties, without the drafts of the round in the text that
 they go by, or without one of them."""
+OF_PREFIXES = COUNTS
+"""What a prefix cache did (evidence/prefix_cache.py)."""
 OF_GRAMMARS = (
     "grammar_changed_choice",
     "grammar_by_draft_in_window",
@@ -47,6 +50,10 @@ _WIDTHS = range(1, 7)
 def _is_one(**values: str | bool) -> Callable[[object], bool]:
     """Return a predicate: the sample's fields have these values."""
     return lambda sample: all(getattr(sample, field) == value for field, value in values.items())
+
+
+def _of_prefixes(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.prefixes.get(name, 0)
 
 
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
@@ -88,6 +95,7 @@ _RUNS: Table[RunSample] = {
     "own_heads": _is_one(head="own"),
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
+    **{name: _of_prefixes(name) for name in OF_PREFIXES},
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -362,6 +370,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | LOGPROBS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
+        names |= set(OF_PREFIXES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= TREES - _OF_REAL_TREES
         names |= {

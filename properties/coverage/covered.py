@@ -11,6 +11,7 @@ from draftproof.properties.coverage.counts import (
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
+    OF_PREFIXES,
     OF_ROUNDS,
     OF_TWO,
     SAMPLED,
@@ -31,9 +32,9 @@ _BY_CHANNEL = {
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
-        *("admitted_before_others", "matches_of_fewer", "blocks_cut"),
+        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES),
     },
-    "round.table": {*_PLACED, "variant_pages_permuted"},
+    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
@@ -118,6 +119,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
         yield "it takes no pages on demand", {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
+    if not limits.caching:
+        yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

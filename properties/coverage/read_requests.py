@@ -59,6 +59,7 @@ def read_run(evidence: Evidence) -> RunSample:
         drafts_seen=drafts_seen(evidence.subject),
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,
+        prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
     )
 
 

@@ -6,6 +6,7 @@ A field named like a coverpoint (points.py) holds its value, None where the poin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from draftproof.properties.evidence.forms import Form
@@ -15,7 +16,8 @@ from draftproof.properties.evidence.schedule import StepLaunch
 class RunSample(NamedTuple):
     """One scenario. `changed` is its variant if the variant run was another run, else "none".
 
-    `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar.
+    `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar. `prefixes` are the
+    counts of its prefix cache.
     """
 
     draft: str
@@ -55,6 +57,7 @@ class RunSample(NamedTuple):
     drafts_seen: int
     is_sampled: bool
     is_constrained: bool
+    prefixes: Mapping[str, int]
 
     @property
     def is_hybrid(self) -> bool:

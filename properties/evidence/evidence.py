@@ -11,6 +11,7 @@ from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
 from draftproof.properties.evidence.order import RunOrder
 from draftproof.properties.evidence.plans import DraftPlans
+from draftproof.properties.evidence.prefix_cache import CacheHistory, history
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
@@ -174,6 +175,11 @@ class Evidence:
     def tables(self) -> ObservedTables:
         """The page tables and state slots that the subject reports."""
         return ObservedTables(self.subject, self.page_size, self.schedule)
+
+    @cached_property
+    def prefixes(self) -> CacheHistory:
+        """What a prefix cache holds and serves in this run, by definition."""
+        return history(self.scenario, self.script, self.tables, self.form.lookahead)
 
     @cached_property
     def plans(self) -> DraftPlans:

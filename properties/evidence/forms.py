@@ -34,6 +34,11 @@ class Form(NamedTuple):
         return self.layers - 1 if self.proposes == "chain" else 0
 
     @property
+    def lookahead(self) -> int:
+        """Return how many tokens behind its own position an entry is made of."""
+        return self.layers if self.proposes == "chain" else int(self.kind.proposes_at_extend)
+
+    @property
     def repeats(self) -> bool:
         """Return whether an extend may compute an entry again from the same inputs.
 

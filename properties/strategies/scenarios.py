@@ -23,6 +23,7 @@ from draftproof.properties.strategies.logprobs import with_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
+from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
@@ -30,6 +31,7 @@ from draftproof.properties.strategies.trees import with_tree
 from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
+    CACHED,
     COMMITS,
     CONSTRAINED,
     DENSE_VARIANTS,
@@ -124,6 +126,7 @@ def _drawn(
         is_preempted=draw(sampled(PREEMPTED)),
         is_constrained=draw(sampled(CONSTRAINED)),
         has_logprobs=draw(sampled(LOGPROBS)),
+        is_cached=not profile.hybrid and draw(sampled(CACHED)),
     )
     return draw(_scenario(turn))
 
@@ -168,6 +171,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if not (made.adaptive or made.schedule.draft_batch):
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
+        made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     return validate(with_logprobs(draw, made) if turn.has_logprobs else made)
 
 

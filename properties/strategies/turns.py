@@ -53,9 +53,12 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
+CACHED = (True, False, False)
+"""Whether pages are kept in a prefix cache, where targets are dense and nothing else hangs on the schedule."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
+_OF_CACHED = tuple(one for one in _OF_PREEMPTED if not one.hybrid)
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
 
@@ -79,6 +82,7 @@ class Turn(NamedTuple):
     is_preempted: bool = False
     is_constrained: bool = False
     has_logprobs: bool = False
+    is_cached: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -109,6 +113,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         )
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
             yield _of_tree(turn, dealer, player)
+        elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
+            yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _preempted(turn, dealer, player)
         else:
@@ -127,6 +133,18 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
+    )
+
+
+def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose requests share pages; what other turns are does not hang on it."""
+    return turn._replace(
+        profile=dealer.deal("profile of caching", _OF_CACHED, player),
+        variant=dealer.deal("variant of caching", DENSE_VARIANTS, player),
+        commit=COMMITS[0],
+        is_by_batch=False,
+        is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
+        is_cached=True,
     )
 
 

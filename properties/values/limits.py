@@ -39,7 +39,8 @@ class Limits(Value, frozen=True, kw_only=True):
     pages are taken exactly when they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario
     asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
     its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
-    of a prompt may be served from the entries of other requests. `persistent`: one run leaves something (free pages in
+    of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
+    that of S-CACHE where a scenario asks. `persistent`: one run leaves something (free pages in
     another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is what the
     round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a first
     scenario may take besides.
@@ -68,6 +69,7 @@ class Limits(Value, frozen=True, kw_only=True):
     preempts: bool = False
     preemption: bool = True
     prefix_cache: bool = False
+    caching: bool = True
     persistent: bool = False
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"

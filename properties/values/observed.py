@@ -156,6 +156,24 @@ class PoolReport(Observed, frozen=True):
     owners: tuple[Owner, ...]
 
 
+class CachedPage(Observed, frozen=True):
+    """A page that a prefix cache keeps after an engine step, in channel pool.cached.
+
+    `locks` requests run on it; `tokens` are all of the text that its entries are made of.
+    """
+
+    page: int
+    locks: int
+    tokens: TokenIds = ()
+
+    def __str__(self) -> str:
+        return f"page {self.page} of tokens {', '.join(map(str, self.tokens))}, locked {self.locks} times"
+
+
+CachedPages = tuple[CachedPage, ...]
+"""The pages of a prefix cache, by page."""
+
+
 class Footprint(Observed, frozen=True):
     """What an engine keeps with no request left, in channel pool.reachable.
 

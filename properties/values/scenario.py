@@ -182,7 +182,8 @@ class Schedule(Value, frozen=True, kw_only=True):
 
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
     requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
-    demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8).
+    demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
+    `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE).
     """
 
     max_batch: Small
@@ -191,6 +192,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     draft_batch: Annotated[int, Meta(ge=0, le=64)] = 0
     services: Annotated[int, Meta(ge=1, le=2)] = 1
     preemption: bool = False
+    prefix_cache: bool = False
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -289,8 +291,8 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def is_served_twice(self) -> bool:
-        """Return whether one engine serves the requests twice; a controller would serve them otherwise then."""
-        return self.schedule.services > 1 and self.adaptive is None
+        """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
+        return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
 
 
 def round_plan(request: Request, round_: int) -> RoundPlan:

@@ -48,6 +48,7 @@ def validate(scenario: Scenario) -> Scenario:
     _linear(scenario)
     _adaptive(scenario)
     _tree(scenario)
+    _prefix_cache(scenario)
     for index in range(len(scenario.requests)):
         _request(scenario, index)
     return scenario
@@ -158,6 +159,18 @@ def _tree(scenario: Scenario) -> None:
     _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
     vocab = getattr(draft, "head_vocab", 0) or scenario.model.vocab
     _require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
+
+
+def _prefix_cache(scenario: Scenario) -> None:
+    if not scenario.schedule.prefix_cache:
+        return
+    at, model = "schedule.prefix_cache", scenario.model
+    _require(isinstance(model, ProbeModel), at, "of a checkpoint", "none: only those of probes are defined")
+    hybrid = "linear_attention" in getattr(model, "layer_types", ())
+    _require(not hybrid, at, "of a model with linear layers", "none, as their states are kept with no page")
+    _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
+    by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
+    _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
 
 
 def _request(scenario: Scenario, index: int) -> None:

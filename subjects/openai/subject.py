@@ -50,6 +50,7 @@ class OpenaiSubject(Subject):
             steering="none",
             controllers=False,
             preemption=False,
+            caching=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

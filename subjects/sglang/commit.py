@@ -129,6 +129,7 @@ class StateCommit(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

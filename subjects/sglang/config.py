@@ -47,6 +47,7 @@ class DraftConfig(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         drafts=("eagle",),
         variants=(),
     )

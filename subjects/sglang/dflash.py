@@ -62,6 +62,7 @@ class BlockAcceptance(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         drafts=("dflash",),
         variants=(),
     )

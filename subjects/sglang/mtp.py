@@ -271,6 +271,7 @@ class ChainExtend(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         drafts=("mtp",),
         variants=(),
     )

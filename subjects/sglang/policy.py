@@ -90,6 +90,7 @@ class AdaptivePolicy(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

@@ -107,6 +107,7 @@ class PoolSteps(WorkerSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

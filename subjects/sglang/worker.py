@@ -37,6 +37,7 @@ class WorkerSubject(EngineSubject):
         grammars=False,
         logprobs=False,
         preemption=False,
+        caching=False,
         drafts=("eagle",),
         variants=(),
     )

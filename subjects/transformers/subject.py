@@ -51,6 +51,7 @@ class TransformersSubject(Subject):
             arrivals="serial",
             controllers=False,
             preemption=False,
+            caching=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

@@ -97,6 +97,7 @@ class VllmSubject(Subject):
             page_sizes=(whole("page_size", page_size, 16, 256, 16),),
             controllers=False,
             preemption=False,
+            caching=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

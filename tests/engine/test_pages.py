@@ -25,10 +25,21 @@ def test_release_returns_row_and_pages_and_the_next_owner_gets_them_first():
     pool, requests = PagePool([1, 2, 3]), table()
     row = requests.take_row()
     requests.grow([(row, 2)], pool)
-    assert requests.release(row, pool) == (1, 2)
+    pages = requests.release(row)
+    assert pages == (1, 2)
+    pool.give_back(pages)
     again = requests.take_row()
     requests.grow([(again, 1)], pool)
     assert (again, requests.pages[again], pool.free) == (row, [1], 2)
+
+
+def test_a_row_begins_on_pages_that_it_is_given():
+    pool, requests = PagePool([1, 2, 3]), table()
+    row = requests.take_row()
+    requests.begin(row, [7, 5])
+    requests.grow([(row, 3)], pool)
+    assert requests.pages[row] == [7, 5, 1]
+    assert requests.device[row].tolist() == [7, 5, 1, 0]
 
 
 @pytest.mark.parametrize("owned", [[1], [1, 2, 2], [1, 2, 3]], ids=["lost", "twice", "owned and free"])

@@ -32,7 +32,7 @@ def solved(scenario: Scenario) -> tuple[Script, Trace]:
     return script, run(scenario, script, memo)
 
 
-SCENARIOS = generate(5, 17, ALGORITHMS)
+SCENARIOS = generate(5, 48, ALGORITHMS)
 
 
 @cache

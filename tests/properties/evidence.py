@@ -208,16 +208,40 @@ def preempted() -> Evidence:
     return lockstep(EngineSubject(), PREEMPTED)
 
 
+_SHARED = (3, 1, 4, 1, 5, 9, 2, 6)
+CACHED = validate(
+    msgspec.structs.replace(
+        PREEMPTED,
+        model=msgspec.structs.replace(MODEL, layer_types=(), linear=None),
+        memory=msgspec.structs.replace(PREEMPTED.memory, page_size=2, pages=12),
+        states=States(),
+        schedule=msgspec.structs.replace(PREEMPTED.schedule, prefix_cache=True, services=1),
+        requests=tuple(
+            msgspec.structs.replace(one, prompt=_SHARED[:count], arrival=arrival, budget=6, stop_at=-1)
+            for one, count, arrival in zip(STATIC.requests, (8, 7, 8, 5), (0, 1, 9, 12), strict=True)
+        ),
+    )
+)
+"""Dense, with prompts that begin alike, and fewer pages than all requests come to own."""
+
+
+@lru_cache
+def cached() -> Evidence:
+    """A run of the engine in which requests are served from a prefix cache."""
+    return lockstep(EngineSubject(), CACHED)
+
+
 @lru_cache
 def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence:
-    """A run without a fault; with a variant, its second run too."""
-    return lockstep(IdealSubject(), msgspec.structs.replace(scenario, variant=variant))
+    """A run without a fault; with a variant, its second run too. The ideal subject has no prefix cache."""
+    subject = EngineSubject() if scenario.schedule.prefix_cache else IdealSubject()
+    return lockstep(subject, msgspec.structs.replace(scenario, variant=variant))
 
 
 def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    return next(of for of in known if of.subject.channel(channel))
+    return next((of for of in known if of.subject.channel(channel)), cached())
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -30,6 +31,7 @@ TIGHT = Limits(
     steering="none",
     controllers=False,
     preemption=False,
+    caching=False,
     page_sizes=(4, 16),
     variants=("rows_permuted",),
     persistent=True,
@@ -56,6 +58,7 @@ def _within(one: Scenario) -> dict[str, bool]:
         "steering": all(plan.num_correct == -1 and plan.num_drafts == one.steps for plan in plans),
         "controllers": not (one.adaptive or one.schedule.draft_batch),
         "preemption": not one.schedule.preemption,
+        "caching": not one.schedule.prefix_cache,
         "page_sizes": one.memory.page_size in (4, 16),
         "variants": one.variant in ("none", "rows_permuted"),
         "persistent": one.schedule.services == 1,
@@ -84,7 +87,7 @@ def test_steering_of_counts_keeps_the_counts() -> None:
 def test_a_dtype_is_exchanged() -> None:
     plain = next(one for one in DRAWN if not one.is_constrained and one.model.vocab < 64)
     real = replace(
-        greedy(without_logprobs(without_penalties(without_tree(plain)))),
+        greedy(without_logprobs(without_penalties(without_prefix_cache(without_tree(plain))))),
         model=Checkpoint(path="m", vocab=64),
         draft=next(_ngram()),
     )

@@ -26,7 +26,9 @@ from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 from tests.properties.ideal import IdealSubject
 
 DRAWN = list(generate(seed_=4, count=40))
-SCENARIO = next(one for one in DRAWN if one.most_logprobs is not None and not one.schedule.preemption)
+SCENARIO = next(
+    one for one in DRAWN if one.most_logprobs is not None and not (one.schedule.preemption or one.schedule.prefix_cache)
+)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int")])
@@ -71,7 +73,7 @@ def test_a_share_of_requests_asks_and_every_count_is_reached():
     assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
     assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
     found = Counter[str]()
-    for scenario in [one for one in some if not one.schedule.preemption]:
+    for scenario in [one for one in some if not (one.schedule.preemption or one.schedule.prefix_cache)]:
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))

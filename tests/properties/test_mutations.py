@@ -21,7 +21,16 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.trace import Observation, Trace
-from tests.properties.evidence import OF_DRAFTS, SCENARIOS, TREE, evidence, evidence_of, preempted, with_observations
+from tests.properties.evidence import (
+    OF_DRAFTS,
+    SCENARIOS,
+    TREE,
+    cached,
+    evidence,
+    evidence_of,
+    preempted,
+    with_observations,
+)
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
@@ -44,7 +53,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     channel = channel or min(contract.needs)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
-    known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted())
+    known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached())
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 

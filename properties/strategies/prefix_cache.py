@@ -1,0 +1,86 @@
+"""Requests that begin as others did: a prefix cache, prompts with pages in common, and too few pages to keep all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle, islice, permutations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.requests import endless
+from draftproof.properties.values.penalties import Penalties, TokenBias
+from draftproof.properties.values.scenario import Request, Scenario, pages_needed
+
+_CERTAIN = 1 << 24
+"""A bias that no logit of a probe reaches: what is emitted is known before it runs."""
+_LATER = (8, 4, 12, 0, 6)
+_ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
+_SOON = 3
+
+
+def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw how each prompt begins as an earlier one, and how many pages there are.
+
+    The first request emits one token again and again, so that another can go on from its text. Those that are missing
+    to one of each kind end soon.
+    """
+    first, *others = scenario.requests
+    size, vocab = scenario.memory.page_size, scenario.model.vocab
+    token = draw(integers(0, vocab - 1))
+    certain = Penalties(bias=(TokenBias(token=token, amount=_CERTAIN),))
+    length = max(-(-len(first.prompt) // size), 2) * size + draw(sampled((0, 0, 1)))
+    prompt = tuple(islice(cycle(first.prompt), length))
+    requests = [replace(endless(first), prompt=prompt, penalties=certain, sampling=None)]
+    kinds = draw(sampled(_ORDERS))
+    others += [replace(first, budget=_SOON, stop_at=-1)] * (len(kinds) - len(others))
+    for one, kind in zip(others, cycle(kinds), strict=False):
+        changed = replace(one, prompt=_prompt(draw, requests, kind, size, vocab, token))
+        if not scenario.schedule.preemption:
+            changed = replace(changed, arrival=requests[-1].arrival + draw(sampled(_LATER)))
+        requests.append(changed)
+    return _fitted(draw, replace(scenario, requests=tuple(requests)))
+
+
+def _prompt(
+    draw: st.DrawFn, before: Sequence[Request], kind: str, size: int, vocab: int, token: int
+) -> tuple[int, ...]:
+    """Draw a prompt that is that of one before it, goes on from it or from a text, or parts from it at a page's end."""
+    first, source = before[0], draw(sampled(before))
+    if kind == "same":
+        return first.prompt
+    if kind == "turn":
+        known = first.prompt + (token,) * max(1, first.budget - draw(sampled((1, 0, 3))))
+    elif kind == "longer":
+        known = source.prompt
+    else:
+        end = len(source.prompt) // size * size
+        known = source.prompt[: max(1, end + draw(sampled((0, -1, 1, -size))))]
+    after = source.prompt[len(known)] if len(known) < len(source.prompt) else token
+    start = (after + 1) % vocab
+    return known + tuple((start + place) % vocab for place in range(draw(integers(1, 2 * size + 1))))
+
+
+def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw pages for the longest request, or for a few pages more; positions for all that is wanted."""
+    memory, requests = scenario.memory, scenario.requests
+    arrivals = [one.arrival for one in requests]
+    longest = max(len(one.prompt) + one.budget for one in requests)
+    memory = replace(
+        memory,
+        max_len=max(memory.max_len, longest + scenario.steps),
+        request_slots=max(memory.request_slots, *map(arrivals.count, arrivals)),
+    )
+    scenario = replace(scenario, memory=memory)
+    needs = [pages_needed(scenario, one) for one in requests]
+    pages = max(needs) + draw(sampled((1, 2, 0, 4)))
+    schedule = replace(scenario.schedule, prefix_cache=True, services=1)
+    return replace(scenario, memory=replace(memory, pages=pages), schedule=schedule)
+
+
+def without_prefix_cache(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests of which nothing is kept for others."""
+    if not scenario.schedule.prefix_cache:
+        return scenario
+    return replace(scenario, schedule=replace(scenario.schedule, prefix_cache=False))

@@ -1,0 +1,143 @@
+"""The prefix cache: what it serves and keeps, by a model that follows the run, and by counting (S-CACHE)."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.prefix_cache import COUNTS
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import CachedPages
+from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.properties.evidence import ADAPTIVE, CACHED, OF_DRAFTS, STATIC, TREE, cached, with_observations
+
+DENSE = [
+    replace(CACHED, draft=one.draft, steps=one.steps, model=replace(one.model, layer_types=(), linear=None))
+    for one in OF_DRAFTS.values()
+]
+
+
+def alone(prompt: tuple[int, ...], arrival: int) -> Request:
+    """A request of two tokens: its draft is extended over the prompt, and over nothing else."""
+    plan = RoundPlan(num_drafts=1, num_correct=0)
+    return Request(arrival=arrival, prompt=prompt, budget=2, rounds=(plan,))
+
+
+@pytest.mark.parametrize("base", DENSE, ids=list(OF_DRAFTS))
+def test_what_is_served_is_what_counting_says(base: Scenario) -> None:
+    """Of two prompts the second is served whole pages of what both have, by a formula."""
+    kind, steps = BY_NAME[base.draft.__struct_config__.tag], 1
+    ahead = base.draft.layers if isinstance(base.draft, Mtp) else int(kind.proposes_at_extend)
+    vocab = base.model.vocab
+    text = tuple((3 * place + place // 4) % vocab for place in range(9))
+    for size, (first, common, own) in itertools.product((1, 2, 3), ((9, 9, 0), (9, 6, 3), (6, 6, 2), (7, 4, 1))):
+        tail = tuple((text[common] + 1 if common < 9 else 1) % vocab for _ in range(own))
+        requests = (alone(text[:first], 0), alone(text[:common] + tail, 20))
+        memory = replace(base.memory, page_size=size, pages=60, max_len=30)
+        schedule = replace(base.schedule, preemption=False)
+        scenario = validate(replace(base, steps=steps, requests=requests, memory=memory, schedule=schedule))
+        of = lockstep(EngineSubject(), scenario)
+        assert judge(of).passed
+        # What is known of the first is its prompt and a token more, which the second may happen to go on with.
+        known = text[:first] + of.script.requests[0].tokens[:1]
+        prompt = requests[1].prompt
+        same = next((at for at, pair in enumerate(zip(known, prompt, strict=False)) if pair[0] != pair[1]), None)
+        same = min(len(known), len(prompt)) if same is None else same
+        final = first - max(0, ahead - 1)
+        served = min(final, same - ahead, len(prompt) - max(1, ahead)) // size * size
+        assert dict(of.schedule.cached) == {(0, 0): 0, (1, 0): max(0, served)}
+
+
+def test_texts_are_what_they_are_without_a_cache() -> None:
+    of = cached()
+    plain = lockstep(EngineSubject(), replace(CACHED, schedule=replace(CACHED.schedule, prefix_cache=False)))
+    assert judge(of).passed
+    assert of.subject.texts == plain.subject.texts
+    assert counts(of)["prefix_hits"] > 1
+    assert not any(counts(plain)[name] for name in COUNTS)
+
+
+def test_a_share_of_generated_scenarios_has_a_cache_and_reaches_all_that_is_counted() -> None:
+    drawn = generate(3, 120, ALGORITHMS)
+    some = [one for one in drawn if one.schedule.prefix_cache]
+    assert len(drawn) / 10 < len(some) < len(drawn) / 5
+    assert {one.draft.__struct_config__.tag for one in some} == set(ALGORITHMS)
+    reached = [counts(lockstep(EngineSubject(), replace(one, variant="none"))) for one in some]
+    assert not [name for name in COUNTS if not sum(one[name] for one in reached)]
+
+
+def test_who_cannot_is_not_asked() -> None:
+    fitted = fit(CACHED, Limits(caching=False))
+    assert not fitted.schedule.prefix_cache
+    assert replace(fitted, schedule=CACHED.schedule) == CACHED
+
+
+@pytest.mark.parametrize("other", [STATIC, TREE, ADAPTIVE], ids=["hybrid", "tree", "adaptive"])
+def test_what_has_no_definition_is_refused(other: Scenario) -> None:
+    with pytest.raises(InvalidScenarioError, match=r"invalid schedule\.prefix_cache"):
+        validate(replace(other, schedule=replace(other.schedule, prefix_cache=True)))
+
+
+def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages]) -> Evidence:
+    """The same with what `change` makes of the first pages that the cache keeps."""
+    observations = list(of.subject.observations)
+    at = next(at for at, one in enumerate(observations) if one.channel == "pool.cached" and one.value)
+    observations[at] = observations[at]._replace(value=change(observations[at].value))  # type: ignore[arg-type]
+    return with_observations(of, observations)
+
+
+@pytest.mark.parametrize(
+    ("change", "relation"),
+    [
+        (lambda pages: pages[1:], Missing),
+        (lambda pages: (*pages, replace(pages[-1], page=12, tokens=(1, 2, 3))), Surplus),
+        (lambda pages: (*pages, replace(pages[-1], page=12)), Surplus),
+        (lambda pages: (replace(pages[0], locks=pages[0].locks + 1), *pages[1:]), Different),
+        (lambda pages: (replace(pages[0], page=pages[0].page + 1), *pages[1:]), Different),
+    ],
+    ids=["lost", "rejected token kept", "kept twice", "locked by nobody", "another page"],
+)
+def test_a_cache_that_keeps_something_else_is_noticed(
+    change: Callable[[CachedPages], CachedPages], relation: type[Relation]
+) -> None:
+    (found,) = find("cache.pages").check(_with_pages(cached(), change))
+    assert isinstance(found.relation, relation)
+
+
+def test_a_page_that_is_cached_and_free_is_noticed() -> None:
+    of = _with_pages(cached(), lambda pages: pages[1:])
+    (found,) = find("pool.balance").check(of)
+    assert found.channel == "pool.owners"
+
+
+def _served(of: Evidence, more: int) -> Evidence:
+    def changed(one: Observation) -> Observation:
+        hit = one.channel == "round.cached" and one.value
+        return one._replace(value=one.value + more) if hit else one  # type: ignore[operator]
+
+    return with_observations(of, map(changed, of.subject.observations))
+
+
+@pytest.mark.parametrize("more", [-2, 1, 2], ids=["a page less", "no whole page", "a page more"])
+def test_a_request_that_is_served_something_else_is_noticed(more: int) -> None:
+    assert find("cache.matched").check(_served(cached(), more))
+
+
+def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
+    of = dataclasses.replace(cached(), scenario=replace(CACHED, schedule=STATIC.schedule))
+    assert not find("cache.matched").applies(of)
+    assert not find("cache.pages").applies(of)

@@ -381,6 +381,5 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
             "batches_too_large_for_drafts",
             "admitted_before_others",
             "steps_after_none",
-            "resumed_in_chunks",
         }
     return frozenset(names)

@@ -101,7 +101,11 @@ def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], 
     counted = json.loads(Path("report.json").read_text())["counts"]
     assert counted["hybrid_scenarios"] == 4
     assert min(counted["snapshot_rounds"], counted["replays_folded"], counted["finals"]) > 0
-    assert found["config.seen"] == found["extend.ids"] == found["verify.choice"] == "PASS"
+    assert found["config.seen"] == found["extend.ids"] == "PASS"
+    assert found["verify.choice"] in (
+        "PASS",
+        "INCONCLUSIVE",
+    )  # four scenarios may have no greedy request beside a sampled
     if "mtp" not in draft:  # these have one layer, and one draft is never accepted in part
         assert found["verify.hidden"] == found["output.lossless"] == "PASS"
 

@@ -18,6 +18,7 @@ from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.penalties import without_penalties
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.scenarios import scenarios, unforced
@@ -66,7 +67,9 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    scenario = without_tree(draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted))))
+    drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
+    # Neither goes with all that may be wanted.
+    scenario = without_prefix_cache(without_tree(drawn_scenario))
     drawn: Algorithm = draw(sampled(drafts))
     name = implied(wanted) or drawn
     scenario = with_draft(scenario, name, draw(integers(0, 59)))

@@ -13,6 +13,7 @@ from draftproof.fuzz.releases.plans import Plan
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import without_tree
@@ -180,7 +181,9 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
     drawn = [
         validate(replace(scenario, steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
-        for scenario in (without_tree(greedy(one)) for one in generate(seed_=3, count=4, drafts=("eagle",)))
+        for scenario in (
+            without_prefix_cache(without_tree(greedy(one))) for one in generate(seed_=3, count=4, drafts=("eagle",))
+        )
     ]
     judged = [judge(evidence(subject, scenario)) for scenario in fitted(drawn, subject.limits)]
     assert [one.first for one in judged] == [None] * 4

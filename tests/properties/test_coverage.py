@@ -80,6 +80,7 @@ def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
 
 # Probes have no ties, and the ideal subject has pages for all requests, so that none gives way.
 _NEVER = {"ties", "token_ties", "preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
+_NEVER |= {"prefix_hits_after_preemption"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 

@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from draftproof.engine.graphs.cuda import no_collection
+
 Mark = torch.cuda.Event | float
 OPTIONS: dict[str, dict[str, Any]] = {
     "tiny": {"action": "store_true", "help": "tiny sizes, to try the script itself"},
@@ -123,7 +125,7 @@ def captured(run: Callable[[], object], warm: Callable[[], object]) -> Callable[
         warm()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with no_collection(), torch.cuda.graph(graph, stream=stream):
         run()
     return partial(_replay, graph, run)
 

@@ -19,8 +19,8 @@ from draftproof.kernels.registry import CALLS
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: freeing an earlier graph or its memory would invalidate the capture."""
+def no_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: freeing an earlier graph or its memory would invalidate a capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,7 +68,7 @@ class CudaBackend:
         with exclusive_capture(fail), torch.no_grad(), torch.cuda.device(self._device):
             torch.cuda.synchronize()
             before = Counter(CALLS)
-            with _no_collection():
+            with no_collection():
                 graph, outputs = self._capture(function, failures)
             torch.cuda.synchronize()
         return CudaGraph(graph, outputs, CALLS - before)

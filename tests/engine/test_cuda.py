@@ -1,5 +1,7 @@
 """The engine on a CUDA device: real graphs, Triton kernels, the same traces to the last bit."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 import torch
@@ -9,14 +11,31 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
+from tests.engine.features import FEATURES, featured
 from tests.engine.test_subject import SETTINGS
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: run by make test-gpu on a GPU machine"),
-]
+
+def on_a_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    reason = "no CUDA device: run by make test-gpu on a GPU machine"
+    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason=reason)(test))
 
 
+@pytest.mark.parametrize("name", FEATURES)
+def test_every_feature_is_among_what_is_generated(name: str):
+    assert len(featured(name)) == 2
+
+
+@on_a_gpu
+@pytest.mark.parametrize("name", FEATURES)
+def test_generated_scenarios_have_one_trace_on_both_devices(name: str):
+    for case in featured(name):
+        script = solve(case)
+        here, there = EngineSubject("cpu").run(case, script), EngineSubject("cuda").run(case, script)
+        assert [o for o in here.observations if o not in set(there.observations)] == []
+        assert here == there
+
+
+@on_a_gpu
 @pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
 def test_the_trace_is_the_cpu_trace_bit_for_bit(case: Scenario):
     script = solve(case)
@@ -25,6 +44,7 @@ def test_the_trace_is_the_cpu_trace_bit_for_bit(case: Scenario):
     assert here == there
 
 
+@on_a_gpu
 @pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
 def test_the_trace_is_what_the_reference_says(case: Scenario):
     script = solve(case)
@@ -33,6 +53,7 @@ def test_the_trace_is_what_the_reference_says(case: Scenario):
         assert reference.channel(channel).items() <= engine.channel(channel).items(), channel
 
 
+@on_a_gpu
 def test_graphs_and_the_same_shapes_run_eagerly_agree():
     case = SETTINGS["graphs"]
     eager = msgspec.structs.replace(case, graphs=Graphs(sizes=case.graphs.sizes, capture=False))

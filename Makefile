@@ -93,6 +93,7 @@ bench-gpu: $(READY)
 	$(BENCH) benchmarks/gdn_speed.py $(GDN_ARGS)
 	$(BENCH) benchmarks/extend_speed.py $(EXTEND_ARGS)
 	$(BENCH) benchmarks/verify_speed.py $(VERIFY_ARGS)
+	$(BENCH) benchmarks/serve_speed.py $(SERVE_ARGS)
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

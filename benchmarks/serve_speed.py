@@ -1,0 +1,209 @@
+"""What a scheduler's ways cost: a prefix that is served beside one that is run again, and a preemption and its resume.
+
+The target is that of decode_speed.py with n-gram drafts, its rounds in captured graphs; every time is that of one
+`Engine.step`, the host's part included. "hit" is the step that emits the first token of a prompt of which all but the
+last page is in the prefix cache, "recompute" the same without a cache, each of a new prompt every time, in turns. A
+batch is then served with pages for all, and with pages for three quarters of it, so that requests give way and run
+their text again: `resume ms` is the median of the steps in which one does. `--tiny` runs on a CPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import bench
+import torch
+from decode_model import PAGE, Setup, engine_model, setup
+from rich.console import Console
+from shapes import llama_shapes, random_tensors
+
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.cuda import CudaBackend
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.models.base import NgramSettings
+from draftproof.engine.models.llama import Llama
+from draftproof.engine.probes import Probes
+from draftproof.engine.stages import GenerationRequest, StepPlan
+
+STEPS = 3
+PREFIX: dict[str, Callable[[dict[str, Any]], object]] = {
+    "prompt": lambda row: row["prompt"],
+    "served": lambda row: row["served"],
+    "hit ms": lambda row: f"{row['hit_ms']:.3f}",
+    "recompute ms": lambda row: f"{row['recompute_ms']:.3f}",
+    "recompute / hit": lambda row: f"{row['recompute_of_hit']:.1f}",
+}
+PREEMPTION: dict[str, Callable[[dict[str, Any]], object]] = {
+    "requests": lambda row: row["requests"],
+    "preempted": lambda row: f"{row['preempted']:.1f}",
+    "round ms": lambda row: f"{row['round_ms']:.3f}",
+    "resume ms": lambda row: f"{row['resume_ms']:.3f}",
+    "resume / round": lambda row: f"{row['resume_of_round']:.1f}",
+    "few pages / all": lambda row: f"{row['few_of_all']:.2f}",
+}
+
+
+class Plans(Probes):
+    """Keeps the plan of the newest step."""
+
+    plan: StepPlan
+
+    def on_plan(self, plan: StepPlan) -> None:
+        self.plan = plan
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One engine step: what ran, and its seconds."""
+
+    plan: StepPlan
+    seconds: float
+
+    @property
+    def resumes(self) -> bool:
+        """Return whether the step runs the text of a request that was preempted."""
+        return any(row.emitted for row in self.plan.prefill)
+
+
+class Server:
+    """An engine over the model, its graphs captured."""
+
+    def __init__(self, given: Setup, dense: Llama, config: EngineConfig) -> None:
+        self._device, self._plans, self._served = given.device, Plans(), 0
+        draft = DraftModel("ngram", NgramSettings(max_n=3))
+        self._engine = Engine(dense, draft, config, torch.device(given.device), self._plans)
+        self._engine.capture(CudaBackend() if given.device == "cuda" else HostBackend())
+        self._engine.warm_up()
+
+    def serve(self, prompts: Sequence[tuple[int, ...]], budget: int) -> list[Timed]:
+        """Serve these prompts together, to their ends; return all steps."""
+        for prompt in prompts:
+            wanted = (STEPS,)
+            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), wanted))
+            self._served += 1
+        steps = []
+        while not self._engine.idle:
+            steps.append(self._step())
+        return steps
+
+    def _step(self) -> Timed:
+        bench.synchronize(self._device)
+        begin = time.perf_counter()
+        self._engine.step()
+        bench.synchronize(self._device)
+        return Timed(self._plans.plan, time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Measure, print two tables, write JSON."""
+    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed").parse_args()
+    given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
+    # Long enough that requests outgrow the pages that they began with.
+    given = replace(given, new=max(given.new, 2 * PAGE), repeats=arguments.repeats or 3 * given.repeats)
+    console, lengths = Console(), (48, 96) if arguments.tiny else (512, 2048, 8192)
+    with torch.inference_mode():
+        tensors = random_tensors(llama_shapes(given.sizes), given.device, given.dtype, given.seed)
+        dense = engine_model(given, tensors)
+        with console.status("prefixes"):
+            prefixes = [prefix(given, dense, length) for length in lengths]
+        with console.status("preemption"):
+            preempted = [preemption(given, dense, batch) for batch in given.batches if batch > 1]
+    result = {**bench.machine(given.device), "seed": given.seed, "prefixes": prefixes, "preemption": preempted}
+    bench.show(f"{result['device']}: the first token of a prompt", prefixes, PREFIX)
+    bench.show(f"{result['device']}: a batch with few pages", preempted, PREEMPTION)
+    bench.write(arguments.json, result)
+
+
+def prefix(given: Setup, dense: Llama, length: int) -> dict[str, Any]:
+    """Return the milliseconds to the first token of a prompt of `length` tokens, with its prefix served and run."""
+    config = sizes(given, 1, length, new=2)
+    # Pages for the prefix that is kept and for the request that is served it.
+    pages = 2 * config.pages
+    cached = Server(given, dense, replace(config, prefix_cache=True, pages=pages))
+    plain = Server(given, dense, replace(config, pages=pages))
+    random, hits, again, served = generator(given), [], [], set()
+    for number in range(given.repeats + 2):
+        text = prompts(given, random, 1, length)[0]
+        other = (*text[:-1], (text[-1] + 1) % given.sizes["vocab_size"])
+        cached.serve([text], 2)
+        (hit, *_), (run, *_) = cached.serve([other], 2), plain.serve([other], 2)
+        if number >= 2:
+            hits.append(hit.seconds)
+            again.append(run.seconds)
+            served.add(hit.plan.prefill[0].cached)
+    if len(served) != 1 or not min(served):
+        raise RuntimeError(f"the prefix cache served {sorted(served)} tokens of {length}; there is nothing to time")
+    hit_ms, recompute_ms = 1e3 * statistics.median(hits), 1e3 * statistics.median(again)
+    return {
+        "prompt": length,
+        "served": served.pop(),
+        "hit_ms": hit_ms,
+        "recompute_ms": recompute_ms,
+        "recompute_of_hit": recompute_ms / hit_ms,
+    }
+
+
+def preemption(given: Setup, dense: Llama, batch: int) -> dict[str, Any]:
+    """Return what a batch takes with pages for all of its requests, and with three quarters of them."""
+    config = sizes(given, batch, given.prompt, new=given.new)
+    few = replace(config, pages=max(config.pages // batch, 3 * config.pages // 4), preemption=True)
+    servers = {"all": Server(given, dense, config), "few": Server(given, dense, few)}
+    random = generator(given)
+    runs: dict[str, list[list[Timed]]] = {name: [] for name in servers}
+    for _ in range(given.repeats + 1):
+        asked = prompts(given, random, batch, given.prompt)
+        for name, server in servers.items():
+            runs[name].append(server.serve(asked, given.new))
+    taken = {name: [sum(step.seconds for step in run) for run in of[1:]] for name, of in runs.items()}
+    steps = [step for run in runs["few"][1:] for step in run]
+    resumed = [step.seconds for step in steps if step.resumes]
+    if not resumed:
+        raise RuntimeError(f"nobody of {batch} requests gave way with {few.pages} pages; there is nothing to time")
+    rounds = [step.seconds for run in runs["all"][1:] for step in run if not step.plan.prefill]
+    resume_ms, round_ms = 1e3 * statistics.median(resumed), 1e3 * statistics.median(rounds)
+    return {
+        "requests": batch,
+        "preempted": sum(len(step.plan.preempted) for step in steps) / given.repeats,
+        "round_ms": round_ms,
+        "resume_ms": resume_ms,
+        "resume_of_round": resume_ms / round_ms,
+        "few_of_all": statistics.median(
+            few_pages / every for few_pages, every in zip(taken["few"], taken["all"], strict=True)
+        ),
+    }
+
+
+def sizes(given: Setup, batch: int, prompt: int, new: int) -> EngineConfig:
+    """Return a configuration with pages for all requests of a batch."""
+    longest = prompt + new + STEPS + 1
+    return EngineConfig(
+        steps=STEPS,
+        page_size=PAGE,
+        pages=batch * -(-longest // PAGE),
+        request_slots=batch,
+        max_len=longest,
+        max_batch=batch,
+        chunk=longest,
+        sizes=(batch,),
+    )
+
+
+def generator(given: Setup) -> torch.Generator:
+    """Return the source of all prompts."""
+    return torch.Generator().manual_seed(given.seed)
+
+
+def prompts(given: Setup, random: torch.Generator, count: int, length: int) -> list[tuple[int, ...]]:
+    """Return new prompts of random tokens."""
+    drawn = torch.randint(given.sizes["vocab_size"], (count, length), generator=random)
+    return [tuple(row) for row in drawn.tolist()]
+
+
+if __name__ == "__main__":
+    main()

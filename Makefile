@@ -78,8 +78,12 @@ sglang: $(READY)
 bench-coverage: $(READY)
 	$(BENCH) benchmarks/coverage_closure.py $(ARGS)
 
+# What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+HISTORY ?= .draftproof/benchmarks.jsonl
+KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
+
 bench: $(READY)
-	$(BENCH) benchmarks/throughput.py $(ARGS)
+	$(BENCH) benchmarks/throughput.py $(KEEP) $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
@@ -89,11 +93,11 @@ sanitize-gpu: $(READY)
 	$(BIN) tests/kernels/sanitize.py $(foreach file,$(WHEELS),--wheel $(file)) $(ARGS)
 
 bench-gpu: $(READY)
-	$(BENCH) benchmarks/decode_speed.py $(ARGS)
-	$(BENCH) benchmarks/gdn_speed.py $(GDN_ARGS)
-	$(BENCH) benchmarks/extend_speed.py $(EXTEND_ARGS)
-	$(BENCH) benchmarks/verify_speed.py $(VERIFY_ARGS)
-	$(BENCH) benchmarks/serve_speed.py $(SERVE_ARGS)
+	$(BENCH) benchmarks/decode_speed.py $(KEEP) $(ARGS)
+	$(BENCH) benchmarks/gdn_speed.py $(KEEP) $(GDN_ARGS)
+	$(BENCH) benchmarks/extend_speed.py $(KEEP) $(EXTEND_ARGS)
+	$(BENCH) benchmarks/verify_speed.py $(KEEP) $(VERIFY_ARGS)
+	$(BENCH) benchmarks/serve_speed.py $(KEEP) $(SERVE_ARGS)
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

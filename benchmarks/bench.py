@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
+import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof.engine.graphs.cuda import no_collection
+from draftproof.properties.values.measurement import Measurement, append
 
 Mark = torch.cuda.Event | float
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -25,8 +32,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "repeats": {"type": int, "help": "runs that a median is over"},
     "seed": {"type": int, "default": 1, "help": "seed of everything random"},
     "json": {"type": Path, "help": "write everything measured to this file"},
+    "history": {"type": Path, "help": "add the seconds measured to this file, for draftproof bench compare"},
+    "label": {"help": "what that file calls this run (default: the commit)"},
 }
 """Options that several benchmarks have."""
+VERSIONS = ("draftproof", "torch", "triton", "numpy")
+KEPT = ("history", "label")
+"""Options of benchmarks that `keep` what they measured."""
 
 
 def parser(about: str | None, *options: str) -> argparse.ArgumentParser:
@@ -41,6 +53,56 @@ def write(path: Path | None, result: Any) -> None:
     """Write a result as JSON if a file was named."""
     if path is not None:
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def keep(arguments: argparse.Namespace, result: dict[str, Any], seconds: Mapping[str, float]) -> None:
+    """Write a result where the options say; in a history file are the `seconds` of each measure."""
+    write(arguments.json, result)
+    if arguments.history is not None:
+        append(arguments.history, _measurement(arguments, result, seconds))
+
+
+def milliseconds(rows: Iterable[Mapping[str, Any]], by: str) -> dict[str, float]:
+    """Return the seconds of all that rows have in milliseconds, named by a column that tells them apart."""
+    ending = "_ms"
+    return {
+        f"{name.removesuffix(ending)}, {by} {row[by]}": 1e-3 * value
+        for row in rows
+        for name, value in row.items()
+        if name.endswith(ending)
+    }
+
+
+def _measurement(arguments: argparse.Namespace, result: dict[str, Any], seconds: Mapping[str, float]) -> Measurement:
+    chosen = {name: value for name, value in vars(arguments).items() if name not in ("json", *KEPT) and value}
+    return Measurement(
+        benchmark=Path(sys.argv[0]).stem,
+        label=arguments.label or _commit(),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=result.get("device", "cpu"),
+        machine=f"{platform.node()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        versions={"python": platform.python_version(), **{name: _version(name) for name in VERSIONS}},
+        options=tuple(f"{name} {value}" for name, value in sorted(chosen.items())),
+        seconds=dict(seconds),
+    )
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, "+" after it if anything is changed; without git our own version."""
+    found = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or f"draftproof {_version('draftproof')}"
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def machine(device: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = bench.parser(__doc__, "tiny", "batch", "seed")
+    parser = bench.parser(__doc__, "tiny", "batch", "seed", *bench.KEPT)
     parser.add_argument("--profile", action="store_true", help="show the kernels of one step and stop")
     arguments = parser.parse_args()
     given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
@@ -47,7 +47,8 @@ def main() -> None:
         result = measure(given, dense, tensors, console)
     title = f"{result['device']}: floor {result['floor_ms']:.3f} ms, copy {result['copy_bandwidth'] / 1e12:.2f} TB/s"
     bench.show(title, result["batches"], COLUMNS)
-    bench.write(arguments.json, result)
+    seconds = {f"engine step, batch {row['batch']}": 1e-3 * row["engine_ms"] for row in result["batches"]}
+    bench.keep(arguments, result, seconds)
 
 
 def measure(given: Setup, dense: Any, tensors: dict[str, torch.Tensor], console: Console) -> dict[str, Any]:

@@ -36,7 +36,7 @@ Action = Callable[[Side], dict[str, torch.Tensor]]
 
 def main() -> None:
     """Check, measure, print a table, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed").parse_args()
+    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed", *bench.KEPT).parse_args()
     batches = tuple(arguments.batch) if arguments.batch else None
     given = setup(arguments.tiny, arguments.seed, batches, arguments.repeats)
     with torch.no_grad():
@@ -44,7 +44,10 @@ def main() -> None:
     columns = {name: cell for name, cell in COLUMNS.items() if given.device == "cuda" or not name.endswith(" us")}
     title = f"{result['device']}: a graph's replay beside the same work run eagerly"
     bench.show(title, result["rows"], columns, left=("draft", "part"))
-    bench.write(arguments.json, result)
+    seconds = {
+        f"{row['draft']}, batch {row['batch']}, {row['part']}": 1e-6 * row["replay_us"] for row in result["rows"]
+    }
+    bench.keep(arguments, result, seconds)
 
 
 def measure(given: Setup) -> dict[str, Any]:

@@ -44,7 +44,7 @@ GOAL_COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 def main() -> None:
     """Check, measure, print tables, write JSON."""
-    parser = bench.parser(__doc__, "tiny", "batch", "tokens", "seed")
+    parser = bench.parser(__doc__, "tiny", "batch", "tokens", "seed", *bench.KEPT)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     arguments = parser.parse_args()
     given, console = _setup(arguments), Console(width=120)
@@ -57,7 +57,13 @@ def main() -> None:
         bench.show("goals", result["goals"], GOAL_COLUMNS, left=("goal",))
     else:
         console.print("goals: not judged at chosen sizes")
-    bench.write(arguments.json, result)
+    seconds = {
+        f"{row['op']}, batch {row['batch']}, {row['tokens']} tokens, {heat}": row[heat]
+        for row in result["rows"]
+        if row["op"] != FLA
+        for heat in ("cold", "hot")
+    }
+    bench.keep(arguments, result, seconds)
 
 
 def measure(given: Setup, console: Console) -> dict[str, Any]:

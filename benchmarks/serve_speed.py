@@ -102,7 +102,7 @@ class Server:
 
 def main() -> None:
     """Measure, print two tables, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed").parse_args()
+    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed", *bench.KEPT).parse_args()
     given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
     # Long enough that requests outgrow the pages that they began with.
     given = replace(given, new=max(given.new, 2 * PAGE), repeats=arguments.repeats or 3 * given.repeats)
@@ -117,7 +117,8 @@ def main() -> None:
     result = {**bench.machine(given.device), "seed": given.seed, "prefixes": prefixes, "preemption": preempted}
     bench.show(f"{result['device']}: the first token of a prompt", prefixes, PREFIX)
     bench.show(f"{result['device']}: a batch with few pages", preempted, PREEMPTION)
-    bench.write(arguments.json, result)
+    seconds = bench.milliseconds(prefixes, "prompt") | bench.milliseconds(preempted, "requests")
+    bench.keep(arguments, result, seconds)
 
 
 def prefix(given: Setup, dense: Llama, length: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def timed(times: Times, part: str) -> Iterator[None]:
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = bench.parser(__doc__, "seed")
+    parser = bench.parser(__doc__, "seed", *bench.KEPT)
     parser.add_argument("--scenarios", type=int, default=200)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -56,7 +56,8 @@ def main() -> None:
         "share": lambda row: f"{100 * row[2]:.0f} %",
     }
     bench.show(title, [*rows, ("base pair", result["per_cpu_second"], 1)], columns, left=("part",))
-    bench.write(arguments.json, result)
+    parts = {name: 1 / rate for name, rate in result["part_per_second"].items()}
+    bench.keep(arguments, result, {"base pair": 1 / result["per_cpu_second"], **parts})
 
 
 def pair(subject: EngineSubject, scenario: Scenario, times: Times) -> None:

@@ -59,7 +59,7 @@ class DrawingLlama(Llama):
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "seed").parse_args()
+    arguments = bench.parser(__doc__, "tiny", "batch", "seed", *bench.KEPT).parse_args()
     given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
     given = replace(given, prompt=8 * given.prompt, new=WIDTH + PAGE)
     console = Console()
@@ -72,7 +72,7 @@ def main() -> None:
                 rows.append(measured(dense, given, batch))
     result = {**bench.machine(given.device), "width": WIDTH, "topk": TOPK, "prompt": given.prompt, "batches": rows}
     bench.show(f"{result['device']}: verify of {WIDTH} rows after {given.prompt} tokens", rows, COLUMNS)
-    bench.write(arguments.json, result)
+    bench.keep(arguments, result, bench.milliseconds(rows, "batch"))
 
 
 def measured(dense: DrawingLlama, given: Setup, batch: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import typer
 
 from draftproof.cli import (
     audit,
+    bench,
     check,
     doctor,
     faults,
@@ -66,6 +67,7 @@ app.add_typer(faults.app, name="faults")
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(bisect, name="bisect")
 app.add_typer(head.app, name="head")
+app.add_typer(bench.app, name="bench")
 
 
 def main(arguments: list[str] | None = None) -> None:

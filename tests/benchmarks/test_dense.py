@@ -4,6 +4,10 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
+from draftproof.properties.values.measurement import history
 from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,12 +21,15 @@ def benchmark(warm: Warm, name: str, *arguments: str) -> str:
 
 
 def test_decode_speed(warm: Warm, tmp_path: Path) -> None:
-    benchmark(warm, "decode_speed.py", "--tiny", "--json", str(tmp_path / "speed.json"))
+    kept = ["--json", str(tmp_path / "speed.json"), "--history", str(tmp_path / "history.jsonl")]
+    benchmark(warm, "decode_speed.py", "--tiny", *kept)
     result = json.loads((tmp_path / "speed.json").read_text())
     assert [row["batch"] for row in result["batches"]] == [1, 3]
     for row in result["batches"]:
         assert row["logits_difference"] < 1e-5
         assert abs(row["of_floor"] * row["engine_ms"] - result["floor_ms"]) < 1e-9
+    (run,) = history(tmp_path / "history.jsonl")
+    assert list(run.seconds) == ["engine step, batch 1", "engine step, batch 3"]
 
 
 def test_decode_profile(warm: Warm) -> None:
@@ -30,16 +37,25 @@ def test_decode_profile(warm: Warm) -> None:
 
 
 def test_verify_speed(warm: Warm, tmp_path: Path) -> None:
-    benchmark(warm, "verify_speed.py", "--tiny", "--batch", "2", "--json", str(tmp_path / "verify.json"))
+    kept = ["--json", str(tmp_path / "verify.json"), "--history", str(tmp_path / "history.jsonl")]
+    benchmark(warm, "verify_speed.py", "--tiny", "--batch", "2", *kept)
     result = json.loads((tmp_path / "verify.json").read_text())
     (row,) = result["batches"]
     assert (result["width"], row["batch"]) == (17, 2)
     assert row["tree_of_chain"] == row["tree_ms"] / row["chain_ms"]
     assert row["sampled_of_greedy"] == row["sampled_chain_ms"] / row["chain_ms"]
+    (run,) = history(tmp_path / "history.jsonl")
+    assert len(run.seconds) == 6
+    assert run.seconds["tree, batch 2"] == row["tree_ms"] / 1e3
 
 
 def test_throughput(warm: Warm, tmp_path: Path) -> None:
-    benchmark(warm, "throughput.py", "--scenarios", "2", "--seed", "5", "--json", str(tmp_path / "rate.json"))
+    kept, options = tmp_path / "history.jsonl", ["--scenarios", "2", "--seed", "5", "--label", "mine"]
+    benchmark(warm, "throughput.py", *options, "--json", str(tmp_path / "rate.json"), "--history", str(kept))
     result = json.loads((tmp_path / "rate.json").read_text())
     assert (result["scenarios"], result["seed"]) == (2, 5)
     assert abs(sum(result["share"].values()) - 1) < 1e-9
+    (run,) = history(kept)
+    assert (run.benchmark, run.label, run.options) == ("throughput", "mine", ("scenarios 2", "seed 5"))
+    assert run.seconds["base pair"] == pytest.approx(sum(run.seconds[part] for part in result["share"]))
+    assert run.versions["torch"] == torch.__version__

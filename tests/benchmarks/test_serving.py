@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from draftproof.properties.values.measurement import history
 from tests.warm import Warm
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -22,7 +23,9 @@ def measured(warm: Warm, folder: Path, name: str, *options: str) -> dict[str, An
 
 
 def test_a_prefix_is_served_and_requests_give_way(warm: Warm, tmp_path: Path):
-    result = measured(warm, tmp_path, "serve_speed", "--repeats", "2")
+    result = measured(warm, tmp_path, "serve_speed", "--repeats", "2", "--history", str(tmp_path / "history.jsonl"))
+    (run,) = history(tmp_path / "history.jsonl")
+    assert (len(run.seconds), run.seconds["hit, prompt 48"]) == (6, result["prefixes"][0]["hit_ms"] / 1e3)
     assert [(row["prompt"], row["served"]) for row in result["prefixes"]] == [(48, 32), (96, 80)]
     for row in result["prefixes"]:
         assert row["recompute_of_hit"] == pytest.approx(row["recompute_ms"] / row["hit_ms"])

@@ -145,6 +145,9 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
+        for released in self.scheduler.abort(self._step):
+            # Before anybody is given what they had.
+            self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
         for released in plan.preempted:

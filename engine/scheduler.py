@@ -105,10 +105,15 @@ class Scheduler:
     def idle(self) -> bool:
         return not self._waiting and not self.live
 
-    def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
-        """Preempt and admit, then a chunk of every sequence in prefill and a round of those past it, with their pages.
+    def abort(self, step: int) -> list[Released]:
+        """Take requests that are to be aborted in this step out of the queue, and free what they own."""
+        self._waiting = [waited for waited in self._waiting if waited.request.abort_at != step]
+        return [self._release(sequence) for sequence in tuple(self.live) if sequence.request.abort_at == step]
 
-        `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
+    def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
+        """Preempt and admit, then a chunk of every sequence in prefill and a round of those past it.
+
+        Each gets its pages. `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
         """
         preempted = self._preempt(steps_of)
         if not preempted:

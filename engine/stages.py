@@ -27,7 +27,7 @@ class GrammarParams:
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
-    Without `sampling` it is greedy.
+    Without `sampling` it is greedy. It is aborted when engine step `abort_at` begins, if it is not done by then.
     """
 
     id: int
@@ -40,6 +40,7 @@ class GenerationRequest:
     penalties: PenaltyParams | None = None
     grammar: GrammarParams | None = None
     logprobs: int | None = None
+    abort_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from draftproof.properties.values.trace import Key, MalformedTraceError, Observa
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
-from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified
+from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified, rounds_ended
 from draftproof.reference.memo import Memo
 from draftproof.reference.prefix_cache import without_served
 from draftproof.reference.rounding import with_rounded
@@ -96,12 +96,22 @@ def _resolved(
     parents = parents_verified(scenario, ran)
     solved_so = _is_as_solved(known.trace, "round.drafts", verified)
     solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
-    if not scenario.dynamic and not again and not followed and solved_so:
+    ended = rounds_ended(scenario, rows)
+    if not scenario.dynamic and not again and not followed and not ended and solved_so:
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
     chooses = limits.steering == "none"
     given = drafts_given(scenario, rows)
     script = resolve(
-        scenario, known.script, given, memo, verified, again, chooses=chooses, followed=followed, parents=parents
+        scenario,
+        known.script,
+        given,
+        memo,
+        verified,
+        again,
+        chooses=chooses,
+        followed=followed,
+        parents=parents,
+        ended=ended,
     )
     done = _traced(scenario, script, memo, finish)
     control = tuple(_control(scenario, rows, script))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
@@ -119,6 +120,10 @@ def _preemption(scenario: Scenario, limits: Limits) -> Scenario:
 def _caching(scenario: Scenario, limits: Limits) -> Scenario:
     """Nothing is kept for others, where it cannot be as a scenario asks."""
     return scenario if limits.caching else without_prefix_cache(scenario)
+
+
+def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.aborts else without_aborts(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -249,6 +254,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _controller,
     _preemption,
     _caching,
+    _aborts,
     _sampling,
     _penalties,
     _grammars,

@@ -32,6 +32,23 @@ def parents_verified(scenario: Scenario, trace: Trace) -> dict[Place, TokenIds]:
     return {key[:2]: rows for key, rows in trace.typed("round.parents", tuple).items()} if scenario.tree else {}
 
 
+def rounds_ended(scenario: Scenario, trace: Trace) -> dict[int, int]:
+    """Return of every request that may be aborted how many rounds of it ended before (S-SCHED-9), the prompt's too.
+
+    Where a subject does not say when it ran them, they are all that it reports.
+    """
+    steps: dict[Place, int] = {}
+    for key, row in trace.typed("round.rows", BatchRow).items():
+        steps[key[:2]] = max(row.step, steps.get(key[:2], 0))
+    emitted = {key[:2] for key in trace.typed("accept.emitted", TokenIds)}
+    ended = {}
+    for index, request in enumerate(scenario.requests):
+        if request.abort_at is not None:
+            own = sorted(number for of, number in emitted if of == index)
+            ended[index] = sum(steps.get((index, number), 0) < request.abort_at for number in own)
+    return ended
+
+
 def drafts_in_place(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> Given:
     """Return of every token that a request emitted the drafts that stood in its place, as a subject says."""
     verified, parents = drafts_verified(scenario, trace, limits), parents_verified(scenario, trace)

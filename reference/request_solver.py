@@ -109,14 +109,17 @@ class RequestSolver:
         verified: Mapping[int, TokenIds],
         chosen: Mapping[int, int],
         resumed: Collection[int] = (),
+        ended: int | None = None,
     ) -> RequestScript:
-        """The same with its rounds: `drafts`, what was `verified`, numbers of drafts that were `chosen`, and rounds
-        that were `resumed`."""
+        """The same with its rounds: `drafts`, what was `verified`, numbers of drafts that were `chosen`, rounds that
+        were `resumed`, and how many `ended` before it was to be aborted, if it was."""
         self._limits = self._limits._replace(stop=solved.stop)
         self._followed = self._request.prompt + solved.followed
+        if ended == 0:
+            return msgspec.structs.replace(solved, tokens=(), rounds=(), aborted=True)
         first = self._first(verified.get(0, ()))
         emitted, rounds = first.emitted if first else (solved.followed or solved.tokens)[:1], list[RoundScript]()
-        while not self._limits.ended(emitted):
+        while not (is_over := self._limits.ended(emitted)) and len(rounds) + 1 != ended:
             number = len(rounds) + 1
             allowed = self._allowed(number, len(emitted))
             count = chosen.get(number, max(0, min(drafts.get(number, allowed), allowed)))
@@ -126,7 +129,7 @@ class RequestSolver:
             round_ = self._round(number, emitted, count, chain, verified.get(number))
             rounds.append(msgspec.structs.replace(round_, resumed=number in resumed))
             emitted += rounds[-1].emitted
-        return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first)
+        return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first, aborted=not is_over)
 
     def _first(self, verified: TokenIds) -> RoundScript | None:
         """Round 0 of a subject that verified drafts with the prompt, whose last token is the pending one then.

@@ -156,6 +156,9 @@ class _RequestTrace:
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
 
     def run(self, solved: RequestScript) -> None:
+        if not solved.tokens:
+            # Aborted before its prompt was run.
+            return
         self._memo.take_closest()
         self._followed = self._request.prompt + solved.followed
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()

@@ -28,6 +28,7 @@ Place = tuple[int, int]
 """A request, and its own round."""
 NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
 UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
+UNENDED: Mapping[int, int] = MappingProxyType({})
 
 
 def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "own round") -> Script:
@@ -50,6 +51,7 @@ def resolve(
     chooses: bool = False,
     followed: Mapping[int, TokenIds] = UNCHANGED,
     parents: Mapping[Place, TokenIds] = NOTHING,
+    ended: Mapping[int, int] = UNENDED,
 ) -> Script:
     """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
@@ -58,9 +60,10 @@ def resolve(
     One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
     `verified` are the drafts that it verified, `parents` those of a tree; without them it verified what was forced, or
     else what the draft proposes by its definition. `followed` are texts, by request, that go another right way
-    (S-FOLLOW-8). A script of a scenario that is not dynamic stays as it is without these.
+    (S-FOLLOW-8). Of requests that may be aborted `ended` says how many rounds ended before (S-SCHED-9). A script of a
+    scenario that is not dynamic stays as it is without these.
     """
-    if not scenario.dynamic and not verified and not resumed and not followed:
+    if not scenario.dynamic and not verified and not resumed and not followed and not ended:
         return script
     target, draft = build(scenario, memo or Memo())
     requests = []
@@ -73,7 +76,8 @@ def resolve(
         solved = msgspec.structs.replace(solved, followed=followed.get(index, ()))
         rows = {round_: of_round for (of, round_), of_round in parents.items() if of == index}
         again = {round_ for of, round_ in resumed if of == index}
-        requests.append(_solver(scenario, request, target, draft, rows).resolve(solved, given, seen, chosen, again))
+        solver = _solver(scenario, request, target, draft, rows)
+        requests.append(solver.resolve(solved, given, seen, chosen, again, ended.get(index)))
     return Script(requests=tuple(requests))
 
 

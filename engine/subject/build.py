@@ -155,7 +155,7 @@ def _grammar(request: Request, vocab: int) -> GrammarParams | None:
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
     """Return the scenario's requests in order of arrival, with stop tokens as the script resolved them.
 
-    Arrivals count from engine step `first_step` on, requests from `first_id`.
+    Arrivals and aborts count from engine step `first_step` on, requests from `first_id`.
     """
     made = [
         GenerationRequest(
@@ -169,6 +169,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             penalties=_penalties(request),
             grammar=_grammar(request, scenario.model.vocab),
             logprobs=request.logprobs,
+            abort_at=None if request.abort_at is None else first_step + request.abort_at,
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -42,7 +42,12 @@ def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
 def at_once(scenario: Scenario) -> Scenario:
     """Return the scenario with all requests as much earlier as the first of them can be."""
     first = min(request.arrival for request in scenario.requests)
-    return all_requests(scenario, lambda request: replace(request, arrival=request.arrival - first))
+    return all_requests(scenario, partial(_earlier, steps=first))
+
+
+def _earlier(request: Request, steps: int) -> Request:
+    abort = None if request.abort_at is None else request.abort_at - steps
+    return replace(request, arrival=request.arrival - steps, abort_at=abort)
 
 
 def all_requests(scenario: Scenario, change: Callable[[Request], Request]) -> Scenario:
@@ -206,6 +211,14 @@ def fewer_logprobs(request: Request) -> Iterator[Request]:
         yield replace(request, logprobs=None)
         for fewer_tokens in lower(request.logprobs, 0):
             yield replace(request, logprobs=fewer_tokens)
+
+
+def fewer_aborts(request: Request) -> Iterator[Request]:
+    """Yield a request that is served to its end; ones that are aborted sooner."""
+    if request.abort_at is not None:
+        yield replace(request, abort_at=None)
+        for sooner_step in lower(request.abort_at, request.arrival):
+            yield replace(request, abort_at=sooner_step)
 
 
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:

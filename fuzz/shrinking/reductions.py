@@ -58,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     of_requests.each_request(of_requests.fewer_penalties),
     of_requests.each_request(of_requests.plainer_grammar),
     of_requests.each_request(of_requests.fewer_logprobs),
+    of_requests.each_request(of_requests.fewer_aborts),
     of_engine.smaller_batches,
     of_requests.each_request(of_requests.simpler_plans),
     of_requests.each_request(of_requests.sooner),

@@ -31,8 +31,7 @@ def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
     asked = evidence.scenario.schedule.preemption
     paused = evidence.preempted(step) if asked else evidence.schedule.paused(step)
     for row in evidence.schedule.rows:
-        first, last = evidence.schedule.spans[row.request]
-        if row.step <= step and first <= step < last and row.request not in paused:
+        if row.step <= step and evidence.schedule.goes_on(row.request, step) and row.request not in paused:
             live[row.request] = row
     return live
 
@@ -201,10 +200,10 @@ def _kept(evidence: Evidence) -> Differences:
     first: dict[int, int] = {}
     for row in evidence.schedule.rows:
         if not row.phase and not row.round:
-            first[row.request] = row.step
+            first[row.request] = evidence.schedule.last_step + 1 if evidence.schedule.is_unfinished(row) else row.step
     for key in ends(evidence):
         step = key.round
-        going_on = {one for one, (begin, end) in evidence.schedule.spans.items() if begin <= step < end}
+        going_on = {one for one in evidence.schedule.spans if evidence.schedule.goes_on(one, step)}
         going_on -= evidence.preempted(step) | _running_again(evidence, step)
         live = (request for request in sorted(going_on) if first.get(request, step) <= step)
         expected[key] = tuple(live) if evidence.form.proposes == "lookup" else ()
@@ -213,8 +212,14 @@ def _kept(evidence: Evidence) -> Differences:
 
 def _running_again(evidence: Evidence, step: int) -> set[int]:
     """Return the requests whose text is being run again after a preemption, and not to its end by this step."""
-    last = {(row.request, row.round): row.step for row in evidence.schedule.rows if not row.phase}
-    begun = {(row.request, row.round) for row in evidence.schedule.rows if not row.phase and row.step <= step}
+    chunks = [row for row in evidence.schedule.rows if not row.phase]
+    last = {(row.request, row.round): row.step for row in chunks}
+    last |= {
+        (row.request, row.round): evidence.schedule.last_step + 1
+        for row in chunks
+        if evidence.schedule.is_unfinished(row)
+    }
+    begun = {(row.request, row.round) for row in chunks if row.step <= step}
     return {place[0] for place in begun if last[place] > step}
 
 

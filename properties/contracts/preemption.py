@@ -44,6 +44,8 @@ class _Holding:
 
     def key(self, attempt: Attempt) -> Key:
         """Return the place of an attempt's first chunk."""
+        if attempt in self.never:
+            return Key(attempt[0], self.evidence.script.requests[attempt[0]].ended, step=0)
         first = self._of_attempts[attempt][0]
         return Key(first.request, first.round, step=first.chunk)
 
@@ -53,9 +55,26 @@ class _Holding:
 
     def taken(self, step: int) -> list[Attempt]:
         """Return the attempts whose pages were taken when a step began, in the order of their admission."""
-        again = self.evidence.schedule.attempt_spans
-        found = [one for one, (_, last) in self.spans.items() if last == step - 1 and (one[0], one[1] + 1) in again]
+        found = [one for one, (_, last) in self.spans.items() if last == step - 1 and self._waits_again(one, step)]
         return sorted(found, key=self.admitted)
+
+    def _waits_again(self, attempt: Attempt, step: int) -> bool:
+        """Return whether an attempt is not the last of its request, or its request is aborted behind a step."""
+        abort = self.evidence.aborts.get(attempt[0])
+        has_next = (attempt[0], attempt[1] + 1) in self.evidence.schedule.attempt_spans
+        return has_next or (abort is not None and abort.step > step)
+
+    @cached_property
+    def never(self) -> dict[Attempt, int]:
+        """The attempts that were never made, for their requests were aborted while they waited: when that was."""
+        last = dict[int, int]()
+        for request, attempt in self.spans:
+            last[request] = max(attempt, last.get(request, -1))
+        return {
+            (one, last.get(one, -1) + 1): abort.step
+            for one, abort in self.evidence.aborts.items()
+            if one not in last or self.spans[one, last[one]][1] < abort.step - 1
+        }
 
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
@@ -70,20 +89,20 @@ class _Holding:
 
     def prefill_pages(self, attempt: Attempt) -> int:
         """Return the pages of all that the prefill of an attempt runs."""
-        first = self._of_attempts[attempt][0]
-        rounds = self.evidence.script.requests[first.request].rounds
-        tokens = len(self.evidence.scenario.requests[first.request].prompt)
-        if first.round:
-            tokens = rounds[first.round - 1].context + 1 if first.round <= len(rounds) else tokens
+        solved = self.evidence.script.requests[attempt[0]]
+        prompt = tokens = len(self.evidence.scenario.requests[attempt[0]].prompt)
+        first = solved.ended if attempt in self.never else self._of_attempts[attempt][0].round
+        if 0 < first <= len(solved.rounds) + int(solved.aborted):
+            tokens = solved.context(first, prompt) + 1
         return -(-tokens // self.evidence.page_size)
 
     def wanted(self, attempt: Attempt) -> int:
         """Return the most pages that the next round of an attempt takes, which never ran."""
         request, last = self.evidence.scenario.requests[attempt[0]], self._of_attempts[attempt][-1]
-        rounds = self.evidence.script.requests[attempt[0]].rounds
-        if last.round >= len(rounds):
+        solved, memory = self.evidence.script.requests[attempt[0]], self.evidence.scenario.memory
+        if last.round >= len(solved.rounds) + int(solved.aborted):
             return 0
-        context, memory = rounds[last.round].context, self.evidence.scenario.memory
+        context = solved.context(last.round + 1, len(request.prompt))
         left = request.budget - (context + 1 - len(request.prompt))
         planned = min(round_plan(request, last.round + 1).num_drafts, self.evidence.scenario.steps)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
@@ -131,10 +150,10 @@ def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mi
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
     live = holding.live(step)
     begun = {request for request, _ in live}
+    later = [one for one, (first, _) in holding.spans.items() if first > step]
+    later += [one for one, abort in holding.never.items() if abort > step]
     waiting = sorted(
-        (holding.order[request], (request, attempt))
-        for (request, attempt), (first, _) in holding.spans.items()
-        if first > step and holding.order[request][0] <= step and request not in begun
+        (holding.order[one[0]], one) for one in later if holding.order[one[0]][0] <= step and one[0] not in begun
     )
     if not waiting:
         return
@@ -147,9 +166,8 @@ def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mi
     held = sum(holding.pages(one, step) for one in live)
     fits = held + holding.prefill_pages(first) <= memory.pages and len(live) < memory.request_slots
     if fits and not holding.taken(step):
-        yield Mismatch(
-            "round.rows", holding.key(first), f"in step {step}", f"step {holding.spans[first][0]}", Missing()
-        )
+        got = f"aborted in step {holding.never[first]}" if first in holding.never else f"step {holding.spans[first][0]}"
+        yield Mismatch("round.rows", holding.key(first), f"in step {step}", got, Missing())
 
 
 CONTRACTS = (

@@ -45,7 +45,9 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mism
         phase = int(row.round > 0 and row.round not in resumed)
         if row.phase != phase:
             yield _place(row, f"phase {phase}", f"phase {row.phase}", Different())
-    yield from _chunks(evidence, request, 0, [row for row in rows if row.round == 0], len(wanted.prompt))
+    first = [row for row in rows if row.round == 0]
+    if first or request not in evidence.aborts:
+        yield from _chunks(evidence, request, 0, first, len(wanted.prompt))
     got = {row.round: row for row in rows if row.round > 0}
     tied = request in evidence.ties
     for number, round_ in enumerate(solved.rounds, start=1):
@@ -58,6 +60,11 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mism
         elif decoded is not None and not tied and decoded.count != round_.drafts:
             expected = f"{round_.drafts} drafts"
             yield _place(decoded, expected, f"{decoded.count} drafts", off_by(round_.drafts, decoded.count))
+    if again := [row for row in got.values() if not row.phase and evidence.schedule.is_unfinished(row)]:
+        number = again[0].round
+        got.pop(number)
+        again = [row for row in rows if row.round == number]
+        yield from _chunks(evidence, request, number, again, solved.context(number, len(wanted.prompt)) + 1)
     for row in got.values():
         if not tied:
             yield Mismatch("round.rows", _key(row), None, f"round {row.round}", Surplus())
@@ -70,7 +77,10 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mism
 
 
 def _chunks(evidence: Evidence, request: int, number: int, chunks: list[Row], tokens: int) -> Iterator[Mismatch]:
-    """Check that the chunks of a round run all of its tokens once, but for those that a prefix cache served."""
+    """Check that the chunks of a round run all of its tokens once, but for those that a prefix cache served.
+
+    Those of a round that is aborted run some of them.
+    """
     wanted = tokens - evidence.schedule.cached.get((request, number), 0)
     limit = evidence.scenario.schedule.chunk if evidence.limits.chunks == "exact" else wanted
     if [row.chunk for row in chunks] != list(range(len(chunks))):
@@ -79,7 +89,8 @@ def _chunks(evidence: Evidence, request: int, number: int, chunks: list[Row], to
         if not 0 < row.count <= limit:
             yield _place(row, f"1 .. {limit} tokens", f"{row.count} tokens", OutOfRange())
     covered = sum(row.count for row in chunks)
-    if covered != wanted:
+    is_cut = bool(chunks) and evidence.schedule.is_unfinished(chunks[0]) and covered < wanted
+    if covered != wanted and not is_cut:
         key = _key(chunks[-1]) if chunks else Key(request, number, step=0)
         relation: Relation = off_by(wanted, covered) if chunks else Missing()
         yield Mismatch("round.rows", key, f"{wanted} tokens", f"{covered} tokens", relation)
@@ -116,8 +127,12 @@ def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
         beside = [one for one, (first, last) in spans.items() if one != later and first <= step <= last]
         free = scenario.memory.pages - sum(needs[one] for one in beside)
         for earlier in order[:place]:
-            waits = earlier in spans and step < spans[earlier][0]
-            if waits and later in spans and len(beside) < scenario.memory.request_slots and needs[earlier] <= free:
+            if (
+                evidence.schedule.waits(earlier, step)
+                and later in spans
+                and len(beside) < scenario.memory.request_slots
+                and needs[earlier] <= free
+            ):
                 key = Key(later, 0, step=0)
                 yield Mismatch("round.rows", key, f"request {earlier} first", f"request {later}", OutOfOrder())
 
@@ -148,8 +163,9 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
     schedule, requests = evidence.schedule, evidence.scenario.requests
     if any(schedule.attempts.values()):
         return
+    never = {one: (abort.step, abort.step - 1) for one, abort in evidence.aborts.items() if one not in schedule.spans}
     for before, step in itertools.pairwise((-1, *sorted({row.step for row in schedule.rows}))):
-        for one, (_, last) in sorted(schedule.spans.items()):
+        for one, (_, last) in sorted({**schedule.spans, **never}.items()):
             rests = max(before + 1, requests[one].arrival)
             if rests < step <= last:
                 yield Mismatch("round.rows", Key(one, 0, step=0), f"a batch in step {rests}", None, Missing())
@@ -158,7 +174,9 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
 def _cached(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that a prefix cache serves whole pages, of what somebody ran before, and never the last token."""
     size, cached = evidence.page_size, evidence.schedule.cached
-    for place in sorted({*cached, *((request, 0) for request in range(len(evidence.scenario.requests)))}):
+    begun = range(len(evidence.scenario.requests))
+    begun = [request for request in begun if request in evidence.schedule.spans or request not in evidence.aborts]
+    for place in sorted({*cached, *((request, 0) for request in begun)}):
         most, count = _known_before(evidence, *place) // size * size, cached.get(place)
         key = Key(*place)
         if count is None:
@@ -180,8 +198,8 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
     texts, script = evidence.subject.texts, evidence.script.requests[request]
     whole = evidence.scenario.requests[request].prompt + texts.get(request, ())
     context = len(evidence.scenario.requests[request].prompt) - 1
-    if 0 < round_ <= len(script.rounds):
-        context = script.rounds[round_ - 1].context
+    if 0 < round_ <= len(script.rounds) + int(script.aborted):
+        context = script.context(round_, len(evidence.scenario.requests[request].prompt))
     if evidence.limits.persistent or round_:
         return context
     spans, shared = evidence.schedule.spans, 0
@@ -199,7 +217,7 @@ def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
     attempts = dict(evidence.schedule.attempts)
     for request, script in enumerate(evidence.script.requests):
         before = 0
-        for number in range(len(script.rounds) + 1):
+        for number in range(script.ended if script.aborted else len(script.rounds) + 1):
             key, count = Key(request, number), attempts.pop((request, number), None)
             if count is None and request not in evidence.ties:
                 yield Mismatch("round.attempt", key, f"attempt {before}", None, Missing())

@@ -108,9 +108,9 @@ def _live(evidence: Evidence, step: int) -> dict[int, int]:
     live: dict[tuple[int, int], int] = {}
     preempted = evidence.preempted(step)
     for row in evidence.schedule.rows:
-        first, last = evidence.schedule.spans[row.request]
+        goes_on = evidence.schedule.goes_on(row.request, step)
         slot = evidence.tables.state_slot(row.request, row.round)
-        if row.step <= step and first <= step < last and slot is not None and row.request not in preempted:
+        if row.step <= step and goes_on and slot is not None and row.request not in preempted:
             live.setdefault((row.request, evidence.schedule.attempt(row)), slot)
     return {request: live[request, attempt] for request, attempt in sorted(live)}
 

@@ -31,6 +31,9 @@ OF_PENALTIES = (
 they go by, or without one of them."""
 OF_PREFIXES = COUNTS
 """What a prefix cache did (evidence/prefix_cache.py)."""
+ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
+OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
+"""Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
 OF_GRAMMARS = (
     "grammar_changed_choice",
     "grammar_by_draft_in_window",
@@ -102,6 +105,7 @@ _REQUESTS: Table[RequestSample] = {
     "rounds": lambda request: request.is_prefilled,
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
+    **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
     "preemptions": lambda request: request.preempted,
     "resumed_in_chunks": lambda request: request.resumed_in_chunks,
     "preemptions_of_hybrids": lambda request: request.run.is_hybrid * request.preempted,
@@ -370,7 +374,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | LOGPROBS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= set(OF_PREFIXES)
+        names |= {*OF_PREFIXES, *OF_ABORTS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= TREES - _OF_REAL_TREES
         names |= {

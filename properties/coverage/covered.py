@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from draftproof.properties.coverage.counts import (
     CONSTRAINED,
     LOGPROBS,
+    OF_ABORTS,
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
@@ -32,7 +33,7 @@ _BY_CHANNEL = {
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
-        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES),
+        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS),
     },
     "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
     "round.state": {"state_slot_reuses", "states_started"},
@@ -118,9 +119,12 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
-        yield "it takes no pages on demand", {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
+        names = {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids", "aborted_preempted"}
+        yield "it takes no pages on demand", names
     if not limits.caching:
         yield "it keeps no pages for others", set(OF_PREFIXES)
+    if not limits.aborts:
+        yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -104,6 +104,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 shorter_reuses=sum(lengths[index] < lengths[one] for one in before),
                 is_prefilled=Key(index, 0) in emitted,
                 is_chunked=index in chunked,
+                aborted=_aborted(evidence, index),
                 preempted=max(
                     (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
                 ),
@@ -217,9 +218,25 @@ def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
     return extends, sum(key.round > 0 and not key.layer for key in proposals), replaced
 
 
+def _aborted(evidence: Evidence, index: int) -> str | None:
+    """Return what an aborted request was about to do; None of any other."""
+    abort, schedule = evidence.aborts.get(index), evidence.schedule
+    if abort is None:
+        return None
+    if index not in schedule.spans:
+        return "waiting"
+    if index in evidence.preempted(abort.step - 1):
+        return "preempted"
+    return (
+        "in_prefill"
+        if any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
+        else "in_decode"
+    )
+
+
 def _end(evidence: Evidence, index: int) -> str | None:
     request, script = evidence.scenario.requests[index], evidence.script.requests[index]
-    if not script.tokens:
+    if not script.tokens or script.aborted:
         return None
     stopped = script.tokens[-1] in script.stop
     if not script.rounds:

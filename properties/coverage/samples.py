@@ -84,6 +84,7 @@ class RequestSample(NamedTuple):
     shorter_reuses: int
     is_prefilled: bool
     is_chunked: bool
+    aborted: str | None
     preempted: int
     resumed_in_chunks: int
     tokens: int

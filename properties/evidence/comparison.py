@@ -227,7 +227,7 @@ def without_optional_extends(script: Script, expected: Values, got: Values) -> t
     """
     if got.keys() == expected.keys():
         return expected, got
-    ends = {request: len(of.rounds) for request, of in enumerate(script.requests)}
+    ends = {request: len(of.rounds) for request, of in enumerate(script.requests) if not of.aborted}
     got = {key: value for key, value in got.items() if key in expected or ends.get(key.request) != key.round}
     return {key: value for key, value in expected.items() if key in got or not may_leave_out(script, key)}, got
 

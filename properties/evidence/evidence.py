@@ -12,7 +12,7 @@ from draftproof.properties.evidence.forms import Form, form_of
 from draftproof.properties.evidence.order import RunOrder
 from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.prefix_cache import CacheHistory, history
-from draftproof.properties.evidence.schedule import ObservedSchedule, Row
+from draftproof.properties.evidence.schedule import Abort, ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
@@ -158,7 +158,17 @@ class Evidence:
     @cached_property
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
-        return ObservedSchedule(self.subject)
+        return ObservedSchedule(self.subject, self.aborts)
+
+    @cached_property
+    def aborts(self) -> Mapping[int, Abort]:
+        """The requests that were aborted, when, and how many of their rounds had ended (S-SCHED-9)."""
+        both = enumerate(zip(self.scenario.requests, self.script.requests, strict=True))
+        return {
+            index: Abort(request.abort_at, solved.ended)
+            for index, (request, solved) in both
+            if solved.aborted and request.abort_at is not None
+        }
 
     def preempted(self, step: int) -> frozenset[int]:
         """Return the requests that own no page after an engine step, and run again later."""

@@ -136,11 +136,16 @@ class _Run:
             self.rows.setdefault((row.request, schedule.attempt(row)), []).append(row)
         self.preempted: dict[int, list[Attempt]] = {}
         self.done: dict[int, list[Attempt]] = {}
+        self.aborted: dict[int, list[Attempt]] = {}
         for attempt in sorted(self.spans, key=self.admitted):
+            abort, last = schedule.aborts.get(attempt[0]), self.spans[attempt][1]
             if (attempt[0], attempt[1] + 1) in self.spans:
                 self.preempted.setdefault(self._preempted_in(attempt), []).append(attempt)
+            elif abort is None:
+                self.done.setdefault(last, []).append(attempt)
             else:
-                self.done.setdefault(self.spans[attempt][1], []).append(attempt)
+                ends = self.aborted if last >= abort.step - 1 else self.preempted
+                ends.setdefault(last + 1, []).append(attempt)
 
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
@@ -154,9 +159,9 @@ class _Run:
         """Return what the prefill of an attempt has to run."""
         first, solved = self.rows[attempt][0], self.solved[attempt[0]]
         prompt = self.requests[attempt[0]].prompt
-        if not 0 < first.round <= len(solved.rounds):
+        if not 0 < first.round <= len(solved.rounds) + int(solved.aborted):
             return prompt
-        return (prompt + solved.tokens)[: solved.rounds[first.round - 1].context + 1]
+        return (prompt + solved.tokens)[: solved.context(first.round, len(prompt)) + 1]
 
     def give_back(
         self, attempt: Attempt, cache: _Cache, pages: list[int], served: list[_Kept], *, is_done: bool
@@ -166,12 +171,16 @@ class _Run:
         cache.take_back(prompt + emitted, self._extended(attempt, is_done), pages, served, len(prompt))
 
     def _extended(self, attempt: Attempt, is_done: bool) -> int:
-        """Return the context up to which its draft was extended: in the round that ends a request nothing is."""
-        last, rounds = self.rows[attempt][-1], self.solved[attempt[0]].rounds
-        if is_done and not last.phase:
+        """Return the context up to which its draft was extended: in the round that ends a request nothing is.
+
+        Nor does one count that ran a text again, or for the first time, and did not get to its end.
+        """
+        last, solved = self.rows[attempt][-1], self.solved[attempt[0]]
+        if (is_done and not last.phase) or self.tables.schedule.is_unfinished(last):
             return 0
-        number = last.round - 1 if is_done else last.round
-        return rounds[number].context if 0 <= number < len(rounds) else 0
+        number = last.round if is_done else last.round + 1
+        known = 0 < number <= len(solved.rounds) + int(solved.aborted)
+        return solved.context(number, len(self.requests[attempt[0]].prompt)) if known else 0
 
     def pages(self, attempt: Attempt, step: int) -> list[int]:
         """Return the pages in its table after the rows that it ran up to a step."""
@@ -200,6 +209,8 @@ def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahea
     began: dict[Attempt, list[_Kept]] = {}
     served, kept = dict[tuple[int, int], int](), dict[int, CachedPages]()
     for step in range(tables.schedule.last_step + 2):
+        for attempt in run.aborted.get(step, []):
+            run.give_back(attempt, cache, held.pop(attempt, []), began.pop(attempt, []), is_done=False)
         for attempt in reversed(run.preempted.get(step, [])):
             run.give_back(attempt, cache, held.pop(attempt, []), began.pop(attempt, []), is_done=False)
         for attempt in run.beginning(step):

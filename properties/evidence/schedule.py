@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import astuple
 
-from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord
+from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, PoolReport
 from draftproof.properties.values.trace import Trace
 
 
@@ -40,11 +40,19 @@ class StepLaunch(NamedTuple):
     layer: int
 
 
+class Abort(NamedTuple):
+    """A request was aborted when this engine step began, and so many of its rounds had ended, the prompt's too."""
+
+    step: int
+    ended: int
+
+
 @dataclass(frozen=True)
 class ObservedSchedule:
-    """The batches and launches of one trace."""
+    """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request."""
 
     trace: Trace
+    aborts: Mapping[int, Abort] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -82,17 +90,24 @@ class ObservedSchedule:
 
     @cached_property
     def last_step(self) -> int:
-        """The last engine step in which something ran; -1 if nothing did."""
-        return max((row.step for row in self.rows), default=-1)
+        """The last engine step in which something ran, or was aborted; -1 if there is none."""
+        return max((*(row.step for row in self.rows), *(abort.step for abort in self.aborts.values())), default=-1)
 
     @cached_property
     def spans(self) -> Mapping[int, tuple[int, int]]:
-        """request -> first and last engine step in which it ran."""
+        """request -> first and last engine step in which it ran; of one that is aborted the last before that."""
         spans: dict[int, tuple[int, int]] = {}
         for row in self.rows:
             first, last = spans.get(row.request, (row.step, row.step))
             spans[row.request] = (min(first, row.step), max(last, row.step))
+        for request in spans.keys() & self.aborts.keys():
+            spans[request] = (spans[request][0], max(spans[request][1], self.aborts[request].step - 1))
         return spans
+
+    def goes_on(self, request: int, step: int) -> bool:
+        """Return whether a request began by an engine step, and does not end in it or before."""
+        first, last = self.spans[request]
+        return first <= step < last + int(request in self.aborts)
 
     @cached_property
     def chunk_starts(self) -> Mapping[tuple[int, int, int], int]:
@@ -108,17 +123,44 @@ class ObservedSchedule:
 
     @cached_property
     def attempt_spans(self) -> Mapping[tuple[int, int], tuple[int, int]]:
-        """(request, attempt) -> first and last engine step in which it ran."""
+        """(request, attempt) -> first and last engine step in which it ran.
+
+        Of one that is aborted the last before that, or before its pages were taken.
+        """
         spans: dict[tuple[int, int], tuple[int, int]] = {}
         for row in self.rows:
             place = (row.request, self.attempt(row))
             first, last = spans.get(place, (row.step, row.step))
             spans[place] = (min(first, row.step), max(last, row.step))
+        for request in self.aborts:
+            attempt = max((of for one, of in spans if one == request), default=None)
+            if attempt is not None:
+                first, last = spans[request, attempt]
+                spans[request, attempt] = (first, max(last, self._last_owning(request)))
         return spans
+
+    def _last_owning(self, request: int) -> int:
+        """Return the last step after which a request that is aborted has pages, as the pools say, if they do."""
+        abort = self.aborts[request].step
+        reports = self.trace.typed("pool.owners", PoolReport)
+        if not reports:
+            return abort - 1
+        owned = (key.round for key, report in reports.items() if any(one.request == request for one in report.owners))
+        return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
         """Return how often a row's request had been preempted before."""
-        return self.attempts.get((row.request, row.round), 0)
+        return self._begun.get((row.request, row.round), 0)
+
+    def is_unfinished(self, row: Row) -> bool:
+        """Return whether a row is of a round that an abort ended."""
+        return row.request in self.aborts and row.round >= self.aborts[row.request].ended
+
+    def waits(self, request: int, step: int) -> bool:
+        """Return whether a request has not begun in a step, and does later, or is aborted instead."""
+        abort = self.aborts.get(request)
+        first = self.spans[request][0] if request in self.spans else abort.step if abort else -1
+        return step < first
 
     def running(self, step: int) -> frozenset[int]:
         """Return the requests that hold memory while an engine step runs."""
@@ -129,9 +171,15 @@ class ObservedSchedule:
         return frozenset(
             request
             for (request, attempt), (_, last) in self.attempt_spans.items()
-            if (request, attempt + 1) in self.attempt_spans
-            and last <= step < self.attempt_spans[request, attempt + 1][0]
+            if last <= step < self._again(request, attempt)
         )
+
+    def _again(self, request: int, attempt: int) -> int:
+        """Return the step in which a request runs again after an attempt, or is aborted instead; -1 if neither."""
+        if (request, attempt + 1) in self.attempt_spans:
+            return self.attempt_spans[request, attempt + 1][0]
+        abort = self.aborts.get(request)
+        return abort.step if abort and self.attempt_spans[request, attempt][1] < abort.step - 1 else -1
 
     @cached_property
     def cached(self) -> Mapping[tuple[int, int], int]:
@@ -144,18 +192,27 @@ class ObservedSchedule:
         return {key[:2]: count for key, count in self.trace.typed("round.attempt", int).items()}
 
     @cached_property
+    def _begun(self) -> Mapping[tuple[int, int], int]:
+        """The same, with rounds that ran a text again and were aborted: what they were is never reported."""
+        begun = dict(self.attempts)
+        for row in self.rows:
+            if row.round and not row.phase and self.is_unfinished(row):
+                begun.setdefault((row.request, row.round), begun.get((row.request, row.round - 1), 0) + 1)
+        return begun
+
+    @cached_property
     def resumed(self) -> frozenset[tuple[int, int]]:
         """The decode rounds (request, round) that ran a request's tokens again, for its pages had been taken."""
-        before = self.attempts.get
+        before = self._begun.get
         return frozenset(
             (request, number)
-            for (request, number), count in self.attempts.items()
+            for (request, number), count in self._begun.items()
             if number and count > before((request, number - 1), 0)
         )
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""
-        return self.spans[row.request][1] == row.step
+        return row.request not in self.aborts and self.spans[row.request][1] == row.step
 
     def ending(self, step: int, phase: int) -> tuple[Row, ...]:
         """Return the rows of a batch whose requests end with it."""

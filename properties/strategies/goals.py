@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
@@ -69,7 +70,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
-    scenario = without_prefix_cache(without_tree(drawn_scenario))
+    scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
     drawn: Algorithm = draw(sampled(drafts))
     name = implied(wanted) or drawn
     scenario = with_draft(scenario, name, draw(integers(0, 59)))

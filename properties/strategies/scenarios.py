@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.aborts import with_aborts
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
@@ -29,6 +30,7 @@ from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.trees import with_tree
 from draftproof.properties.strategies.turns import (
+    ABORTED,
     ALIKE,
     BY_BATCH,
     CACHED,
@@ -127,6 +129,7 @@ def _drawn(
         is_constrained=draw(sampled(CONSTRAINED)),
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=not profile.hybrid and draw(sampled(CACHED)),
+        is_aborted=draw(sampled(ABORTED)),
     )
     return draw(_scenario(turn))
 
@@ -172,7 +175,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
-    return validate(with_logprobs(draw, made) if turn.has_logprobs else made)
+    made = with_logprobs(draw, made) if turn.has_logprobs else made
+    return validate(with_aborts(draw, made) if turn.is_aborted else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

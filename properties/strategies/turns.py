@@ -55,6 +55,9 @@ LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 CACHED = (True, False, False)
 """Whether pages are kept in a prefix cache, where targets are dense and nothing else hangs on the schedule."""
+ABORTED = (False, True, False, False)
+ABORTED_OFTEN = (False, True)
+"""Whether requests are aborted, and those that share pages or are preempted."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -83,6 +86,7 @@ class Turn(NamedTuple):
     is_constrained: bool = False
     has_logprobs: bool = False
     is_cached: bool = False
+    is_aborted: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -110,6 +114,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             is_constrained=not (profile.adaptive or profile.draft_batch)
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
+            is_aborted=dealer.deal("aborted", ABORTED, player),
         )
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
             yield _of_tree(turn, dealer, player)
@@ -133,6 +138,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
+        is_aborted=dealer.deal("aborted of preemption", ABORTED_OFTEN, player),
     )
 
 
@@ -145,6 +151,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=False,
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
+        is_aborted=dealer.deal("aborted of caching", ABORTED_OFTEN, player),
     )
 
 

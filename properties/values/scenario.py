@@ -214,7 +214,7 @@ class Request(Value, frozen=True, kw_only=True):
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
     with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
     a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
-    and so many of the likeliest tokens.
+    and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -227,6 +227,7 @@ class Request(Value, frozen=True, kw_only=True):
     penalties: Penalties | None = None
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -283,6 +284,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_constrained(self) -> bool:
         """Return whether any request has a grammar."""
         return any(request.grammar for request in self.requests)
+
+    @property
+    def has_aborts(self) -> bool:
+        """Return whether any request is aborted, unless it ends before."""
+        return any(request.abort_at is not None for request in self.requests)
 
     @property
     def most_logprobs(self) -> int | None:

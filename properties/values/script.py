@@ -46,7 +46,8 @@ class RequestScript(Value, frozen=True, kw_only=True):
     the first K (None: nothing is forced). In a dynamic scenario nobody knows the rounds before a subject ran, and
     `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
     drafts with the prompt (S-FOLLOW-6), where it did. `followed` is as much of a subject's text as is right, where that
-    has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it.
+    has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it. A request that was `aborted` (S-SCHED-9)
+    has the rounds that ended before, and no token if its prompt had not been run by then.
     """
 
     tokens: tuple[int, ...]
@@ -55,6 +56,16 @@ class RequestScript(Value, frozen=True, kw_only=True):
     chains: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()
     first: RoundScript | None = None
     followed: tuple[int, ...] = ()
+    aborted: bool = False
+
+    @property
+    def ended(self) -> int:
+        """Return how many rounds ended, that of the prompt among them."""
+        return 1 + len(self.rounds) if self.tokens else 0
+
+    def context(self, number: int, prompt: int) -> int:
+        """Return n of round 1, 2, .. of a request with so long a prompt, or of the one in which it is aborted."""
+        return self.rounds[number - 1].context if number <= len(self.rounds) else prompt + len(self.tokens) - 1
 
 
 class Script(Value, frozen=True, kw_only=True):

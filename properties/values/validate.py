@@ -197,6 +197,10 @@ def _request(scenario: Scenario, index: int) -> None:
     _grammar(scenario, at, request)
     of_probe = isinstance(scenario.model, ProbeModel)
     _require(of_probe or request.logprobs is None, f"{at}.logprobs", request.logprobs, "none beside a checkpoint")
+    if request.abort_at is not None:
+        _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
+        since = f"at least {at}.arrival = {request.arrival}"
+        _require(request.abort_at >= request.arrival, f"{at}.abort_at", request.abort_at, since)
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):

@@ -51,6 +51,7 @@ class OpenaiSubject(Subject):
             controllers=False,
             preemption=False,
             caching=False,
+            aborts=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -130,6 +130,7 @@ class StateCommit(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

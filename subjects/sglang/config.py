@@ -48,6 +48,7 @@ class DraftConfig(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         drafts=("eagle",),
         variants=(),
     )

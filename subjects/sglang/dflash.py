@@ -63,6 +63,7 @@ class BlockAcceptance(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         drafts=("dflash",),
         variants=(),
     )

@@ -272,6 +272,7 @@ class ChainExtend(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         drafts=("mtp",),
         variants=(),
     )

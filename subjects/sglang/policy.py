@@ -91,6 +91,7 @@ class AdaptivePolicy(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

@@ -108,6 +108,7 @@ class PoolSteps(WorkerSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

@@ -38,6 +38,7 @@ class WorkerSubject(EngineSubject):
         logprobs=False,
         preemption=False,
         caching=False,
+        aborts=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -52,6 +52,7 @@ class TransformersSubject(Subject):
             controllers=False,
             preemption=False,
             caching=False,
+            aborts=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

@@ -98,6 +98,7 @@ class VllmSubject(Subject):
             controllers=False,
             preemption=False,
             caching=False,
+            aborts=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

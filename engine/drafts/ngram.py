@@ -99,8 +99,8 @@ class NgramDraft(Draft[NgramSettings]):
         return tuple(sorted(self._indices))
 
     def release(self, request: int) -> None:
-        """Drop the request's index."""
-        del self._indices[request]
+        """Drop the request's index, if it has one: it does not before its prompt has run."""
+        self._indices.pop(request, None)
 
 
 def probe(parts: ProbeParts) -> NgramSettings:

@@ -55,7 +55,8 @@ def read_run(evidence: Evidence) -> RunSample:
         first_layer_extends=first_layer,
         guesses_replaced=replaced,
         is_shown=bool(evidence.subject.observations),
-        has_text=bool(evidence.subject.channel("accept.emitted")),
+        has_text=bool(evidence.subject.channel("accept.emitted"))
+        or not any(one.tokens for one in evidence.script.requests),
         drafts_seen=drafts_seen(evidence.subject),
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,

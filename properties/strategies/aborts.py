@@ -9,16 +9,23 @@ from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Request, Scenario
 
 _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
+# When most of those that give way wait to come back.
+_PREEMPTED_AFTER = (3, 4, 5, 3, 4, 6)
 _SOME = (True, False)
 
 
 def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is."""
-    last = len(scenario.requests) - 1
-    certain = draw(sampled((last, 0)))
+    """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
+
+    Where they give way to each other all but the first may be, and most of these at once, so that none of these aborts
+    leaves more pages to another.
+    """
+    last, preempts = len(scenario.requests) - 1, scenario.schedule.preemption
+    certain = draw(sampled((last, last if preempts else 0)))
+    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else _AFTER
     requests = (
-        replace(request, abort_at=request.arrival + draw(sampled(_AFTER)))
-        if index == certain or draw(sampled(_SOME))
+        replace(request, abort_at=request.arrival + draw(sampled(after)))
+        if index == certain or (draw(sampled(_SOME)) and not (preempts and not index))
         else request
         for index, request in enumerate(scenario.requests)
     )

@@ -56,8 +56,9 @@ LOGPROBS = (False, True, False)
 CACHED = (True, False, False)
 """Whether pages are kept in a prefix cache, where targets are dense and nothing else hangs on the schedule."""
 ABORTED = (False, True, False, False)
-ABORTED_OFTEN = (False, True)
-"""Whether requests are aborted, and those that share pages or are preempted."""
+ABORTED_CACHED = (False, True)
+ABORTED_PREEMPTED = (True, False, True)
+"""Whether requests are aborted, those that share pages, and those that are preempted."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -138,7 +139,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
-        is_aborted=dealer.deal("aborted of preemption", ABORTED_OFTEN, player),
+        is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
     )
 
 
@@ -151,7 +152,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=False,
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
-        is_aborted=dealer.deal("aborted of caching", ABORTED_OFTEN, player),
+        is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
     )
 
 

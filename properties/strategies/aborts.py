@@ -23,12 +23,12 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     last, preempts = len(scenario.requests) - 1, scenario.schedule.preemption
     certain = draw(sampled((last, last if preempts else 0)))
     after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else _AFTER
-    requests = (
-        replace(request, abort_at=request.arrival + draw(sampled(after)))
-        if index == certain or (draw(sampled(_SOME)) and not (preempts and not index))
-        else request
-        for index, request in enumerate(scenario.requests)
-    )
+    requests = list(scenario.requests)
+    for index, request in enumerate(requests):
+        if index == certain or (draw(sampled(_SOME)) and not (preempts and not index)):
+            # Something runs: the certain one, if nobody else.
+            steps = max(draw(sampled(after)), int(index == certain))
+            requests[index] = replace(request, abort_at=request.arrival + steps)
     return replace(scenario, requests=tuple(requests))
 
 

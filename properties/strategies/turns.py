@@ -57,8 +57,9 @@ CACHED = (True, False, False)
 """Whether pages are kept in a prefix cache, where targets are dense and nothing else hangs on the schedule."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
+ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True)
-"""Whether requests are aborted, those that share pages, and those that are preempted."""
+"""Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -165,6 +166,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=False,
         is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,
+        is_aborted=dealer.deal("aborted of trees", ABORTED_TREES, player),
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,

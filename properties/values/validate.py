@@ -49,6 +49,8 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _prefix_cache(scenario)
+    runs = any(request.abort_at != request.arrival for request in scenario.requests)
+    _require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
         _request(scenario, index)
     return scenario

@@ -208,6 +208,28 @@ def preempted() -> Evidence:
     return lockstep(EngineSubject(), PREEMPTED)
 
 
+def with_aborts(scenario: Scenario, *steps: int | None) -> Scenario:
+    """The same with requests that are aborted in these steps."""
+    both = zip(scenario.requests, steps, strict=True)
+    return validate(
+        msgspec.structs.replace(
+            scenario, requests=tuple(msgspec.structs.replace(one, abort_at=step) for one, step in both)
+        )
+    )
+
+
+ABORTED = with_aborts(STATIC, 4, 1, 1, None)
+"""Between two rounds, in its prefill, and while it waits."""
+ABORTED_AGAIN = with_aborts(PREEMPTED, None, 8, 5, 11)
+"""In a prefill that is a second one, while it waits for that, and between two rounds."""
+
+
+@lru_cache
+def aborted(scenario: Scenario = ABORTED) -> Evidence:
+    """A run of the engine in which requests are aborted."""
+    return lockstep(EngineSubject(), scenario)
+
+
 _SHARED = (3, 1, 4, 1, 5, 9, 2, 6)
 CACHED = validate(
     msgspec.structs.replace(

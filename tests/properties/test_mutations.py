@@ -25,6 +25,7 @@ from tests.properties.evidence import (
     OF_DRAFTS,
     SCENARIOS,
     TREE,
+    aborted,
     cached,
     evidence,
     evidence_of,
@@ -53,7 +54,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     channel = channel or min(contract.needs)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
-    known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached())
+    known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached(), aborted())
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 

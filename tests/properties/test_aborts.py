@@ -1,0 +1,201 @@
+"""Aborts in every phase: what was emitted stays, all is back, and nobody else notices (S-SCHED-9)."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.shrinking.of_requests import at_once, fewer_aborts
+from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import OF_ABORTS, counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
+from draftproof.properties.values.relations import Missing, Surplus
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.properties.evidence import (
+    ABORTED,
+    ABORTED_AGAIN,
+    CACHED,
+    NGRAM,
+    PREEMPTED,
+    STATIC,
+    EngineSubject,
+    aborted,
+    with_aborts,
+    with_observations,
+)
+
+CONTRACT = find("schedule.aborted")
+
+
+def _counted(of: Evidence) -> list[int]:
+    return [counts(of)[name] for name in OF_ABORTS]
+
+
+def test_every_phase_is_told_and_passes() -> None:
+    assert _counted(aborted()) == [1, 1, 1, 0]
+    assert _counted(aborted(ABORTED_AGAIN)) == [0, 1, 1, 1]
+    assert judge(aborted()).passed
+    assert judge(aborted(ABORTED_AGAIN)).passed
+
+
+@pytest.mark.parametrize("scenario", [ABORTED, ABORTED_AGAIN])
+def test_a_text_is_cut_and_no_other_changes(scenario: Scenario) -> None:
+    texts, whole = aborted(scenario).subject.texts, lockstep(EngineSubject(), without_aborts(scenario)).subject.texts
+    for index, request in enumerate(scenario.requests):
+        own = texts.get(index, ())
+        assert own == whole[index][: len(own)]
+        assert (len(own) < len(whole[index])) == (request.abort_at is not None)
+
+
+def test_all_is_back_when_it_was_aborted() -> None:
+    of = aborted()
+    reports = of.subject.typed("pool.owners", PoolReport)
+    for index, request in enumerate(ABORTED.requests):
+        if request.abort_at is not None:
+            after = [report for key, report in reports.items() if key.round >= request.abort_at]
+            assert after
+            assert not any(owner.request == index for report in after for owner in report.owners)
+    last = reports[max(reports)]
+    assert (last.free_pages, last.owners) == (ABORTED.memory.pages, ())
+
+
+def test_who_waits_behind_is_admitted_at_once() -> None:
+    # Requests 0 and 1 have all rows and pages that there are but one, until one of them is aborted.
+    few = replace(
+        STATIC, memory=replace(STATIC.memory, request_slots=2), schedule=replace(STATIC.schedule, max_batch=2)
+    )
+    of = aborted(with_aborts(few, 3, None, None, None))
+    assert judge(of).passed
+    assert of.schedule.spans[2][0] == 3
+
+
+def test_an_abort_behind_the_end_changes_nothing() -> None:
+    late = aborted(with_aborts(STATIC, 7, None, None, 300))
+    assert not late.aborts
+    assert judge(late).passed
+    assert late.subject.texts == lockstep(EngineSubject(), STATIC).subject.texts
+
+
+def test_a_step_may_be_of_nothing_but_an_abort() -> None:
+    alone = replace(STATIC, requests=STATIC.requests[:1])
+    of = aborted(with_aborts(alone, 1))
+    assert judge(of).passed
+    assert not of.subject.texts
+    assert of.schedule.last_step == 1
+    assert max(row.step for row in of.schedule.rows) == 0
+    assert _counted(of) == [0, 1, 0, 0]
+
+
+def test_what_a_lookup_keeps_is_dropped() -> None:
+    of = aborted(with_aborts(NGRAM, 1, 4, 2, None))
+    assert judge(of).passed
+    assert sum(_counted(of)) == 3
+
+
+def test_pages_of_one_that_decodes_are_kept_and_of_a_prefill_none() -> None:
+    many = replace(CACHED, memory=replace(CACHED.memory, pages=40))
+    for step, is_kept in ((1, False), (4, True)):
+        of = aborted(with_aborts(many, step, None, None, None))
+        assert judge(of).passed
+        pages = of.subject.typed("pool.cached", CachedPages)[Key(-1, step)]
+        own = CACHED.requests[0].prompt
+        assert any(one.tokens[: len(own)] == own for one in pages) == is_kept
+
+
+def _with_row(of: Evidence, request: int, step: int, by: int) -> Evidence:
+    """The same with the rows of a request from a step on later."""
+
+    def moved(one: Observation) -> Observation:
+        if one.channel != "round.rows" or one.key.request != request:
+            return one
+        row = one.value
+        assert isinstance(row, BatchRow)
+        return one._replace(value=replace(row, step=row.step + by)) if row.step >= step else one
+
+    return with_observations(of, map(moved, of.subject.observations))
+
+
+def test_rows_behind_an_abort_are_noticed() -> None:
+    (found,) = CONTRACT.check(_with_row(aborted(), 0, 3, 3))
+    assert found.relation == Surplus()
+
+
+def test_a_step_without_a_row_is_noticed() -> None:
+    of = aborted()
+    kept = (
+        one
+        for one in of.subject.observations
+        if not (
+            one.channel == "round.rows"
+            and one.key.request == 0
+            and isinstance(one.value, BatchRow)
+            and one.value.step == 3
+        )
+    )
+    (found,) = CONTRACT.check(with_observations(of, kept))
+    assert found.relation == Missing()
+
+
+def test_who_could_have_run_is_noticed() -> None:
+    of = aborted(with_aborts(STATIC, None, None, 4, None))
+    without = (one for one in of.subject.observations if one.key.request != 3)
+    later = replace(of.scenario.requests[3], abort_at=12)
+    scenario = replace(of.scenario, requests=(*of.scenario.requests[:3], later))
+    script = replace(
+        of.script,
+        requests=(*of.script.requests[:3], replace(of.script.requests[3], tokens=(), rounds=(), aborted=True)),
+    )
+    changed = with_observations(of, without)
+    changed = type(of)(scenario, script, of.reference, changed.subject)
+    (found,) = CONTRACT.check(changed)
+    assert (found.request, found.relation) == (3, Missing())
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InvalidScenarioError, match=r"requests\[2\]\.abort_at 0: expected at least .*arrival = 1"):
+        with_aborts(STATIC, None, None, 0, None)
+    with pytest.raises(InvalidScenarioError, match=r"requests of which all are aborted as they come: expected one"):
+        with_aborts(STATIC, 0, 0, 1, 9)
+    fields = msgspec.to_builtins(ABORTED)
+    fields["requests"][0]["abort_at"] = -1
+    with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.requests\[0\]\.abort_at`"):
+        msgspec.convert(fields, Scenario)
+
+
+def test_who_cannot_is_not_asked() -> None:
+    fitted = fit(ABORTED, Limits(aborts=False))
+    assert fitted == without_aborts(ABORTED)
+    assert not fitted.has_aborts
+    lacking = uncovered(Limits(aborts=False), frozenset({"round.rows"}))
+    assert any(set(OF_ABORTS) <= one.names for one in lacking)
+
+
+def test_a_share_of_generated_scenarios_has_aborts() -> None:
+    drawn = generate(3, 90, ALGORITHMS)
+    some = [one for one in drawn if one.has_aborts]
+    assert len(drawn) / 6 < len(some) < len(drawn) / 2
+    assert any(one.schedule.preemption for one in some)
+    assert any(one.schedule.prefix_cache for one in some)
+    assert any(one.tree for one in some)
+
+
+def test_shrinking_drops_them_and_moves_them_along() -> None:
+    smaller = list(fewer_aborts(ABORTED.requests[0]))
+    assert smaller[0].abort_at is None
+    assert all(one.abort_at < 4 for one in smaller[1:] if one.abort_at is not None)
+    later = replace(
+        PREEMPTED, requests=tuple(replace(one, arrival=one.arrival + 2, abort_at=30) for one in PREEMPTED.requests)
+    )
+    assert {one.abort_at for one in at_once(validate(later)).requests} == {28}
+    assert size(without_aborts(ABORTED)) < size(ABORTED)

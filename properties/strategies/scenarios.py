@@ -25,7 +25,7 @@ from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
-from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
+from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.trees import with_tree
@@ -176,7 +176,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_grammars(draw, made) if turn.is_constrained else made
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
-    return validate(with_aborts(draw, made) if turn.is_aborted else made)
+    # Wide batches are there to be full.
+    return validate(with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

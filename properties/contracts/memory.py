@@ -162,13 +162,12 @@ def _completes(evidence: Evidence, row: Row) -> bool:
 
 
 def _released(evidence: Evidence, start: int, end: int) -> _Places:
-    """Return the slots of requests whose last step is in start .. end-1, or that are aborted then: poisoned."""
+    """Return the slots of requests whose last step is in start .. end-1: given back, and poisoned."""
     size = evidence.page_size
-    aborted = {request for request, abort in evidence.aborts.items() if start < abort.step <= end}
     slots = {
         page * size + offset
         for row in evidence.schedule.rows
-        if row.request in aborted or (start <= row.step < end and evidence.schedule.is_last(row))
+        if start <= row.step < end and evidence.schedule.is_last(row)
         for page in evidence.tables.at(row).values()
         for offset in range(size)
     }

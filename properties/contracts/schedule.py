@@ -174,8 +174,8 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
 def _cached(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that a prefix cache serves whole pages, of what somebody ran before, and never the last token."""
     size, cached = evidence.page_size, evidence.schedule.cached
-    begun = range(len(evidence.scenario.requests))
-    begun = [request for request in begun if request in evidence.schedule.spans or request not in evidence.aborts]
+    every = range(len(evidence.scenario.requests))
+    begun = [request for request in every if request in evidence.schedule.spans or request not in evidence.aborts]
     for place in sorted({*cached, *((request, 0) for request in begun)}):
         most, count = _known_before(evidence, *place) // size * size, cached.get(place)
         key = Key(*place)

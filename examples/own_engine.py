@@ -76,6 +76,8 @@ class PromptLookup(draftproof.Subject):
         drafts=("ngram",),
         sampling=False,
         penalties=False,
+        grammars=False,
+        logprobs=False,
         arrivals="serial",
         controllers=False,
         variants=(),

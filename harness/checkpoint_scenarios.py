@@ -214,11 +214,11 @@ def _spread(request: Request, small: int, large: int) -> Request:
     penalties = request.penalties and request.penalties.spread(small, large)
     sampling = request.sampling and msgspec.structs.replace(request.sampling, draft="greedy")
     return msgspec.structs.replace(
-        request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties, grammar=None, logprobs=None
+        request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties, grammar=None
     )
 
 
-_GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False)
+_GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False, grammars=False, logprobs=False)
 
 
 def checkpoint_scenarios(

@@ -69,6 +69,8 @@ class RecordedRun(Subject):
             models=("checkpoint",),
             sampling=False,
             penalties=False,
+            grammars=False,
+            logprobs=False,
             arrivals="serial",
             steering="none",
             controllers=False,

@@ -24,6 +24,7 @@ from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified, rounds_ended
+from draftproof.reference.logprobs import logprob_gaps
 from draftproof.reference.memo import Memo
 from draftproof.reference.prefix_cache import without_served
 from draftproof.reference.rounding import with_rounded
@@ -181,7 +182,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     base = run_subject(subject, scenario, solution.script, "in the base run")
     gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
     known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
-    expected = _expected(known.trace, gaps)
+    expected = _expected(scenario, known.trace, gaps, base)
     silent = _silent(subject, scenario, base, expected)
     of_run = Evidence(scenario, known.script, expected, base, silent=silent, limits=limits)
     if scenario.variant == "none":
@@ -195,7 +196,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
             gaps = token_gaps(changed, solution.script, other.texts, drafts_in_place(changed, other, limits))
         followed = _followed(changed, other, gaps)
         known = resolved(solution, other, limits, rows=None if forked and followed else base, followed=followed)
-    varied = _expected(known.varied or known.trace, gaps)
+    varied = _expected(changed, known.varied or known.trace, gaps, other)
     return replace(
         of_run,
         varied=other,
@@ -212,10 +213,11 @@ def _for_subject(known: Solved, limits: Limits) -> Solved:
     return replace(known, script=solve(known.scenario, known.memo, limits.first_drafts))
 
 
-def _expected(trace: Trace | None, gaps: TokenGaps) -> Trace:
-    """Return what the reference says of a run, the text that it emitted included."""
+def _expected(scenario: Scenario, trace: Trace | None, gaps: TokenGaps, ran: Trace) -> Trace:
+    """Return what the reference says of a run, the text that it emitted and what it told of its tokens included."""
     assert trace is not None
-    return replace(trace, token_gaps=gaps) if gaps else trace
+    told = logprob_gaps(scenario, trace, ran)
+    return replace(trace, token_gaps=gaps, logprob_gaps=told) if gaps or told else trace
 
 
 def _followed(scenario: Scenario, ran: Trace, gaps: TokenGaps) -> Mapping[int, TokenIds]:

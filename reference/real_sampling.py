@@ -6,7 +6,7 @@ it. `V` vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,17 @@ def real_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
 def _scaled(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
     scale = 2.0 ** (_SUM_BITS - (len(logits) - 1).bit_length())
     return scale * np.exp((logits.astype(np.float64) - float(logits.max())) / sampling.temperature)
+
+
+def least_gap(explains: Callable[[float], bool]) -> float:
+    """The least gap that explains something, as any larger one does; inf: none up to the farthest."""
+    if not explains(FARTHEST):
+        return np.inf
+    below, enough = 0.0, FARTHEST
+    for _ in range(_HALVINGS):
+        middle = (below + enough) / 2
+        below, enough = (below, middle) if explains(middle) else (middle, enough)
+    return below
 
 
 class Range(NamedTuple):
@@ -62,17 +73,12 @@ class RealRow:
 
         Twice, as for the best token of a row to be another the two have to move towards each other.
         """
-        if token == self.token or not self._drawable(FARTHEST)[token]:
-            return 0.0 if token == self.token else np.inf
-        below, enough = 0.0, FARTHEST
-        for _ in range(_HALVINGS):
-            middle = (below + enough) / 2
-            below, enough = (below, middle) if self._drawable(middle)[token] else (middle, enough)
-        return below
+        return 0.0 if token == self.token else least_gap(lambda gap: bool(self._drawable(gap)[token]))
 
     def _drawable(self, gap: float) -> np.ndarray:
         """Which tokens [V] are the choice of some logits that are off by at most half the gap."""
-        weights, accepts, draws = self._range(gap), self._unit(ACCEPT), self._unit(DRAW)
+        weights = weight_range(self._logits, self._sampling, gap)
+        accepts, draws = self._unit(ACCEPT), self._unit(DRAW)
         found, asked = np.zeros(len(self._logits), bool), np.zeros(len(self._logits), bool)
         for draft in self._drafts:
             is_rejected_before = accepts >= weights.share(asked, more=False)
@@ -90,11 +96,13 @@ class RealRow:
         """A random number from 0 to 1, of which every coin of this draw is made."""
         return self._coin(draw, _ALL) / _ALL
 
-    def _range(self, gap: float) -> Range:
-        scaled, spread = _scaled(self._logits, self._sampling), np.exp(gap / 2 / self._sampling.temperature)
-        # Weights are whole: a part is cut off from each, also where the largest is another.
-        weights = Range(np.maximum(scaled / spread - spread - 1, 0), scaled * spread)
-        return _of_min_p(_of_top_p(_of_top_k(weights, self._sampling), self._sampling), self._sampling)
+
+def weight_range(logits: np.ndarray, sampling: Sampling, gap: float) -> Range:
+    """The weights of logits that are off by at most half the gap, each of them."""
+    scaled, spread = _scaled(logits, sampling), np.exp(gap / 2 / sampling.temperature)
+    # Weights are whole: a part is cut off from each, also where the largest is another.
+    weights = Range(np.maximum(scaled / spread - spread - 1, 0), scaled * spread)
+    return _of_min_p(_of_top_p(_of_top_k(weights, sampling), sampling), sampling)
 
 
 def _of_top_k(weights: Range, sampling: Sampling) -> Range:

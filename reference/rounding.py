@@ -7,12 +7,14 @@ from functools import cache
 
 import msgspec
 
+from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Finish, Script
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.reference.build import treed
 from draftproof.reference.memo import Memo
+from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.run import Models, trace
 
 _AGAIN = 4
@@ -40,6 +42,16 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
     again = cache(lambda: tuple(map(rounded, range(1, 1 + _AGAIN))))
     return replace(exact, rounded=rounded(0), rounded_again=again)
+
+
+def exact_and_rounded(model: Checkpoint) -> tuple[ReferenceTarget, ReferenceTarget]:
+    """Return the target of a checkpoint in float64, and the one in float32."""
+    import torch  # probes need none
+
+    from draftproof.reference.checkpoints import load
+
+    exact, rounded = (load(model, Ngram(max_n=1), Memo(), dtype)[0] for dtype in (torch.float64, torch.float32))
+    return exact, rounded
 
 
 def _given(script: Script, exact: Trace) -> Script:

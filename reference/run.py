@@ -13,13 +13,14 @@ import numpy as np
 
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import LayerType, Scenario, States, drafts_allowed, round_plan
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.tree import lineage
 from draftproof.reference.build import build
-from draftproof.reference.chooser import chooser_of
+from draftproof.reference.chooser import chooser_of, weights_of
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
 from draftproof.reference.grammar import allowed, counted, state_of
@@ -263,7 +264,8 @@ class _RequestTrace:
         """What each token was chosen from, by the logits [V] of its row (S-SAMPLE-12)."""
         if (top := self._request.logprobs) is not None:
             for place, (token, row) in enumerate(zip(emitted, logits, strict=True)):
-                self._say("accept.logprobs", number, logprob(row, token, top, self._request.sampling), row=place)
+                weights = weights_of(self._target, row, self._request.sampling or Sampling())
+                self._say("accept.logprobs", number, logprob(weights, token, top), row=place)
 
     def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
         """What may follow the tokens that were emitted (S-GRAMMAR-5)."""

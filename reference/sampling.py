@@ -72,9 +72,8 @@ def rejected_or_not(weights: list[int], drawn_by: list[int], draft: int, coin: C
     return sampled([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
 
 
-def logprob(logits: np.ndarray, token: int, top: int, sampling: Sampling | None) -> tuple[int, ...]:
+def logprob(weights: list[int], token: int, top: int) -> tuple[int, ...]:
     """What a token was chosen from (S-SAMPLE-12): its weight, the sum of all, and the `top` heaviest with theirs."""
-    weights = probe_weights(logits, sampling or Sampling())
     heaviest = sorted((-weight, other) for other, weight in enumerate(weights) if weight)[:top]
     return (weights[token], sum(weights), *(number for weight, other in heaviest for number in (other, -weight)))
 

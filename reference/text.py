@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import TokenGap
 from draftproof.reference.chooser import TokenPlace, chooser_of
-from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_target import target_of
+from draftproof.reference.rounding import exact_and_rounded
 
 TokenGaps = Mapping[int, tuple[TokenGap, ...]]
 Given = Mapping[int, tuple[tuple[int, ...], ...]]
@@ -37,13 +36,7 @@ def token_gaps(
     others = {at: text for at, text in texts.items() if text != script.requests[at].tokens and text}
     if not others:
         return {}
-    import torch  # probes need none
-
-    from draftproof.reference.checkpoints import load
-
-    exact, rounded = (
-        load(scenario.model, Ngram(max_n=1), Memo(), dtype)[0] for dtype in (torch.float64, torch.float32)
-    )
+    exact, rounded = exact_and_rounded(scenario.model)
     gaps = {}
     for at, text in others.items():
         known = _known(text, scenario.model.vocab)

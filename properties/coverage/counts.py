@@ -303,6 +303,7 @@ _OF_REAL_PENALTIES = frozenset({"penalty_changed_choice"})
 """Counts of requests that draw their tokens and have penalties which the few scenarios of a real model reach."""
 LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"})
 """Counts of rounds of requests that ask for logprobs."""
+_OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
 HYBRID = frozenset(
@@ -373,8 +374,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
-        names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | LOGPROBS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= {*OF_PREFIXES, *OF_ABORTS}
+        names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | set(OF_PENALTIES) - _OF_REAL_PENALTIES
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | {*OF_PREFIXES, *OF_ABORTS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= TREES - _OF_REAL_TREES
         names |= {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_close, is_near, is_right_token
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_best, is_close, is_near, is_right_token
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.observed import Choice, Datum, TokenIds
 from draftproof.properties.values.scenario import Scenario
@@ -218,6 +218,14 @@ def without_margins(expected: Choices, got: Choices) -> Values:
     """Return the choices with the reference's margin where the token is the same: a real model's are floats."""
     right = {key: expected.get(key, choice) for key, choice in got.items()}
     return {key: right[key] if right[key][0] == choice[0] else choice for key, choice in got.items()}
+
+
+def without_rounding(scenario: Scenario, reference: Trace, got: Values) -> Values:
+    """Return what was told of tokens as the reference has it, where only rounding makes it other (S-SAMPLE-15)."""
+    expected, gaps = reference.channel("accept.logprobs"), reference.logprob_gaps
+    return {
+        key: expected[key] if key in gaps and is_best(scenario, gaps[key]) else value for key, value in got.items()
+    }
 
 
 def without_optional_extends(script: Script, expected: Values, got: Values) -> tuple[Values, Values]:

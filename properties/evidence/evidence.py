@@ -92,6 +92,8 @@ class Evidence:
             return expected, got
         if channel == "verify.choice":
             expected, got = (_without(side, self.tied_choices) for side in (expected, got))
+        if channel == "accept.logprobs":
+            got = comparison.without_rounding(self.scenario, self.reference, got)
         if CHANNELS[channel].value == Choice:
             got = comparison.without_margins(cast("comparison.Choices", expected), cast("comparison.Choices", got))
         return self.comparable(channel, expected), self.comparable(channel, got)

@@ -49,5 +49,5 @@ class Channel:
 
     @property
     def is_float(self) -> bool:
-        """Return whether its values are, or hold, floats of a real model."""
-        return self.value in (Vector, Choice)
+        """Return whether its values are, or hold, floats of a real model, or are made of them."""
+        return self.value in (Vector, Choice) or self.unit == "weight"

@@ -46,7 +46,7 @@ class MalformedTraceError(DraftproofError, ValueError):
 
 
 class TokenGap(NamedTuple):
-    """How far a token that was emitted is below the best of its row.
+    """How far a token that was emitted is below the best of its row, or what was told of it from being so.
 
     `below` in float64; `carried` is by how much that differs in float32; `experts` is the least that an expert which
     was chosen somewhere in the pass had over one that was not.
@@ -66,7 +66,7 @@ class Trace:
     that round otherwise, `token_gaps` are, by request, those of a subject's text that is not the reference's
     (reference/text.py), and `near` are, by (channel, key), the tokens that come near a choice, and how far each is
     below the best. `told` are, by (request, round), the names of counts that only it can tell (S-PENALTY-5,
-    S-GRAMMAR-8).
+    S-GRAMMAR-8), `logprob_gaps` are those of what a subject told of its tokens (S-SAMPLE-15).
     """
 
     subject: str
@@ -78,6 +78,7 @@ class Trace:
     token_gaps: Mapping[int, tuple[TokenGap, ...]] = field(default_factory=dict)
     near: Mapping[tuple[str, Key], tuple[tuple[int, float], ...]] = field(default_factory=dict)
     told: Mapping[tuple[int, int], frozenset[str]] = field(default_factory=dict)
+    logprob_gaps: Mapping[Key, TokenGap] = field(default_factory=dict)
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:

@@ -198,7 +198,6 @@ def _request(scenario: Scenario, index: int) -> None:
     _penalties(scenario, f"{at}.penalties", request.penalties)
     _grammar(scenario, at, request)
     of_probe = isinstance(scenario.model, ProbeModel)
-    _require(of_probe or request.logprobs is None, f"{at}.logprobs", request.logprobs, "none beside a checkpoint")
     if request.abort_at is not None:
         _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
         since = f"at least {at}.arrival = {request.arrival}"

@@ -45,6 +45,8 @@ class OpenaiSubject(Subject):
             models=("checkpoint",),
             sampling=False,
             penalties=False,
+            grammars=False,
+            logprobs=False,
             max_drafts=self._drafts,
             arrivals=arrivals,
             steering="none",

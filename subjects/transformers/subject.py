@@ -47,6 +47,8 @@ class TransformersSubject(Subject):
             models=("checkpoint",),
             sampling=False,
             penalties=False,
+            grammars=False,
+            logprobs=False,
             drafts=drafts,
             arrivals="serial",
             controllers=False,

@@ -92,6 +92,8 @@ class VllmSubject(Subject):
             models=("checkpoint",),
             sampling=False,
             penalties=False,
+            grammars=False,
+            logprobs=False,
             drafts=("eagle", "ngram", "standalone", "eagle3"),
             dtypes=("float32",),
             page_sizes=(whole("page_size", page_size, 16, 256, 16),),

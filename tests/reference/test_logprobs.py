@@ -29,8 +29,8 @@ def test_the_parts_are_those_of_a_sorted_softmax(seed: int):
     logits = np.array([(1 << 24) - step * (1 << 18) for step in steps], float)
     sampling = rng.choice((None, Sampling(temperature=1.0), Sampling(temperature=1.0, top_k=3)))
     token, top = rng.randrange(VOCAB), rng.randrange(6)
-    own, total, *pairs = logprob(logits, token, top, sampling)
     weights = probe_weights(logits, sampling or Sampling())
+    own, total, *pairs = logprob(weights, token, top)
     assert (own, total) == (weights[token], sum(weights))
     drops = torch.tensor([min(steps) - step for step in steps], dtype=torch.float64)
     powers = torch.exp2(drops) * (drops >= -18)
@@ -43,7 +43,7 @@ def test_the_parts_are_those_of_a_sorted_softmax(seed: int):
 def test_the_lightest_weight_counts():
     logits = np.array([18.0, 0.0, -1.0]) * (1 << 18)
     assert grid_weights(logits, Sampling()) == [1 << 18, 1, 0]
-    assert logprob(logits, 0, 3, None) == (1 << 18, (1 << 18) + 1, 0, 1 << 18, 1, 1)
+    assert logprob(grid_weights(logits, Sampling()), 0, 3) == (1 << 18, (1 << 18) + 1, 0, 1 << 18, 1, 1)
 
 
 DRAWN = Sampling(temperature=3.0, top_k=4, seed=9)
@@ -63,4 +63,4 @@ def test_every_token_has_that_of_the_text_before_it(base, sampling):
         assert len(found) == len(text)
         for place, (token, value) in enumerate(zip(text, found, strict=True)):
             logits = target.forward(request.prompt + text[:place]).logits[-1]
-            assert value == logprob(logits, token, 2, sampling)
+            assert value == logprob(probe_weights(logits, sampling or Sampling()), token, 2)

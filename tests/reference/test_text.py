@@ -41,6 +41,8 @@ class Text(Subject):
         models=("checkpoint",),
         sampling=False,
         penalties=False,
+        grammars=False,
+        logprobs=False,
         arrivals="serial",
         steering="none",
         controllers=False,

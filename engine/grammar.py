@@ -21,7 +21,7 @@ from torch import Tensor
 from draftproof.engine.stages import Commit, DecodeRow, GrammarParams, PrefillRow, Proposal
 
 EXCLUDED = -(1 << 40)
-"""The logit of a token that a mask excludes: lower than any other, and exact in float64."""
+"""The logit of a token that a mask excludes: lower than any other, and exact in floats."""
 DEAD = -1
 
 
@@ -156,6 +156,6 @@ class GrammarStates:
                 self._states[request] = self._automata[request].step(self._states[request], token)
 
 
-def masked(logits: Tensor, excluded: Tensor) -> Tensor:
-    """Return logits [T, V] as whole numbers, those that are excluded below all others."""
-    return torch.where(excluded, EXCLUDED, logits.to(torch.int64))
+def masked(logits: Tensor, excluded: Tensor, logit_units: int) -> Tensor:
+    """Return logits [T, V], those that are excluded below all others; a probe's, of one unit each, as whole numbers."""
+    return torch.where(excluded, EXCLUDED, logits.to(torch.int64) if logit_units == 1 else logits)

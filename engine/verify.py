@@ -101,7 +101,7 @@ class Verifier:
             rows, above = metadata.req_rows.index_select(0, last), torch.full_like(last, -1)[:, None]
             logits = self._penalties.apply(logits, above, above, rows, inputs)
         if self._config.constrained:
-            logits = masked(logits, inputs["excluded"])
+            logits = masked(logits, inputs["excluded"], self.target.logit_units)
             self._taps.record("prefill.excluded", inputs["excluded"])
         target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(target_tokens, logits)
@@ -125,7 +125,7 @@ class Verifier:
         if self._penalties:
             logits = self._penalties.apply(logits, ids, self._above(ids, views), views["req_rows"], views)
         if self._config.constrained:
-            logits = masked(logits, views["excluded"].flatten(0, 1))
+            logits = masked(logits, views["excluded"].flatten(0, 1), self.target.logit_units)
             self._taps.record("verify.excluded", views["excluded"])
         target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
         kernels.greedy_choice(target_tokens, logits)

@@ -30,6 +30,7 @@ from draftproof.properties.values.drafts import (
     proposing,
     read_from,
 )
+from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
 from draftproof.properties.values.validate import validate
@@ -211,11 +212,11 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
 def _spread(request: Request, small: int, large: int) -> Request:
     """Spread tokens of the prompt, further stop tokens, and those with a bias over the whole vocabulary."""
     prompt, stops = (tuple(token * large // small for token in ids) for ids in (request.prompt, request.stops))
+    if request.grammar:
+        stops = tuple(dict.fromkeys((*stops, end_token(large))))
     penalties = request.penalties and request.penalties.spread(small, large)
     sampling = request.sampling and msgspec.structs.replace(request.sampling, draft="greedy")
-    return msgspec.structs.replace(
-        request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties, grammar=None
-    )
+    return msgspec.structs.replace(request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties)
 
 
 _GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False, grammars=False, logprobs=False)

@@ -46,8 +46,13 @@ def allowed(state: State, vocab: int) -> TokenIds:
     """The tokens that a state allows."""
     if state is None:
         return tuple(range(vocab))
-    some = [token for token in range(vocab - 1) if state_after(state, token, vocab) is not None]
-    return (*some, end_token(vocab)) if has_empty(state) else tuple(some)
+    # What a token spells without its last letter is spelled by one before it.
+    after: dict[str, Expression] = {"": state}
+    texts = token_texts(vocab)[:-1]
+    for text in texts:
+        after[text] = derivative(after[text[:-1]], text[-1])
+    some = tuple(token for token, text in enumerate(texts) if after[text] != NOTHING)
+    return (*some, end_token(vocab)) if has_empty(state) else some
 
 
 class ConstrainedTarget:

@@ -6,8 +6,6 @@ Weights come from floats, so that rounding may tell others: the gap says how far
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling

@@ -48,7 +48,7 @@ def _disobeys(evidence: Evidence) -> Iterator[Mismatch]:
 CONTRACTS = (
     equals(
         "verify.allowed",
-        cites="S-GRAMMAR-3, S-GRAMMAR-4",
+        cites="S-GRAMMAR-3, S-GRAMMAR-4, S-GRAMMAR-9",
         minimum="grammar_changed_choice grammar_by_draft_in_window grammar_forces_token grammar_sampled_rounds "
         "free_beside_grammar",
         concerns=_constrained,

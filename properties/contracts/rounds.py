@@ -129,7 +129,7 @@ CONTRACTS = (
     ),
     equals(
         "accept.logprobs",
-        cites="S-SAMPLE-12",
+        cites="S-SAMPLE-12, S-SAMPLE-15",
         minimum="logprobs_of_several logprobs_behind_rejection logprobs_of_sampled",
         concerns=_has_logprobs,
     ),

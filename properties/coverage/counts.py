@@ -306,6 +306,7 @@ LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logpr
 _OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
+_OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
@@ -374,8 +375,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
-        names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | {*OF_PREFIXES, *OF_ABORTS}
+        names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= TREES - _OF_REAL_TREES
         names |= {

@@ -223,9 +223,7 @@ def without_margins(expected: Choices, got: Choices) -> Values:
 def without_rounding(scenario: Scenario, reference: Trace, got: Values) -> Values:
     """Return what was told of tokens as the reference has it, where only rounding makes it other (S-SAMPLE-15)."""
     expected, gaps = reference.channel("accept.logprobs"), reference.logprob_gaps
-    return {
-        key: expected[key] if key in gaps and is_best(scenario, gaps[key]) else value for key, value in got.items()
-    }
+    return {key: expected[key] if key in gaps and is_best(scenario, gaps[key]) else value for key, value in got.items()}
 
 
 def without_optional_extends(script: Script, expected: Values, got: Values) -> tuple[Values, Values]:

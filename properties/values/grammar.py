@@ -25,7 +25,7 @@ def end_token(vocab: int) -> int:
 
 @lru_cache(maxsize=16)
 def token_texts(vocab: int) -> tuple[str, ...]:
-    """Return what each token of a probe spells (S-GRAMMAR-2): a, b, c, aa, ab, .. and in the end nothing."""
+    """Return what each token spells (S-GRAMMAR-2): a, b, c, aa, ab, .. and in the end nothing."""
     texts = [""]
     while len(texts) <= vocab:
         shorter = [text for text in texts if len(text) == len(texts[-1])]

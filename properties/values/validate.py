@@ -274,8 +274,6 @@ def _grammar(scenario: Scenario, at: str, request: Request) -> None:
     if grammar is None:
         return
     vocab = scenario.model.vocab
-    of_probe = isinstance(scenario.model, ProbeModel)
-    _require(of_probe, f"{at}.grammar", "of a checkpoint", "none: only tokens of probes have known texts")
     where, pattern = f"{at}.grammar.pattern", repr(grammar.pattern)
     try:
         expression = parse(grammar.pattern)

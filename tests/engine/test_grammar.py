@@ -112,9 +112,16 @@ def test_every_row_has_the_mask_of_its_own_text_and_surplus_rows_none():
 
 
 def test_excluded_logits_are_below_all_others_as_whole_numbers():
-    made = masked(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]))
+    made = masked(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), 1)
     assert made.dtype == torch.int64
     assert made.tolist() == [[EXCLUDED, 2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_those_of_a_real_model_stay_floats(dtype: torch.dtype):
+    made = masked(torch.tensor([[0.5, 2.25, -3.0]], dtype=dtype), torch.tensor([[True, False, False]]), 1 << 20)
+    assert made.dtype == dtype
+    assert made.tolist() == [[EXCLUDED, 2.25, -3.0]]
 
 
 def constrained(scenario: Scenario, *patterns: str, **changes: Any) -> Scenario:
@@ -168,7 +175,7 @@ def test_a_state_without_the_bonus_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_logits_that_are_not_masked_are_noticed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("draftproof.engine.verify.masked", lambda logits, excluded: logits)
+    monkeypatch.setattr("draftproof.engine.verify.masked", lambda logits, *_: logits)
     results = judge(evidence(EngineSubject("cpu"), SCENARIOS["eager"])).results
     assert results["verify.choice"] is not None
     assert results["output.grammar"] is not None

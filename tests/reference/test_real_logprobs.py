@@ -37,7 +37,7 @@ OF_EACH = pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda one: f"T={on
 
 
 def told_of(logits: np.ndarray, sampling: Sampling, place: int = 0, top: int = TOP) -> tuple[int, tuple[int, ...]]:
-    """Return the token that is so many places behind the likeliest, or the last that has any weight, and its logprob."""
+    """Return the token so many places behind the likeliest, or the last that has any weight, and its logprob."""
     weights = real_weights(logits, sampling)
     ranked = sorted((token for token in range(VOCAB) if weights[token]), key=lambda token: (-weights[token], token))
     token = ranked[min(place, len(ranked) - 1)]
@@ -164,9 +164,7 @@ def observing(done: Evidence, key: Key, value: tuple[int, ...]) -> Evidence:
     return dataclasses.replace(done, subject=subject, reference=reference)
 
 
-def test_of_a_text_that_another_coin_went_its_rows_are_told(
-    scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch
-):
+def test_of_a_text_that_another_coin_went_its_rows_are_told(scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch):
     one = next(one for one in scenarios if one.requests[0].sampling and not one.dynamic)
     at_edge = at_an_edge(asking(one))
     ties = 0

@@ -189,15 +189,23 @@ def test_the_engines_op_raises_no_alarm_in_100000_rounds():
     assert max(looked_at(chosen.numpy()).values()) < critical(len(P), FALSE_ALARMS)
 
 
+def differing(wrong: Verify, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token of each round, a seed each from `first` on, and whether it is another than defined."""
+    seeds = range(first, first + rounds)
+    chosen = np.array([wrong(P, Q, drafted(seed), coins(seed, 5)) for seed in seeds])
+    return chosen, chosen != [rejected_or_not(P, Q, drafted(seed), coins(seed, 5)) for seed in seeds]
+
+
+def first_alarm(chosen: np.ndarray) -> int:
+    """Return after how many rounds the G-test first raises an alarm."""
+    limit = critical(len(P), FALSE_ALARMS)
+    return next(look for look, g in looked_at(chosen).items() if g > limit)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_sampler_is_found_by_the_definition_and_by_the_distribution_alone(name: str):
-    wrong, seeds = WRONG[name], [(3 << 33) + number for number in range(LOOKS[4])]
-    chosen = [wrong(P, Q, drafted(seed), coins(seed, 5)) for seed in seeds]
-    right = (rejected_or_not(P, Q, drafted(seed), coins(seed, 5)) for seed in seeds)
-    first = next(number for number, (a, b) in enumerate(zip(chosen, right, strict=True), start=1) if a != b)
-    limit = critical(len(P), FALSE_ALARMS)
-    found = next(look for look, g in looked_at(np.array(chosen)).items() if g > limit)
-    assert (first, found) == FOUND[name]
+    chosen, differs = differing(WRONG[name], 3 << 33, LOOKS[4])
+    assert (int(differs.argmax()) + 1, first_alarm(chosen)) == FOUND[name]
 
 
 def test_coins_of_drafts_are_of_another_key():

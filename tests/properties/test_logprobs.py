@@ -72,7 +72,11 @@ def test_a_share_of_requests_asks_and_every_count_is_reached():
     assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
     assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
     found = Counter[str]()
-    for scenario in [one for one in some if not (one.schedule.preemption or one.schedule.prefix_cache)]:
+    # What the ideal subject runs: it neither gives way, nor serves, nor aborts.
+    for scenario in some:
+        aborts = any(request.abort_at is not None for request in scenario.requests)
+        if scenario.schedule.preemption or scenario.schedule.prefix_cache or aborts:
+            continue
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))

@@ -47,7 +47,7 @@ def at_an_edge(scenario: Scenario) -> AtEdge:
     best, token = map(int, np.unravel_index(far.argmin(), far.shape))
     sampling = Sampling(temperature=1.0, seed=best)
     assert RealRow(logits, sampling, (), len(first.prompt)).near()[0][1] < 5e-5
-    requests = (replace(first, sampling=sampling, penalties=None), *others)
+    requests = (replace(first, sampling=sampling, penalties=None, grammar=None), *others)
     return AtEdge(replace(scenario, requests=requests, variant="none"), token)
 
 

@@ -41,9 +41,10 @@ class Penalties(Value, frozen=True, kw_only=True):
         return replace(self, bias=bias)
 
     def spread(self, small: int, large: int) -> Penalties:
-        """Return the penalties with the tokens of biases of a small vocabulary spread over a larger one."""
-        bias = (TokenBias(token=one.token * large // small, amount=one.amount) for one in self.bias)
-        return replace(self, bias=tuple(bias))
+        """Return the penalties with the tokens of biases spread over another vocabulary, each once if it is smaller."""
+        biases = {one.token * large // small: one.amount for one in self.bias}
+        bias = tuple(TokenBias(token=token, amount=amount) for token, amount in biases.items())
+        return replace(self, bias=bias)
 
 
 PENALTIES = Penalties.__struct_fields__

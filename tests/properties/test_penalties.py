@@ -155,3 +155,9 @@ def test_trees_may_have_penalties():
     of = evidence(IdealSubject(), made)
     assert judge(of).passed
     assert counts(of)["penalty_by_draft_in_window"]
+
+
+def test_biases_are_spread_over_a_larger_vocabulary_and_a_smaller_one():
+    own = Penalties(bias=(TokenBias(token=8, amount=1), TokenBias(token=9, amount=2), TokenBias(token=1, amount=3)))
+    assert [one.token for one in own.spread(10, 40).bias] == [32, 36, 4]
+    assert {one.token: one.amount for one in own.spread(10, 5).bias} == {4: 2, 0: 3}

@@ -16,6 +16,7 @@ from draftproof.properties.coverage.counts import LOGPROBS, counts, unreachable_
 from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
@@ -72,12 +73,8 @@ def test_a_share_of_requests_asks_and_every_count_is_reached():
     assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
     assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
     found = Counter[str]()
-    # What the ideal subject runs: it neither gives way, nor serves, nor aborts.
-    for scenario in some:
-        aborts = any(request.abort_at is not None for request in scenario.requests)
-        if scenario.schedule.preemption or scenario.schedule.prefix_cache or aborts:
-            continue
-        of = evidence(IdealSubject(), scenario)
+    for scenario in [one for one in some if not (one.schedule.preemption or one.schedule.prefix_cache)]:
+        of = evidence(IdealSubject(), without_aborts(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert not [name for name in LOGPROBS if not found[name]]

@@ -15,6 +15,7 @@ from draftproof.properties.coverage.counts import OF_PENALTIES, counts, unreacha
 from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
@@ -142,7 +143,7 @@ def test_generated_penalties_reach_every_count_of_them():
     for scenario in [
         one for one in DRAWN if one.is_penalized and not (one.schedule.preemption or one.schedule.prefix_cache)
     ]:
-        of = evidence(IdealSubject(), scenario)
+        of = evidence(IdealSubject(), without_aborts(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert min(found[name] for name in OF_PENALTIES) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -58,6 +59,7 @@ class SideBySide(Generic[Item, Result, State]):
 
     def _serve(self, place: int, pipe: Connection) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        gc.freeze()  # what came with the fork stays: a full collection need not look at it
         try:
             for number in range(place, len(self._items), self._processes):
                 pipe.send(self._work(number, self._items[number]))

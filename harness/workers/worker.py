@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -97,6 +98,7 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
     work = make(spec, journal, folder / f"{index}.kernels")
     if not _is_healthy(spec.device):
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
+    gc.freeze()  # what was loaded stays: a full collection need not look at it
     _say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import repeat
+from operator import is_
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -27,9 +29,9 @@ def malformed(trace: Trace) -> Iterator[str]:
             yield f"invalid observation {_shown(one)}: expected Observation(channel, key, value)"
             continue
         channel, key, value = one
-        if type(key) is not Key or any(type(field) is not int for field in key):
+        if type(key) is not Key or not _are_all(int, key):
             yield f"invalid {channel} {_shown(key)}: expected a Key of whole numbers"
-        elif channel in CHANNELS and not _fits(CHANNELS[channel].value)(value):
+        elif channel in CHANNELS and not _fits_channel(channel)(value):
             yield f"invalid {channel} {key}: {_shown(value)}: expected {named(CHANNELS[channel].value)}"
 
 
@@ -60,6 +62,12 @@ def _fields(kind: type[Observed]) -> tuple[tuple[str, Any], ...]:
 
 
 @cache
+def _fits_channel(name: str) -> Callable[[Any], bool]:
+    """Return the test of a channel's values; a name is looked up faster than a type."""
+    return _fits(CHANNELS[name].value)
+
+
+@cache
 def _fits(kind: Any) -> Callable[[Any], bool]:
     """Return the test whether a value is of exactly a type: a subclass may compare as it likes."""
     if kind == Vector:
@@ -67,6 +75,8 @@ def _fits(kind: Any) -> Callable[[Any], bool]:
     if get_origin(kind) is tuple:
         items = get_args(kind)
         if items[1:] == (...,):
+            if items[0] in (int, float):
+                return lambda value: type(value) is tuple and _are_all(items[0], value)
             each = _fits(items[0])
             return lambda value: type(value) is tuple and all(map(each, value))
         return partial(_are_parts, tuple(map(_fits, items)))
@@ -74,6 +84,10 @@ def _fits(kind: Any) -> Callable[[Any], bool]:
         parts = tuple(_fits(of) for _, of in _fields(kind))
         return lambda value: type(value) is kind and _are_parts(parts, astuple(value))
     return lambda value: type(value) is kind
+
+
+def _are_all(kind: type, values: Any) -> bool:
+    return all(map(is_, map(type, values), repeat(kind)))
 
 
 def _is_vector(value: Any) -> bool:

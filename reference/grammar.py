@@ -33,12 +33,12 @@ def state_after(state: State, token: int, vocab: int) -> State:
     return None if state == NOTHING else state
 
 
+@lru_cache(maxsize=1 << 14)
 def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
     """The state after the tokens of a text behind its prompt."""
-    state: State = parse(grammar.pattern)
-    for token in text:
-        state = state_after(state, token, vocab)
-    return state
+    if not text:
+        return parse(grammar.pattern)
+    return state_after(state_of(grammar, text[:-1], vocab), text[-1], vocab)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -55,6 +55,11 @@ def allowed(state: State, vocab: int) -> TokenIds:
     return (*some, end_token(vocab)) if has_empty(state) else some
 
 
+@lru_cache(maxsize=1 << 14)
+def _allowed_after(grammar: Grammar, text: TokenIds, vocab: int) -> list[int]:
+    return list(allowed(state_of(grammar, text, vocab), vocab))
+
+
 class ConstrainedTarget:
     """A target for one request: each row has logits of tokens that may follow the text behind the first `prompt` ones.
 
@@ -69,11 +74,10 @@ class ConstrainedTarget:
         """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
         whole = self._target.forward(tokens)
         logits, vocab = np.full_like(whole.logits, EXCLUDED), whole.logits.shape[1]
-        state: State = parse(self._grammar.pattern)
-        for row in range(len(tokens)):
-            if self._prompt <= row < (self._known or len(tokens)):
-                state = state_after(state, tokens[row], vocab)
-            some = list(allowed(state, vocab)) if row >= self._prompt - 1 else slice(None)
+        logits[: self._prompt - 1] = whole.logits[: self._prompt - 1]
+        for row in range(self._prompt - 1, len(tokens)):
+            text = tokens[self._prompt : min(row + 1, self._known or len(tokens))]
+            some = _allowed_after(self._grammar, text, vocab)
             logits[row, some] = whole.logits[row, some]
         return whole._replace(logits=logits)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from draftproof.properties.values.penalties import Penalties
@@ -43,6 +45,29 @@ def really_penalized(logit: float, bias: int, ratio: float, frequency: int, pres
     return logit - UNIT * (frequency * token.times + presence * (token.times > 0))
 
 
+def _changed(logits: np.ndarray, text: tuple[int, ...], prompt: int, own: Penalties, *, is_real: bool) -> np.ndarray:
+    """A row of logits [V] after a text, of which the first `prompt` tokens are the prompt."""
+    logits = logits.copy()
+    biases, counts, seen = {one.token: one.amount for one in own.bias}, Counter(text[prompt:]), frozenset(text)
+    for token in seen.union(biases):
+        amounts = own.frequency, own.presence, OfToken(token in seen, counts[token])
+        logit, bias = logits[token], biases.get(token, 0)
+        logits[token] = (
+            really_penalized(float(logit), bias, own.repetition, *amounts)
+            if is_real
+            else penalized(int(logit), bias, int(own.repetition * 16), *amounts)
+        )
+    return logits
+
+
+@lru_cache(maxsize=1 << 12)
+def _changed_of_probe(row: bytes, text: tuple[int, ...], prompt: int, own: Penalties) -> np.ndarray:
+    """The same of float64 logits as bytes, which can be remembered."""
+    changed = _changed(np.frombuffer(row), text, prompt, own, is_real=False)
+    changed.setflags(write=False)
+    return changed
+
+
 class PenalizedTarget:
     """A target for one request: each row's logits are changed by the text up to the row, and nothing else is.
 
@@ -58,20 +83,13 @@ class PenalizedTarget:
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
         whole = self._target.forward(tokens)
-        logits, own = whole.logits.copy(), self._penalties
-        biases = {one.token: one.amount for one in own.bias}
+        logits = whole.logits.copy()
         for row in range(self._prompt - 1, len(tokens)):
             text = tokens[: row + 1][: self._known]
-            counts = Counter(text[self._prompt :])
-            for token in {*text, *biases}:
-                of_token = OfToken(token in text, counts[token])
-                amounts = own.frequency, own.presence, of_token
-                logit, bias = logits[row, token], biases.get(token, 0)
-                logits[row, token] = (
-                    really_penalized(float(logit), bias, own.repetition, *amounts)
-                    if self.widened
-                    else penalized(int(logit), bias, int(own.repetition * 16), *amounts)
-                )
+            if self.widened:
+                logits[row] = _changed(logits[row], text, self._prompt, self._penalties, is_real=True)
+            else:
+                logits[row] = _changed_of_probe(logits[row].tobytes(), text, self._prompt, self._penalties)
         return whole._replace(logits=logits)
 
 

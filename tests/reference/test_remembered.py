@@ -1,0 +1,47 @@
+"""What the reference remembers from one scenario to the next changes nothing (A/A): with it, and computed anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.penalties import Penalties
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.trace import Trace
+from draftproof.reference import grammar, penalties
+from draftproof.reference.memo import Memo
+from draftproof.reference.run import ReferenceSubject
+from draftproof.reference.solve import solve
+
+REMEMBERED = ((penalties, "_changed_of_probe"), (grammar, "_allowed_after"))
+
+
+def traced(scenario: Scenario) -> Trace:
+    return ReferenceSubject().run(scenario, solve(scenario, Memo()))
+
+
+def test_a_reference_that_remembers_texts_says_what_one_says_that_does_not(monkeypatch: pytest.MonkeyPatch):
+    scenarios = [one for one in generate(5, 60) if one.is_penalized or one.is_constrained]
+    assert {one.is_penalized for one in scenarios} == {one.is_constrained for one in scenarios} == {True, False}
+    # Others came before, and each one itself.
+    remembered = [traced(one) for _ in range(2) for one in scenarios][len(scenarios) :]
+    for module, name in REMEMBERED:
+        monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
+    monkeypatch.setattr(grammar, "state_of", grammar.state_of.__wrapped__)
+    for scenario, before in zip(scenarios, remembered, strict=True):
+        anew = traced(scenario)
+        assert anew.observations == before.observations
+        assert anew.told == before.told
+
+
+def test_a_remembered_row_is_of_its_logits_text_prompt_and_penalties():
+    own, row = Penalties(frequency=3), np.array([5.0, 7.0, 9.0])
+    kept = penalties._changed_of_probe(row.tobytes(), (0, 1), 1, own)
+    assert not kept.flags.writeable
+    more = Penalties(frequency=4)
+    others = (row + 1, (0, 1), 1, own), (row, (0, 2), 1, own), (row, (0, 1), 2, own), (row, (0, 1), 1, more)
+    for logits, text, prompt, asked in others:
+        changed = penalties._changed_of_probe(logits.tobytes(), text, prompt, asked)
+        assert changed.tolist() != kept.tolist()
+        assert changed.tolist() == penalties._changed(logits, text, prompt, asked, is_real=False).tolist()

@@ -57,10 +57,12 @@ class Baseline(Value, frozen=True, kw_only=True):
 def unsteered(scenario: Scenario) -> Scenario:
     """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant.
 
-    All requests are greedy: what others draw with other drafts is another text, and as right.
+    All requests are greedy: what others draw with other drafts is another text, and as right. Nobody is aborted: where
+    a text is cut then hangs on how fast its drafts are accepted.
     """
     own = (RoundPlan(num_drafts=scenario.steps, num_correct=-1),)
-    requests = tuple(msgspec.structs.replace(request, rounds=own, sampling=None) for request in scenario.requests)
+    ordinary = {"rounds": own, "sampling": None, "abort_at": None}
+    requests = tuple(msgspec.structs.replace(request, **ordinary) for request in scenario.requests)
     model = scenario.model
     if isinstance(model, ProbeModel):
         model = msgspec.structs.replace(model, agreement=AGREEMENT)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.base import Value, explain
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -30,7 +31,7 @@ class Measurement(Value, frozen=True, kw_only=True):
     seconds: dict[str, Seconds]
 
 
-class MeasurementError(ValueError):
+class MeasurementError(DraftproofError, ValueError):
     """A line of a history file is no measurement; the message names field, value and what is expected."""
 
 

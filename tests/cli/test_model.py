@@ -40,7 +40,7 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
     "chain.ids",
     "chain.hidden",
 }
-OF_PROBES = {"verify.allowed", "commit.allowed", "output.grammar", "accept.logprobs", "cache.matched", "cache.pages"}
+OF_PROBES = {"cache.matched", "cache.pages", "schedule.aborted"}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from draftproof.properties.coverage.read_rounds import read_samples
-from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
+from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
@@ -243,8 +243,10 @@ _ROUNDS: Table[RoundSample] = {
     "matches_after_partial": lambda round_: bool(round_.found) and round_.before == "partial",
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
     "out_of_vocabulary": lambda round_: round_.lacks,
-    "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
-    **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
+    "beams": lambda round_: (
+        len(round_.tree & {"tree_rounds"}) * (round_.depth > 1 and round_.request.run.form.proposes == "steps")
+    ),
+    **{name: _is_of_tree(name) for name in (*OF_TREES, *OF_TRIES, *SAMPLED_TREES)},
     **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
     "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
@@ -283,7 +285,7 @@ OF_TWO = frozenset(
         "step_switches_down",
     ]
 )
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES})
 """Counts of rounds whose drafts are trees."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
 """Counts of drafts that are drawn."""
@@ -365,14 +367,17 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
     if not form.kind.trees:
-        names |= TREES
+        names |= {*TREES, "variant_chain_as_tree"}
+    names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | CONSTRAINED | LOGPROBS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         names |= set(OF_PREFIXES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names |= TREES - _OF_REAL_TREES
+        names.add("variant_chain_as_tree")
+        # Trees of matches are proved with probes.
+        names |= TREES if form.proposes == "lookup" else TREES - _OF_REAL_TREES
         names |= {
             "zero_tails",
             "unfound_beside_found",

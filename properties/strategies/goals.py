@@ -43,6 +43,8 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
     # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes. Proposals that
     # know of no penalties, and of no grammar, are seldom right.
+    if scenario.variant == "chain_as_tree":
+        scenario = without_tree(scenario)
     if ROUNDS & set(wanted):
         scenario = without_grammars(without_penalties(without_tree(greedy(scenario))))
     try:

@@ -22,6 +22,9 @@ from draftproof.properties.values.drafts import KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.trace import Observation, Trace
 from tests.properties.evidence import (
+    BESIDE_TREE,
+    MATCHES,
+    MATCHES_BESIDE_TREE,
     OF_DRAFTS,
     SCENARIOS,
     TREE,
@@ -40,7 +43,8 @@ OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tappe
 _OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
 _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
 OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
-SCENARIO_OF = {**OF_DRAFTS, "tree": TREE}
+OWN += [("tree of matches", channel) for channel in sorted({*tapped(MATCHES.draft, is_tree=True), *_OF_TREES})]
+SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, "tree of matches": MATCHES}
 VARIANT = "variant."
 
 
@@ -51,6 +55,8 @@ def names(pair: tuple[Contract, str]) -> str:
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     """Evidence that a contract applies to, with something on the channel."""
     channel = channel or min(contract.needs)
+    if contract.name == "variant.chain_as_tree":
+        return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached())

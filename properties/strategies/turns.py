@@ -46,9 +46,10 @@ SAMPLED_TREES = (True, False)
 """Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
 trees there are few."""
 TREES = (True, False, False, False, False)
+TREES_OF_MATCHES = (True, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
-dealt."""
-BESIDE_TREES = (True, True, False)
+dealt. Those of matches cost little, and few rounds of one find several."""
+BESIDE_TREES = (True, True, True, False)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
@@ -114,7 +115,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
         )
-        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
+        trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
+        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)

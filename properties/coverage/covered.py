@@ -11,6 +11,7 @@ from draftproof.properties.coverage.counts import (
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
+    OF_PREEMPTIONS,
     OF_PREFIXES,
     OF_ROUNDS,
     OF_TWO,
@@ -118,7 +119,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
-        yield "it takes no pages on demand", {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
+        yield "it takes no pages on demand", set(OF_PREEMPTIONS)
     if not limits.caching:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.sampling:

@@ -9,9 +9,9 @@ from typing import TypeVar
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
+from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.evidence.prefix_cache import COUNTS
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
@@ -29,8 +29,8 @@ OF_PENALTIES = (
 )
 """Rounds in which a choice would be another one without penalties, without the drafts of the round in the text that
 they go by, or without one of them."""
-OF_PREFIXES = COUNTS
-"""What a prefix cache did (evidence/prefix_cache.py)."""
+OF_PREFIXES = (*COUNTS, *OF_STATES)
+"""What a prefix cache did (evidence/cached_pages.py)."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
@@ -309,6 +309,7 @@ HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
     | {name for name in NAMES if name.startswith(("states_committed_", "checkpoints_", "finals"))}
+    | set(OF_STATES)
 )
 """Counts that no scenario of a model without linear layers can reach."""
 

@@ -28,9 +28,9 @@ import psutil
 from tests.fuzz.kill_campaign import FAULT, differences, rows
 
 _READY_SECONDS = 120.0
-_LOADED = 6.0
+_LOADED = 4.0
 """CPU seconds after which a worker has imported all it needs, and has run scenarios for about as long."""
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "120"}
 
 
 class Head:
@@ -66,6 +66,7 @@ class Head:
         end = time.monotonic() + _READY_SECONDS
         while b"Ray runtime started" not in self._log.read_bytes():
             if self._process.poll() is not None or time.monotonic() > end:
+                self.stop()
                 raise RuntimeError(f"the head did not start:\n{self._log.read_text(errors='replace')}")
             time.sleep(0.2)
 

@@ -84,8 +84,7 @@ class Server:
     def serve(self, prompts: Sequence[tuple[int, ...]], budget: int) -> list[Timed]:
         """Serve these prompts together, to their ends; return all steps."""
         for prompt in prompts:
-            wanted = (STEPS,)
-            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), wanted))
+            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), (STEPS,)))
             self._served += 1
         steps = []
         while not self._engine.idle:

@@ -14,6 +14,7 @@ from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.fit import fit
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
 from draftproof.properties.values.limits import Limits
@@ -261,8 +262,7 @@ def test_features_of_layers_that_are_gone_are_dropped():
 def test_a_real_model_keeps_what_it_is():
     model = Checkpoint(path="somewhere", vocab=99)
     ngram = next(one for one in SCENARIOS if type(one.draft).__name__ == "Ngram")
-    requests = tuple(msgspec.structs.replace(request, abort_at=None) for request in ngram.requests)
-    scenario = validate(msgspec.structs.replace(ngram, model=model, requests=requests))
+    scenario = validate(msgspec.structs.replace(without_aborts(ngram), model=model))
     left = shrunk(scenario, lambda _: True).scenario
     assert left.model == model
     assert len(left.requests) == 1

@@ -18,6 +18,7 @@ from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from tests.drawn import generate
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
@@ -53,8 +54,7 @@ def ran() -> list[Ran]:
 
 def _run(subject: IdealSubject, scenario) -> Ran:
     """Run it with nobody aborted: none of the ideal subject's engine steps could abort anybody."""
-    requests = tuple(msgspec.structs.replace(request, abort_at=None) for request in scenario.requests)
-    of = lockstep(subject, msgspec.structs.replace(scenario, requests=requests))
+    of = lockstep(subject, without_aborts(scenario))
     return Ran(algorithm(scenario.draft), bins(of), counts(of))
 
 

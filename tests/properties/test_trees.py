@@ -14,6 +14,7 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import SAMPLED, TREES, counts
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
@@ -113,15 +114,10 @@ def test_a_fifth_of_a_drafts_turns_is_a_tree_and_the_others_stay_as_they_are():
     assert sum(list(shape.path) != list(range(1, len(shape.path) + 1)) for shape in shapes) > 8
 
 
-def without_aborts(scenario: Scenario) -> Scenario:
-    """Return the scenario as the ideal subject can run it: none of its engine steps could abort anybody."""
-    requests = tuple(replace(request, abort_at=None) for request in scenario.requests)
-    return replace(scenario, requests=requests)
-
-
 def test_generated_trees_reach_every_count_of_trees():
     found, drawn = Counter[str](), [one for one in generate(5, 40, ("eagle",)) if one.tree]
     assert drawn
+    # None of the ideal subject's engine steps could abort anybody.
     for scenario in map(without_aborts, drawn):
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    PrefixConstrainedLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers.generation.logits_process import LogitsProcessorList, PrefixConstrainedLogitsProcessor
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
@@ -35,7 +28,7 @@ from draftproof.reference.grammar import ConstrainedTarget
 from draftproof.reference.memo import Pass
 from draftproof.reference.real_sampling import RealRow, real_weights
 from tests.checkpoints import tiny_llama
-from tests.reference.test_real_sampling import SAMPLINGS, VOCAB, drawn_logits
+from tests.reference.test_real_sampling import SAMPLINGS, VOCAB, drawn_logits, warpers_of
 
 WORDS = ("ab", "abc", "abca", "aab", "ba", "bab", "caac", "cb", "cbcba")
 PROMPT = (7, 8)
@@ -70,13 +63,7 @@ def allowed_by_re(_batch: int, tokens: torch.Tensor) -> list[int]:
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda one: f"T={one.temperature}")
 def test_probabilities_are_those_of_transformers_under_the_same_mask(sampling: Sampling):
     target = ConstrainedTarget(Drawn(), len(PROMPT), Grammar(pattern="|".join(WORDS)))
-    warpers = [PrefixConstrainedLogitsProcessor(allowed_by_re, 1), TemperatureLogitsWarper(sampling.temperature)]
-    if sampling.top_k is not None:
-        warpers.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1:
-        warpers.append(TopPLogitsWarper(sampling.top_p))
-    if sampling.min_p > 0:
-        warpers.append(MinPLogitsWarper(sampling.min_p))
+    warpers = [PrefixConstrainedLogitsProcessor(allowed_by_re, 1), *warpers_of(sampling)]
     seen = set()
     # Texts that go on, that end, that leave the grammar, and what follows these.
     for text in ((), (0,), (0, 1), (0, 1, 2), (4,), (2, 1, 2), (4, end_token(VOCAB)), (0, 1, end_token(VOCAB)), (0, 2)):

@@ -44,8 +44,8 @@ def drawn_logits(seed: int) -> np.ndarray:
     return 5 * np.random.default_rng(seed).standard_normal(VOCAB)
 
 
-def warped(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """The probabilities of transformers, in float64."""
+def warpers_of(sampling: Sampling) -> LogitsProcessorList:
+    """What transformers warps logits with, in its order."""
     warpers = LogitsProcessorList([TemperatureLogitsWarper(sampling.temperature)])
     if sampling.top_k is not None:
         warpers.append(TopKLogitsWarper(sampling.top_k))
@@ -53,7 +53,12 @@ def warped(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
         warpers.append(TopPLogitsWarper(sampling.top_p))
     if sampling.min_p > 0:
         warpers.append(MinPLogitsWarper(sampling.min_p))
-    scores = warpers(torch.zeros((1, 1), dtype=torch.int64), torch.tensor(logits)[None])
+    return warpers
+
+
+def warped(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """The probabilities of transformers, in float64."""
+    scores = warpers_of(sampling)(torch.zeros((1, 1), dtype=torch.int64), torch.tensor(logits)[None])
     return scores.softmax(-1)[0].numpy()
 
 

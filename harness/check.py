@@ -26,6 +26,7 @@ from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, uncovered
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.shown import Unseen, shown_in_part, unseen
+from draftproof.properties.coverage.triggers import came_up
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
@@ -73,7 +74,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
-    scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. `subject` is
+    scenarios each value of a coverpoint came up, `triggers` the same of what real bugs needed; `weights` how often a tensor of each kind was perturbed. `subject` is
     the subject's name, `versions` are those of its packages, `level` says how much it reports, and `uncovered` has the
     counts that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at
     all: scenarios, texts, drafts; `assumes` what a subject takes for granted. The same seed gives the same report.
@@ -87,6 +88,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     contracts: tuple[Verdict, ...]
     findings: tuple[CheckFinding, ...] = ()
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    triggers: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     subject: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
@@ -193,6 +195,7 @@ class Checker:
                 point: {value: tally.bins[name_of(point, (value,))] for value in values}
                 for point, values in POINTS.items()
             },
+            triggers=came_up(tally.counts),
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
             versions=versions_of(self.subject),

@@ -94,7 +94,8 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if verbose:
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
-        screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report))
+        screen.show(("trigger", "came up in so many of 100 scenarios"), _shares(report, report.triggers))
+        screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report, report.shares))
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         lacking = _lacking(report)
@@ -165,9 +166,9 @@ def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:
     )
 
 
-def _shares(report: CheckReport) -> Iterable[tuple[str, str]]:
-    """Return a row for each coverpoint: in how many of a hundred scenarios each of its values came up."""
-    for point, values in report.shares.items():
+def _shares(report: CheckReport, shares: Mapping[str, Mapping[str, int]]) -> Iterable[tuple[str, str]]:
+    """Return a row for each coverpoint or kind of trigger: in how many of a hundred scenarios each of it came up."""
+    for point, values in shares.items():
         if any(values.values()):
             yield point, ", ".join(f"{value} {100 * count / report.examples:.0f}" for value, count in values.items())
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
@@ -29,6 +30,15 @@ OF_PENALTIES = (
 )
 """Rounds in which a choice would be another one without penalties, without the drafts of the round in the text that
 they go by, or without one of them."""
+OF_PREEMPTIONS = (
+    "preemptions",
+    "preempted_again",
+    "resumed_in_first_round",
+    "resumed_in_chunks",
+    "preemptions_of_hybrids",
+)
+"""Times that a request gave its pages back; requests that did so again, that ran again in their first round, in
+chunks; and those of hybrids."""
 OF_PREFIXES = COUNTS
 """What a prefix cache did (evidence/prefix_cache.py)."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
@@ -46,6 +56,7 @@ OF_GRAMMARS = (
 """Rounds of requests with a grammar: in which a choice would be another one without it, or with the mask of row 0 for
 all rows; in which a row that is accepted has one token to choose, a draft would be accepted without the grammar, a
 draft that was rejected would have led to another state, or a word ends; and those that are sampled."""
+_LONG = POINTS["length"][POINTS["length"].index("to 128") :]
 # Generated scenarios have at most five drafts a round, but for a few wide ones.
 _WIDTHS = range(1, 7)
 
@@ -106,9 +117,12 @@ _REQUESTS: Table[RequestSample] = {
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
     **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
-    "preemptions": lambda request: request.preempted,
+    "preemptions": lambda request: request.preemptions,
+    "preempted_again": _is_one(preempted="again"),
+    "resumed_in_first_round": _is_one(resumed_in="1"),
     "resumed_in_chunks": lambda request: request.resumed_in_chunks,
-    "preemptions_of_hybrids": lambda request: request.run.is_hybrid * request.preempted,
+    "long_requests": lambda request: request.length in _LONG,
+    "preemptions_of_hybrids": lambda request: request.run.is_hybrid * request.preemptions,
     "admitted_before_others": lambda request: request.is_admitted_before_others,
     "slot_reuses": lambda request: request.reuses,
     "slot_reuses_by_shorter": lambda request: request.shorter_reuses,
@@ -137,6 +151,8 @@ _BATCHES: Table[BatchSample] = {
     "batches_without_drafts": lambda batch: not batch.has_drafts,
     "drafts_after_batch_without": lambda batch: batch.drafts_again,
     "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
+    "uneven_batches": lambda batch: batch.is_uneven,
+    "half_sampled_batches": lambda batch: batch.is_half_sampled,
     "unfound_beside_found": lambda batch: (
         batch.run.form.proposes == "lookup"
         and batch.run.control.startswith("adaptive")
@@ -216,9 +232,15 @@ _ROUNDS: Table[RoundSample] = {
     "sampled_stops": lambda round_: (
         round_.is_sampled and round_.stage in ("only", "last") and round_.request.stopped_by is not None
     ),
+    "sampled_top_k_1": _is_one(filter="top-k 1"),
     "greedy_beside_sampled": lambda round_: not round_.is_sampled and round_.request.run.is_sampled,
     "rounds_with_drafts": lambda round_: round_.drafts > 0,
     "rounds_without_drafts": _is_one(accept="no drafts"),
+    "rounds_of_several_drafts": lambda round_: round_.K not in ("0", "1"),
+    "rounds_of_many_drafts": lambda round_: round_.K in ("6 and 7", "8 and more"),
+    "first_rounds_with_drafts": lambda round_: round_.stage in ("first", "only") and round_.drafts > 0,
+    "drafts_cut_by_budget": _is_one(limit="budget"),
+    "drafts_cut_by_max_len": _is_one(limit="max_len"),
     "drafts_after_none": lambda round_: round_.before == "no drafts" and round_.drafts > 0,
     "all_accepted_then_draft": lambda round_: round_.before == "all" and round_.drafts > 1,
     "unsteered_rounds": _is_one(proposals="own"),
@@ -248,6 +270,9 @@ _ROUNDS: Table[RoundSample] = {
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
     "out_of_vocabulary": lambda round_: round_.lacks,
     "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
+    "trees_cut_by_nodes": _is_one(nodes="some"),
+    "trees_cut_by_limits": lambda round_: "tree_rounds" in round_.tree and round_.limit in ("budget", "max_len"),
+    "trees_moved_to_another_page": _is_one(moved="to another page"),
     **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
     **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
@@ -287,14 +312,18 @@ OF_TWO = frozenset(
         "step_switches_down",
     ]
 )
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES}) | {
+    "trees_cut_by_nodes",
+    "trees_cut_by_limits",
+    "trees_moved_to_another_page",
+}
 """Counts of rounds whose drafts are trees."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
 """Counts of drafts that are drawn."""
 _OF_REAL_TREES = frozenset({"tree_scenarios", "beams", "tree_rounds", "trees_of_their_own"})
 SAMPLED = frozenset(
     {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
-    | {"sampled_dynamic_rounds", "sampled_stops"}
+    | {"sampled_dynamic_rounds", "sampled_stops", "sampled_top_k_1", "half_sampled_batches"}
     | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""

@@ -12,6 +12,7 @@ from draftproof.properties.coverage.counts import (
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
+    OF_PREEMPTIONS,
     OF_PREFIXES,
     OF_ROUNDS,
     OF_TWO,
@@ -119,8 +120,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
-        names = {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids", "aborted_preempted"}
-        yield "it takes no pages on demand", names
+        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted"}
     if not limits.caching:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.aborts:

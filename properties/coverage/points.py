@@ -48,6 +48,17 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "chunks": ("one", "full", "short tail", "tail of one"),
     "joined": ("alone", "beside decode"),
     "waited": ("no", "yes"),
+    # Of a request that may be preempted: how often it was, in which round it ran again first, and how what it had
+    # computed came back.
+    "preempted": ("no", "once", "again"),
+    "resumed in": ("1", "2", "later"),
+    "refilled": ("at once", "in chunks", "from cache"),
+    # Of a prefix cache: how much of a prompt it served, and what it did in the scenario at all.
+    "prefix": ("nothing", "in part", "all"),
+    "evicted": ("no", "yes"),
+    "copied": ("no", "yes"),
+    "shared": ("no", "yes"),
+    "continued": ("no", "yes"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
@@ -74,6 +85,20 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "surplus": ("none", "inside", "beyond max_len"),
     "block": ("none", "cut", "whole"),
     "match": ("nothing", "fewer", "full", "unused"),
+    "attempt": ("first", "again"),
+    # Of a tree: the accepted path, beams, whether all candidates were verified, and where accepted entries go.
+    "path": ("nothing", "first branch", "first to its end", "other branch", "other to its end"),
+    "topk": ("2", "3 and 4", "5 and more"),
+    "nodes": ("some", "all"),
+    "moved": ("nothing", "in a page", "to another page"),
+    # How tokens are chosen: "beside sampled" is a greedy row in a batch with sampled ones.
+    "choice": ("greedy", "beside sampled", "sampled"),
+    "drawn": ("no", "yes"),
+    "filter": ("none", "top-k 1", "top-k", "top-p", "min-p", "several"),
+    "temperature": ("below 1", "1", "above 1"),
+    "penalty": ("same choice", "other choice", "other by draft"),
+    "grammar": ("same choice", "other choice", "ends", "one token"),
+    "logprobs": ("of the token", "with others"),
 }
 """Those of a decode round."""
 POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
@@ -87,7 +112,15 @@ _CROSSED = """
     draft x control, draft x variant, draft x end, draft x pages, draft x chunks, layers x variant, layers x switch,
     layers x rows, layers x end, layers x control, layers x state, state x start, rows x bucket, rows x batch,
     rows x switch, rows x variant, rows x cut, stage x limit, waited x pages, joined x chunks, draft x length,
-    layers x length, accept x wrong, draft x surplus
+    layers x length, accept x wrong, draft x surplus,
+    path x rows, path x topk, path x proposals, path x choice, path x crossing, path x penalty, path x grammar,
+    moved x page size, moved x rows, moved x choice, topk x nodes, topk x rows,
+    accept x choice x draft, choice x rows, accept x choice x proposals, accept x drawn, draft x drawn,
+    accept x filter, accept x temperature, choice x control, choice x layers,
+    accept x penalty, penalty x choice, accept x grammar, grammar x choice, accept x logprobs, logprobs x choice,
+    draft x attempt, accept x attempt x layers, attempt x rows, attempt x choice, draft x preempted, layers x preempted,
+    layers x resumed in, draft x refilled, draft x prefix, prefix x chunks, accept x prefix, prefix x preempted,
+    draft x evicted, draft x copied, draft x shared, draft x continued
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))
@@ -96,6 +129,8 @@ CROSSES: dict[str, tuple[str, ...]] = {
 
 OF_ENTRIES = ("takes", "handed", "embedding", "head", "vocabulary", "first embedding")
 """Those that only drafts have which are fed with the target's last hidden states."""
+OF_TREES = ("path", "topk", "nodes", "moved")
+"""Those of rounds whose drafts are a tree."""
 _PROPOSED_BY: dict[str, Proposes] = {"chain": "chain", "block": "block", "match": "lookup"}
 
 
@@ -105,6 +140,10 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return (cast(Algorithm, value),)
     if (point, value) == ("limit", "found"):
         return proposing("lookup")
+    if point in OF_TREES:
+        return tuple(kind.name for kind in KINDS if kind.trees)
+    if (point, value) == ("drawn", "yes"):
+        return tuple(kind.name for kind in KINDS if kind.draws)
     if point in OF_ENTRIES:
         return tuple(kind.name for kind in KINDS if kind.hidden == "last")
     return proposing(_PROPOSED_BY[point]) if point in _PROPOSED_BY else ALGORITHMS

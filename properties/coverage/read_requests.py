@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
+from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.evidence import Evidence
@@ -42,6 +43,7 @@ def read_run(evidence: Evidence) -> RunSample:
         chain=_chain(evidence),
         **_of_entries(scenario),
         **_equal_sizes(scenario),
+        **read_cache(evidence),
         vocabulary_size="to 61" if scenario.model.vocab <= _SMALL_VOCAB else "more",
         form=evidence.form,
         changed=changed,
@@ -106,7 +108,8 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 is_prefilled=Key(index, 0) in emitted,
                 is_chunked=index in chunked,
                 aborted=_aborted(evidence, index),
-                preempted=max(
+                **read_memory(evidence, index)._asdict(),
+                preemptions=max(
                     (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
                 ),
                 resumed_in_chunks=sum(row.request == index and row.chunk == 1 for row in again),

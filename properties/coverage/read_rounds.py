@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from draftproof.properties.coverage.read_choices import read_choices
 from draftproof.properties.coverage.read_requests import read_requests, read_run
-from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree
+from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree, tree_values
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
@@ -67,6 +68,8 @@ def _batch(
         steps=steps,
         steps_change=steps - evidence.plans.steps_in_force(before[0].step) if before else 0,
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
+        is_uneven=len({evidence.contexts.get((row.request, row.round)) for row in rows}) > 1,
+        is_half_sampled=len({evidence.scenario.requests[row.request].sampling is None for row in rows}) > 1,
     )
 
 
@@ -94,9 +97,19 @@ def _rounds(
             tree = evidence.scenario.tree
             levels = levels_of(solved) if tree else drafts
             accept = accept_of(levels, solved.correct_len)
+            batch = None if row is None else batches[row.step]
+            told = evidence.reference.told.get((index, number), frozenset())
+            choices = read_choices(
+                evidence.scenario.requests[index],
+                told,
+                drafts=drafts > 0,
+                own=solved.forced is None,
+                beside=batch is not None and batch.is_half_sampled,
+            )
+            of_tree = tree_values(evidence.scenario, solved, n, allowed, walks[key][1:], evidence.page_size)
             yield RoundSample(
                 request=request,
-                batch=None if row is None else batches[row.step],
+                batch=batch,
                 accept=accept,
                 before=before,
                 K=str(levels) if levels < 6 else "6 and 7" if levels < 8 else "8 and more",
@@ -112,6 +125,9 @@ def _rounds(
                 surplus=_surplus(evidence, row, n, drafts),
                 block=_block(evidence, row, drafts),
                 match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
+                attempt=_attempt(evidence, index, number),
+                **of_tree._asdict(),
+                **choices._asdict(),
                 is_reported=key in reported,
                 drafts=drafts,
                 correct_len=solved.correct_len,
@@ -130,9 +146,16 @@ def _rounds(
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
                 if tree
                 else frozenset(),
-                told=evidence.reference.told.get((index, number), frozenset()),
+                told=told,
             )
             before = accept
+
+
+def _attempt(evidence: Evidence, request: int, number: int) -> str | None:
+    """Return whether a round ran with the memory that its request got first, or after it had given that back."""
+    if not evidence.scenario.schedule.preemption:
+        return None
+    return "again" if evidence.schedule.attempts.get((request, number)) else "first"
 
 
 def _asked(request: Request, number: int, drafts: int) -> str:

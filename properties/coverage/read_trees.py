@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.tree import children, depths
@@ -17,6 +19,7 @@ OF_TREES = (
     "trees_off_first_branch",
     "trees_ended_at_leaf",
     "trees_ended_inside",
+    "trees_left_first_branch",
     "tree_entries_moved",
 )
 """Counts of rounds whose drafts are a tree, by what it is and how the walk went."""
@@ -46,6 +49,51 @@ def asked_of_tree(scenario: Scenario, request: int, number: int, depth: int, lev
     return accept_of(levels, len(shape.path) if shape else 0)
 
 
+class OfTree(NamedTuple):
+    """Values of coverpoints of one round, None where its drafts are no tree."""
+
+    path: str | None = None
+    topk: str | None = None
+    nodes: str | None = None
+    moved: str | None = None
+
+
+def tree_values(
+    scenario: Scenario, solved: RoundScript, context: int, depth: int, walk: tuple[int, ...], size: int
+) -> OfTree:
+    """Return what a round was, of which the rows of `walk` were accepted, behind a context on pages of `size`."""
+    tree, parents = scenario.tree, solved.parents
+    if tree is None or not parents:
+        return OfTree()
+    some = len(parents) < tree.candidates(depth)
+    return OfTree(
+        path=_path(parents, walk),
+        topk="2" if tree.topk == 2 else "3 and 4" if tree.topk < 5 else "5 and more",
+        nodes=None if solved.forced is not None else "some" if some else "all",
+        moved=_moved(context, walk, size),
+    )
+
+
+def _path(parents: tuple[int, ...], walk: tuple[int, ...]) -> str:
+    """Return which way the walk went, and whether to a row with none below."""
+    if not walk:
+        return "nothing"
+    branch = "first" if _is_first(parents, walk) else "other"
+    return f"{branch} branch" if children(parents, walk[-1]) else f"{branch} to its end"
+
+
+def _is_first(parents: tuple[int, ...], walk: tuple[int, ...]) -> bool:
+    return all(row == children(parents, at)[0] for at, row in zip((0, *walk), walk, strict=False))
+
+
+def _moved(context: int, walk: tuple[int, ...], size: int) -> str:
+    """Return how far accepted entries move: row r is at place n + r, and the i-th of the path goes to n + i."""
+    moves = [(context + row, context + place) for place, row in enumerate(walk, start=1) if row != place]
+    if not moves:
+        return "nothing"
+    return "to another page" if any(start // size != end // size for start, end in moves) else "in a page"
+
+
 def read_tree(
     scenario: Scenario, solved: RoundScript, depth: int, walk: tuple[int, ...], *, is_sampled: bool
 ) -> frozenset[str]:
@@ -53,13 +101,14 @@ def read_tree(
     parents = solved.parents
     if not parents:
         return frozenset()
-    first = all(row == children(parents, at)[0] for at, row in zip((0, *walk), walk, strict=False))
+    first = _is_first(parents, walk)
     is_so = {
         "tree_rounds": True,
         "trees_of_their_own": solved.forced is None,
         "trees_cut": depth < scenario.steps,
         "trees_rejected": not walk,
         "trees_off_first_branch": not first,
+        "trees_left_first_branch": not first and walk[0] == children(parents, 0)[0],
         "trees_ended_at_leaf": bool(walk) and not children(parents, walk[-1]),
         "trees_ended_inside": bool(walk) and bool(children(parents, walk[-1])),
         "tree_entries_moved": walk != tuple(range(1, len(walk) + 1)),

@@ -40,6 +40,10 @@ class RunSample(NamedTuple):
     state_shape: str | None
     draft_width: str | None
     vocabulary_size: str
+    evicted: str | None
+    copied: str | None
+    shared: str | None
+    continued: str | None
 
     form: Form
     changed: str
@@ -78,6 +82,10 @@ class RequestSample(NamedTuple):
     length: str
     stops: str
     stopped_by: str | None
+    preempted: str | None
+    resumed_in: str | None
+    refilled: str | None
+    prefix: str | None
 
     is_admitted_before_others: bool
     reuses: int
@@ -85,7 +93,7 @@ class RequestSample(NamedTuple):
     is_prefilled: bool
     is_chunked: bool
     aborted: str | None
-    preempted: int
+    preemptions: int
     resumed_in_chunks: int
     tokens: int
     stops_in_run: bool
@@ -119,6 +127,8 @@ class BatchSample(NamedTuple):
     steps: int
     steps_change: int
     drafts_again: bool
+    is_uneven: bool
+    is_half_sampled: bool
 
 
 class RoundSample(NamedTuple):
@@ -151,6 +161,18 @@ class RoundSample(NamedTuple):
     surplus: str | None
     block: str | None
     match: str | None
+    attempt: str | None
+    path: str | None
+    topk: str | None
+    nodes: str | None
+    moved: str | None
+    choice: str
+    drawn: str | None
+    filter: str | None
+    temperature: str | None
+    penalty: str | None
+    grammar: str | None
+    logprobs: str | None
 
     is_reported: bool
     drafts: int

@@ -14,14 +14,12 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
+from draftproof.properties.strategies.goals_choices import CHOICES, TREES, aim_choices, aim_memory, plain
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
-from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.mutations import mutated
-from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
@@ -30,7 +28,7 @@ from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
-AIMED = MODELS | BATCHES | ROUNDS | {"length"}
+AIMED = MODELS | BATCHES | ROUNDS | CHOICES | {"length"}
 """The coverpoints that have an aim; the others come by themselves."""
 
 
@@ -42,15 +40,17 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     unknown = sorted(set(wanted) - AIMED)
     if unknown:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
-    # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes. Proposals that
-    # know of no penalties, and of no grammar, are seldom right.
-    if ROUNDS & set(wanted):
-        scenario = without_grammars(without_penalties(without_tree(greedy(scenario))))
+    if TREES & set(wanted):
+        wanted = {"layers": "dense", **wanted}
+    # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes.
+    if (ROUNDS | CHOICES) & set(wanted):
+        scenario = plain(scenario, wanted)
     try:
         edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
         if edited.variant == "taps_off" and not ROUNDS & set(wanted):
             edited = unforced(edited)
-        return validate(fitted(edited, tight="pages" in wanted and wanted["pages"] != "fresh"))
+        edited = fitted(aim_choices(draw, edited, wanted), tight="pages" in wanted and wanted["pages"] != "fresh")
+        return validate(aim_memory(draw, edited, wanted))
     except InvalidScenarioError:
         return scenario
 

@@ -23,6 +23,7 @@ _SEVERAL = {
     "control": ("draft batch", "adaptive and draft batch"),
     "limit": ("batch",),
     "variant": ("rows_permuted",),
+    "choice": ("beside sampled",),
 }
 _LONG, _SHORT = 14, 4
 

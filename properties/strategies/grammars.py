@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -25,11 +27,13 @@ _PATTERNS = (
     "(a|bc){2,7}c{1,3}",
     "(b[ac]?){3,8}",
 )
+SHORT = ("([ab]|c[ab]){4,5}", "(a|bc){2,3}c", "(b[ac]?){3,4}")
+"""Patterns of words that are so short that the end token is soon all that is left."""
 
 
-def with_grammars(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_grammars(draw: st.DrawFn, scenario: Scenario, patterns: Sequence[str] = _PATTERNS) -> Scenario:
     """Draw which requests have a grammar, and which; the first has."""
-    return with_some(draw, scenario, lambda request: _constrained(draw, request, scenario.model.vocab))
+    return with_some(draw, scenario, lambda request: _constrained(draw, request, scenario.model.vocab, patterns))
 
 
 def without_grammars(scenario: Scenario) -> Scenario:
@@ -39,6 +43,6 @@ def without_grammars(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(replace(request, grammar=None) for request in scenario.requests))
 
 
-def _constrained(draw: st.DrawFn, request: Request, vocab: int) -> Request:
+def _constrained(draw: st.DrawFn, request: Request, vocab: int, patterns: Sequence[str]) -> Request:
     stops = tuple(dict.fromkeys((*request.stops, end_token(vocab))))
-    return replace(request, grammar=Grammar(pattern=draw(sampled(_PATTERNS))), stops=stops)
+    return replace(request, grammar=Grammar(pattern=draw(sampled(patterns))), stops=stops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,11 +18,11 @@ _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
 
 
-def with_tree(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw a tree, and a shape for every round that forces drafts; as many more pages as the tree takes."""
+def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK) -> Scenario:
+    """Draw a tree of one of these numbers of beams, and a shape for every round that forces drafts; as many more pages as the tree takes."""
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
-    topk = draw(sampled([one for one in _TOPK if one < vocab]))
+    topk = draw(sampled([one for one in beams if one < vocab] or [2]))
     most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
     nodes = draw(sampled((min(2 * steps + 1, most), steps, most, min(steps + 2, most))))
     first, *others = scenario.requests

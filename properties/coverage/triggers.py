@@ -1,0 +1,106 @@
+"""What real bugs needed to show: in how many scenarios each of these triggers came up.
+
+A trigger is named by the counts that tell that it was there, any of them. This is the one place that says so: `check
+--verbose` and its JSON print their shares, and a test holds the strategies to LEAST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+LEAST = 2
+"""Of a hundred scenarios of all drafts, in so many each trigger comes up at least."""
+
+
+class Trigger(NamedTuple):
+    """`group`: the row of shared kinds of triggers that it belongs to; it came up if one of `counts` is not zero."""
+
+    group: str
+    name: str
+    counts: tuple[str, ...]
+
+
+def _of(group: str, **named: str) -> tuple[Trigger, ...]:
+    return tuple(Trigger(group, name.replace("_", " "), tuple(counts.split())) for name, counts in named.items())
+
+
+TRIGGERS: tuple[Trigger, ...] = (
+    *_of("hybrid model", hybrid="hybrid_scenarios", other_commit="variant_other_commit"),
+    *_of(
+        "padding",
+        smaller_than_captured="padded_replays",
+        of_a_hybrid="hybrid_padded_replays",
+        after_a_larger_batch="shrink_below_captured_size",
+    ),
+    *_of("accepted", none="accept_none", part="accept_partial", all="accept_all", alternating="accept_alternating"),
+    *_of("page boundary", crossed_by_drafts="page_crossings", at_the_context="contexts_at_page_boundary"),
+    *_of(
+        "temperature",
+        above_0="sampled_accepted sampled_residuals sampled_after_all",
+        beside_0="half_sampled_batches",
+        drafts_drawn="drafts_drawn",
+        top_k_1="sampled_top_k_1",
+    ),
+    *_of(
+        "choices", penalties="penalty_changed_choice", grammar="grammar_changed_choice", logprobs="logprobs_of_several"
+    ),
+    *_of("graphs", captured="captures", replayed="graph_replays", eager_beside_them="oversized_batches"),
+    *_of("drafts of a round", two_and_more="rounds_of_several_drafts", six_and_more="rounds_of_many_drafts"),
+    *_of("last step", at_the_budget="drafts_cut_by_budget", at_max_len="drafts_cut_by_max_len", ended="limits_hit"),
+    *_of("lengths", uneven="uneven_batches", beyond_64="long_requests"),
+    *_of(
+        "batch changes",
+        finished="batch_shrinks",
+        joined="batch_grows",
+        slot_reused="slot_reuses",
+        by_a_shorter_one="slot_reuses_by_shorter",
+        state_slot_reused="state_slot_reuses",
+    ),
+    *_of("first step after prefill", with_drafts="first_rounds_with_drafts"),
+    *_of(
+        "mixed batch",
+        rows_without_drafts="no_drafts_among_drafts",
+        unequal_drafts="mixed_draft_counts",
+        prefill_beside="prefill_beside_decode",
+        chunks="chunked_prefills",
+    ),
+    *_of("tree", topk_above_1="tree_rounds", off_the_first_branch="trees_off_first_branch"),
+    *_of(
+        "adaptive",
+        up="step_switches_up",
+        down="step_switches_down",
+        zero="batches_without_steps batches_too_large_for_drafts",
+        and_back="steps_after_none drafts_after_batch_without",
+    ),
+    *_of("stop", in_the_accepted_run="stops_in_accepted_run"),
+    *_of(
+        "preempted",
+        once="preemptions",
+        again="preempted_again",
+        in_its_first_round="resumed_in_first_round",
+        resumed_in_chunks="resumed_in_chunks",
+        of_a_hybrid="preemptions_of_hybrids",
+    ),
+    *_of(
+        "prefix cache",
+        hit="prefix_hits",
+        in_part="prefix_hits_in_part",
+        of_the_whole="prefix_hits_of_whole",
+        of_emitted_tokens="prefix_hits_of_emitted",
+        after_preemption="prefix_hits_after_preemption",
+        miss="prefix_misses",
+        shared="prefix_shared",
+        duplicates="prefix_copies",
+        evicted="prefix_evictions",
+    ),
+)
+
+
+def came_up(counted: Iterable[Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Return in how many scenarios, of each of which these are the counts, each trigger came up, by its group."""
+    shares: dict[str, dict[str, int]] = {}
+    each = list(counted)
+    for group, name, counts in TRIGGERS:
+        shares.setdefault(group, {})[name] = sum(any(map(one.get, counts)) for one in each)
+    return shares

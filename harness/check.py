@@ -73,11 +73,12 @@ class CheckFinding(Value, frozen=True, kw_only=True):
 class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
-    `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
-    scenarios each value of a coverpoint came up, `triggers` the same of what real bugs needed; `weights` how often a tensor of each kind was perturbed. `subject` is
-    the subject's name, `versions` are those of its packages, `level` says how much it reports, and `uncovered` has the
-    counts that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at
-    all: scenarios, texts, drafts; `assumes` what a subject takes for granted. The same seed gives the same report.
+    `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
+    scenarios each value of a coverpoint came up, `triggers` the same of what real bugs needed, `weights` how often a
+    tensor of each kind was perturbed. `subject` is the subject's name, `versions` are those of its packages, `level`
+    says how much it reports, and `uncovered` has the counts that it cannot show, by the reason: none of them is
+    demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a subject
+    takes for granted. The same seed gives the same report.
     """
 
     verdict: Outcome

@@ -110,6 +110,7 @@ CONTRACTS = (
         "verify.choice",
         cites="S-ROUND-3, S-SAMPLE-2, S-SAMPLE-10, S-TREE-11, S-PENALTY-2, S-PENALTY-3, S-PENALTY-4, S-GRAMMAR-4",
         minimum="decode_rounds sampled_accepted sampled_residuals sampled_after_all greedy_beside_sampled "
+        "half_sampled_batches sampled_top_k_1 "
         "drawn_accepted drawn_residuals drawn_after_all "
         "penalty_changed_choice penalty_by_draft_in_window bias_changed_choice repetition_changed_choice "
         "frequency_changed_choice presence_changed_choice",

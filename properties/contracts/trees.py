@@ -176,12 +176,13 @@ def _beam(name: str, cites: str, **rest: str) -> Contract:
 _STEERED = ("verify.ids", "verify.parents", "round.parents", "propose.parents")
 _WALKED = ("verify.ids", "verify.parents", "verify.choice", "verify.positions", "accept.index", "accept.emitted")
 _WALKS = "trees_rejected trees_off_first_branch trees_ended_at_leaf trees_ended_inside"
+_CUT = "trees_of_their_own trees_cut trees_cut_by_nodes"
 CONTRACTS = (
     _beam("positions", "S-TREE-3"),
     _beam("ids", "S-TREE-2, S-TREE-3"),
     _beam("hidden", "S-TREE-3", channel="hidden_in"),
     _beam("candidates", "S-TREE-2"),
-    equals("tree.proposed", "propose.parents", cites="S-TREE-4, S-TREE-5", minimum="trees_of_their_own trees_cut"),
+    equals("tree.proposed", "propose.parents", cites="S-TREE-4, S-TREE-5", minimum=_CUT),
     equals("tree.parents", "round.parents", "verify.parents", cites="S-TREE-1, S-TREE-10", minimum="tree_rounds"),
     listed(
         "tree.steered",
@@ -191,7 +192,7 @@ CONTRACTS = (
         reads=("verify.choice", "propose.tokens", "accept.correct_len", "accept.emitted"),
         concerns=_is_tree,
         cites="S-TREE-5, S-TREE-10",
-        minimum=f"scenarios trees_of_their_own trees_cut {_WALKS}",
+        minimum=f"scenarios {_CUT} trees_cut_by_limits {_WALKS}",
     ),
     listed(
         "tree.walked",
@@ -200,6 +201,6 @@ CONTRACTS = (
         partial=_WALKED,
         concerns=_is_tree,
         cites="S-TREE-1, S-TREE-7, S-TREE-8, S-TREE-11",
-        minimum=f"scenarios tree_rounds {_WALKS} {' '.join(SAMPLED_TREES)}",
+        minimum=f"scenarios tree_rounds trees_moved_to_another_page {_WALKS} {' '.join(SAMPLED_TREES)}",
     ),
 )

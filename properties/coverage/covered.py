@@ -55,6 +55,7 @@ _BY_COUNTS |= {"zero_tails"}
 _BY_ARRIVAL = {"batch_grows", "prefill_beside_decode", "admitted_before_others"}
 _OF_BATCHES = {"batch_shrinks", "mixed_draft_counts", "no_drafts_among_drafts", "shrink_below_captured_size"}
 _OF_BATCHES |= {"slot_reuses", "slot_reuses_by_shorter", "state_slot_reuses", "unfound_beside_found"}
+_OF_BATCHES |= {"uneven_batches", "half_sampled_batches"}
 _OF_CONTROLLERS = {"adaptive_scenarios", "by_batch_scenarios", "step_switches_up", "step_switches_down"}
 _OF_CONTROLLERS |= {"batches_without_steps", "steps_after_none", "batches_without_drafts", "narrow_replays"}
 _OF_CONTROLLERS |= {

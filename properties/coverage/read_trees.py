@@ -19,7 +19,6 @@ OF_TREES = (
     "trees_off_first_branch",
     "trees_ended_at_leaf",
     "trees_ended_inside",
-    "trees_left_first_branch",
     "tree_entries_moved",
 )
 """Counts of rounds whose drafts are a tree, by what it is and how the walk went."""
@@ -108,7 +107,6 @@ def read_tree(
         "trees_cut": depth < scenario.steps,
         "trees_rejected": not walk,
         "trees_off_first_branch": not first,
-        "trees_left_first_branch": not first and walk[0] == children(parents, 0)[0],
         "trees_ended_at_leaf": bool(walk) and not children(parents, walk[-1]),
         "trees_ended_inside": bool(walk) and bool(children(parents, walk[-1])),
         "tree_entries_moved": walk != tuple(range(1, len(walk) + 1)),

@@ -19,7 +19,7 @@ _BESIDE = 2
 
 
 def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK) -> Scenario:
-    """Draw a tree of one of these numbers of beams, and a shape for every round that forces drafts; as many more pages as the tree takes."""
+    """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
     topk = draw(sampled([one for one in beams if one < vocab] or [2]))

@@ -35,6 +35,7 @@ _BY_CHANNEL = {
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
         *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS),
+        *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
     "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
     "round.state": {"state_slot_reuses", "states_started"},

@@ -68,7 +68,7 @@ def tree_values(
     return OfTree(
         path=_path(parents, walk),
         topk="2" if tree.topk == 2 else "3 and 4" if tree.topk < 5 else "5 and more",
-        nodes=None if solved.forced is not None else "some" if some else "all",
+        nodes=None if solved.forced is not None or not depth else "some" if some else "all",
         moved=_moved(context, walk, size),
     )
 

@@ -55,6 +55,23 @@ def test_everything_is_listed_if_asked_for(printed):
     assert [line for line in lines if "rare_thing" in line]
 
 
+def test_triggers_are_listed_in_shares_of_scenarios(capsys):
+    of = msgspec.structs.replace(
+        report(*PASSING, outcome=Outcome.PASS),
+        examples=50,
+        triggers={"tree": {"topk above 1": 3}, "adaptive": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
+    )
+    show(of, 1.0, "draftproof check", {}, verbose=True)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith("trigger ")] != []
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive ", "stop "))] == [
+        "topk above 1 6",
+        "up 40, and back 0",
+    ]
+    show(of, 1.0, "draftproof check", {}, verbose=False)
+    assert "topk above 1" not in capsys.readouterr().out
+
+
 def test_every_exception_is_listed(printed):
     short = verdict("runs.mtp", Outcome.INCONCLUSIVE, missing=("blocks >= 1",))
     crash = verdict("kernel.rope", Outcome.CRASH, reason="IndexError: 9")

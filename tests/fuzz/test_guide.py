@@ -209,7 +209,36 @@ SELDOM = (
     "stage x limit: stage=only, limit=batch",
     "waited x pages: waited=yes, pages=fresh",
     "joined x chunks: joined=beside decode, chunks=tail of one",
+    "path x rows: path=other to its end, rows=oversized",
+    "path x penalty: path=other to its end, penalty=other choice",
+    "topk x nodes: topk=5 and more, nodes=some",
+    "moved x page size: moved=to another page, page size=8 and more",
+    "accept x filter: accept=partial, filter=top-k 1",
+    "accept x drawn: accept=all, drawn=yes",
+    "accept x choice x draft: accept=all, choice=beside sampled, draft=mtp",
+    "accept x grammar: accept=none, grammar=one token",
+    "accept x logprobs: accept=partial, logprobs=of the token",
 )
+
+
+# The same of what takes an engine that runs out of pages.
+OF_MEMORY = (
+    "accept x attempt x layers: accept=partial, attempt=again, layers=replay",
+    "draft x preempted: draft=ngram, preempted=again",
+    "draft x refilled: draft=dflash, refilled=in chunks",
+    "draft x refilled: draft=eagle, refilled=from cache",
+    "layers x resumed in: layers=snapshot, resumed in=2",
+    "draft x prefix: draft=standalone, prefix=all",
+    "draft x evicted: draft=mtp, evicted=yes",
+)
+
+
+@pytest.mark.parametrize("name", OF_MEMORY)
+def test_an_aim_reaches_what_becomes_of_memory(name: str) -> None:
+    def is_hit(scenario: Scenario) -> bool:
+        return name in bins(evidence(EngineSubject(), scenario))
+
+    assert is_hit(scenarios_of(aimed(split(name)[1], ALGORITHMS), 12, is_hit)[-1])
 
 
 @pytest.mark.parametrize("name", SELDOM)

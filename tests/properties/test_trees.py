@@ -133,9 +133,12 @@ def test_counts_of_a_round_say_how_its_walk_went():
         "tree_rounds": 9,
         "tree_scenarios": 1,
         "trees_cut": 2,
+        "trees_cut_by_limits": 1,
+        "trees_cut_by_nodes": 3,
         "trees_ended_at_leaf": 6,
         "trees_ended_inside": 1,
         "trees_of_their_own": 3,
+        "trees_moved_to_another_page": 4,
         "trees_off_first_branch": 2,
         "trees_rejected": 2,
     }

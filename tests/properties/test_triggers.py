@@ -1,0 +1,38 @@
+"""What real bugs needed to show comes up in enough scenarios, and is counted in scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import NAMES, counts
+from draftproof.properties.coverage.triggers import LEAST, TRIGGERS, came_up
+from draftproof.properties.values.drafts import ALGORITHMS
+from tests.drawn import generate
+
+MANY = 240
+
+
+def test_triggers_are_named_once_by_counts_that_exist() -> None:
+    assert len({one[:2] for one in TRIGGERS}) == len(TRIGGERS)
+    assert all(one.counts and set(one.counts) <= set(NAMES) for one in TRIGGERS)
+
+
+def test_scenarios_are_counted_and_not_what_happened_in_them() -> None:
+    shares = came_up([{"steps_after_none": 5}, {"drafts_after_batch_without": 1, "steps_after_none": 2}, {}])
+    assert shares["adaptive"] == {"up": 0, "down": 0, "zero": 0, "and back": 2}
+    assert {(group, name) for group, named in shares.items() for name in named} == {one[:2] for one in TRIGGERS}
+    assert sum(sum(named.values()) for named in shares.values()) == 2
+
+
+def test_nothing_ran_is_no_share() -> None:
+    assert not any(any(named.values()) for named in came_up([]).values())
+
+
+@pytest.mark.slow
+def test_no_trigger_is_rare() -> None:
+    subject = EngineSubject()
+    shares = came_up(counts(evidence(subject, scenario)) for scenario in generate(7, MANY, ALGORITHMS))
+    each = [(group, name, share) for group, named in shares.items() for name, share in named.items()]
+    assert [one for one in each if 100 * one[2] < LEAST * MANY] == []

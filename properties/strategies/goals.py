@@ -15,7 +15,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_choices import CHOICES, TREES, aim_choices, aim_memory, plain
-from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
+from draftproof.properties.strategies.goals_models import MODELS, able, aim_model, fitted
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
@@ -71,8 +71,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
-    drawn: Algorithm = draw(sampled(drafts))
-    name = implied(wanted) or drawn
+    name: Algorithm = draw(sampled(able(wanted, drafts)))
     scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})
 

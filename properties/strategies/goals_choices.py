@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.coverage.points import OF_TREES
-from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.grammars import SHORT, with_grammars, without_grammars
 from draftproof.properties.strategies.logprobs import with_logprobs
@@ -114,7 +114,9 @@ def _sampling(draw: Draw, given: Sampling, wanted: Wanted) -> Sampling:
     """Return the sampling of a request with the wanted filters and temperature, or one that suits what is accepted."""
     changes: dict[str, Any] = {}
     if "filter" in wanted:
-        changes = {"top_k": None, "top_p": 1.0, "min_p": 0.0, **draw(sampled(_FILTERS[wanted["filter"]]))}
+        able = _FILTERS[wanted["filter"]]
+        one = able[draw(integers(0, len(able) - 1))]
+        changes = {"top_k": None, "top_p": 1.0, "min_p": 0.0, **one}
     accept = wanted.get("accept", "")
     if "temperature" in wanted:
         changes["temperature"] = draw(sampled(_TEMPERATURES[wanted["temperature"]]))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,15 +31,14 @@ _TURNS = 60
 _MANY = "68"
 
 
-def implied(wanted: Wanted) -> Algorithm | None:
-    """Return a draft that can have all these values, None if every draft can."""
-    able = [name for name in ALGORITHMS if all(name in drafts_with(*pair) for pair in wanted.items())]
-    return able[0] if 0 < len(able) < len(ALGORITHMS) else None
+def able(wanted: Wanted, drafts: Sequence[Algorithm]) -> Sequence[Algorithm]:
+    """Return those of some drafts that can have all these values, all of them if none can."""
+    return [name for name in drafts if all(name in drafts_with(*pair) for pair in wanted.items())] or drafts
 
 
 def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Aim at each part in this order: a draft is made for the steps that there are."""
-    name = implied(wanted) or algorithm(scenario.draft)
+    name = able(wanted, (algorithm(scenario.draft), *ALGORITHMS))[0]
     scenario = _eagle(draw, scenario)
     for edit in (_layers, _control, _steps, _memory, _variant):
         scenario = edit(draw, scenario, wanted)

@@ -44,6 +44,38 @@ def spans(count: int, width: int) -> np.ndarray:
     return np.arange(count)[:, None] + np.arange(width)
 
 
+def rows_above(parents: Tensor) -> np.ndarray:
+    """Return the row that each row of trees goes on from [B,W], -1 for none, of the parents [B,W-1] of rows 1 ..
+
+    A parent that is no row before it is none.
+    """
+    named = parents.numpy()
+    known = np.where((named >= 0) & (named <= np.arange(named.shape[1])), named, -1)
+    return np.concatenate((np.full((len(named), 1), -1), known), 1)
+
+
+def tree_spans(above: np.ndarray, width: int) -> np.ndarray:
+    """Return the places [B,W,C] of the inputs of each token's convolution, as `spans`, where tokens go on from others.
+
+    above [B,W] names these, -1 for the window.
+    """
+    count, tokens = above.shape
+    line, window = np.arange(count), np.arange(width - 1)
+    places = np.zeros((count, tokens, width), dtype=np.int64)
+    places[:, :, -1] = width - 1 + np.arange(tokens)
+    for t in range(tokens):
+        row = above[:, t]
+        places[:, t, :-1] = np.where(row[:, None] < 0, window, places[line, row, 1:])
+    return places
+
+
+def near_inputs(held: np.ndarray, width: int, above: np.ndarray | None) -> np.ndarray:
+    """Return the inputs [B,W,C,Q] of each token's convolution, of held [B,C-1+W,Q], which begins with the window."""
+    if above is None:
+        return held[:, spans(held.shape[1] - width + 1, width)]
+    return held[np.arange(len(held))[:, None, None], tree_spans(above, width)]
+
+
 def convolve(near: np.ndarray, weight: Tensor) -> np.ndarray:
     """Return the convolution [B,W,Q] of inputs near [B,W,C,Q], held as words in the dtype of weight [Q,C], likewise."""
     dtype = weight.dtype
@@ -72,11 +104,17 @@ def decay_and_beta(
 
 
 def delta(
-    state: np.ndarray, qkv: np.ndarray, dtype: torch.dtype, decay: np.ndarray, beta: np.ndarray
+    state: np.ndarray,
+    qkv: np.ndarray,
+    dtype: torch.dtype,
+    decay: np.ndarray,
+    beta: np.ndarray,
+    above: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return outputs [B,W,U,E] and the states after each token [B,W,U,H,E], both in the dtype of arithmetic.
 
     state [B,U,H,E] comes before the first token; qkv [B,W,Q] is held as words of `dtype`; decay and beta are [B,W,U].
+    A token goes on from the one before it, or from the one that above [B,W] names (-1: from state).
     """
     rows, tokens, channels = qkv.shape
     heads, size, width = state.shape[1:]
@@ -89,11 +127,11 @@ def delta(
     start = state.reshape(rows, *grouped[2:], size, width)
     decay, beta = decay.reshape(*grouped, 1), beta.reshape(*grouped, 1)
     if dtype == torch.int64:
-        states = _ring_states(start, k, v, decay, beta)
+        states = _ring_states(start, k, v, decay, beta, above)
         outputs = np.matmul(q[..., None, :], states)
     else:
         q, k = _unit(q) * size**-0.5, _unit(k)
-        states = _float_states(start, k, v, decay, beta)
+        states = _float_states(start, k, v, decay, beta, above)
         outputs = np.matmul(q[..., None, :], states)
     return outputs.reshape(rows, tokens, heads, width), states.reshape(rows, tokens, heads, size, width)
 
@@ -117,7 +155,22 @@ def _identity(size: int) -> np.ndarray:
     return np.eye(size, dtype=np.int64)
 
 
-def _ring_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> np.ndarray:
+def _before(start: np.ndarray, states: np.ndarray, t: int, above: np.ndarray | None) -> np.ndarray:
+    """Return the states that token t goes on from."""
+    if above is None:
+        return states[:, t - 1] if t else start
+    row = above[:, t]
+    return np.where((row < 0).reshape(-1, *[1] * (start.ndim - 1)), start, states[np.arange(len(row)), row])
+
+
+def _ring_states(
+    start: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    decay: np.ndarray,
+    beta: np.ndarray,
+    above: np.ndarray | None,
+) -> np.ndarray:
     """One matrix a token: S = (decay - decay beta k k^T) S + k (beta v)^T, the same in a ring, in two calls a token."""
     column = k[..., None]
     turn = _identity(k.shape[-1]) - beta[..., None] * (column * k[..., None, :])
@@ -125,17 +178,22 @@ def _ring_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndar
     states = column * (beta * v)[..., None, :]
     for t in range(states.shape[1]):
         after = states[:, t]
-        after += np.matmul(turn[:, t], state)
-        state = after
+        after += np.matmul(turn[:, t], _before(start, states, t, above))
     return states
 
 
-def _float_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    states = np.empty((*v.shape[:4], *state.shape[3:]), dtype=state.dtype)
+def _float_states(
+    start: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    decay: np.ndarray,
+    beta: np.ndarray,
+    above: np.ndarray | None,
+) -> np.ndarray:
+    states = np.empty((*v.shape[:4], *start.shape[3:]), dtype=start.dtype)
     for t in range(states.shape[1]):
         after, key = states[:, t], k[:, t, ..., None]
-        np.multiply(state, decay[:, t, ..., None], out=after)
+        np.multiply(_before(start, states, t, above), decay[:, t, ..., None], out=after)
         held = np.matmul(k[:, t, ..., None, :], after)[..., 0, :]
         after += key * (beta[:, t] * (v[:, t] - held))[..., None, :]
-        state = after
     return states

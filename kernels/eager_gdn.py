@@ -2,11 +2,12 @@
 or rows of a norm, `R` sequences, `A` allocated steps.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, wide, words
-from draftproof.kernels.eager_delta import decay_and_beta, delta, mixed, rounded
+from draftproof.kernels.eager_delta import decay_and_beta, delta, mixed, rounded, rows_above
 from draftproof.kernels.eager_state import PIECE, packed
 from draftproof.kernels.registry import register
 
@@ -21,6 +22,33 @@ def gdn_verify(
     out is [B,W,U,E]; states[b,t] of [>=B,A,U,H,E] is the state after token t. A slot outside [0,S): out is 0 and no
     state is written.
     """
+    _verify(out, states, (qkv, a, b), a_log, dt_bias, ssm, state_slots, None)
+
+
+@register("out", "states")
+def gdn_verify_tree(
+    out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
+    state_slots: Tensor, parents: Tensor,
+) -> None:  # fmt: skip
+    """Run rows as gdn_verify, each from the state after its parent: parents [B,W-1] are those of rows 1 ..
+
+    Row 0, and a row whose parent is no row before it, goes on from ssm[state_slots].
+    """
+    _verify(out, states, (qkv, a, b), a_log, dt_bias, ssm, state_slots, rows_above(parents))
+
+
+def _verify(
+    out: Tensor,
+    states: Tensor,
+    raw: tuple[Tensor, Tensor, Tensor],
+    a_log: Tensor,
+    dt_bias: Tensor,
+    ssm: Tensor,
+    state_slots: Tensor,
+    above: np.ndarray | None,
+) -> None:
+    """Run rows raw, which are qkv, a and b, each from the one that above [B,W] names, if any does."""
+    qkv, a, b = raw
     index, rows, first, second = state_slots.numpy(), words(qkv), words(a), words(b)
     count, tokens = rows.shape[:2]
     result, kept = words(out), words(states)[:count, :tokens]
@@ -29,8 +57,9 @@ def gdn_verify(
     if inside is not None:
         index, rows, first, second = index[inside], rows[inside], first[inside], second[inside]
         result[~inside] = 0
+        above = None if above is None else above[inside]
     decay, beta = decay_and_beta(first, second, a.dtype, a_log, dt_bias)
-    outputs, after = delta(words(ssm)[index], rows, qkv.dtype, decay, beta)
+    outputs, after = delta(words(ssm)[index], rows, qkv.dtype, decay, beta, above)
     kept[live] = after
     result[live] = rounded(outputs, out.dtype)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from draftproof.kernels.arrays import words
-from draftproof.kernels.eager_delta import convolve, decay_and_beta, delta, rounded, spans
+from draftproof.kernels.eager_delta import convolve, decay_and_beta, delta, near_inputs, rounded, rows_above
 from draftproof.kernels.registry import register
 
 
@@ -28,6 +28,34 @@ def gdn_replay(
     which does not change. x is raw, convolved here. The other half gets the window after the folded tokens, then x, and
     the gates. A slot outside [0,S), or one whose cursor cannot be: out is 0 and nothing is written.
     """
+    _replay(out, ssm, (inputs, gates), (x, a, b), (weight, a_log, dt_bias), cursor, state_slots, None)
+
+
+@register("out", "ssm", "inputs", "gates")
+def gdn_replay_tree(
+    out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor, parents: Tensor,
+) -> None:  # fmt: skip
+    """Run rows as gdn_replay, each behind its ancestors: parents [B,W-1] are those of rows 1 ..
+
+    Row 0, and a row whose parent is no row before it, goes on from the folded state.
+    """
+    above = rows_above(parents)
+    _replay(out, ssm, (inputs, gates), (x, a, b), (weight, a_log, dt_bias), cursor, state_slots, above)
+
+
+def _replay(
+    out: Tensor,
+    ssm: Tensor,
+    kept: tuple[Tensor, Tensor],
+    raw: tuple[Tensor, Tensor, Tensor],
+    model: tuple[Tensor, Tensor, Tensor],
+    cursor: Tensor,
+    state_slots: Tensor,
+    above: np.ndarray | None,
+) -> None:
+    """Fold and go on: kept are inputs and gates, raw are x, a and b, model is weight, a_log and dt_bias."""
+    (inputs, gates), (x, a, b), (weight, a_log, dt_bias) = kept, raw, model
     result, (row, index, pending, half) = words(out), _cursors(cursor, state_slots, gates.shape[2])
     every = len(row) == len(state_slots)
     if not every:
@@ -38,24 +66,34 @@ def gdn_replay(
     both, signals, pool, line = words(inputs), words(gates), words(ssm), np.arange(len(row))[:, None]
     held = np.empty((len(row), window + allocated + tokens, x.shape[2]), both.dtype)
     held[:, : window + allocated] = both[half, index]
-    raw = np.empty((len(row), allocated + tokens, *signals.shape[3:]), signals.dtype)
-    raw[:, :allocated] = signals[half, index]
+    signal = np.empty((len(row), allocated + tokens, *signals.shape[3:]), signals.dtype)
+    signal[:, :allocated] = signals[half, index]
     chosen = slice(None) if every else row
     held[:, window + allocated :] = words(x)[chosen]
-    raw[:, allocated:, 0], raw[:, allocated:, 1] = words(a)[chosen], words(b)[chosen]
-    signals[1 - half, index, :tokens] = raw[:, allocated:]
+    signal[:, allocated:, 0], signal[:, allocated:, 1] = words(a)[chosen], words(b)[chosen]
+    signals[1 - half, index, :tokens] = signal[:, allocated:]
     # A row's own tokens come together: its pending ones, then the new ones behind all that a half has room for.
     counts = pending.tolist()
     longest = max(counts)
     place = np.array([_places(count, longest, window, allocated, tokens) for count in counts])
-    held, raw = held[line, place], raw[line, place[:, window:] - window]
+    held, signal = held[line, place], signal[line, place[:, window:] - window]
     after_pending = pending[:, None] + np.arange(window + tokens)
     both[1 - half, index, : window + tokens] = held[line, after_pending]
-    outputs, after = _folded(pool[index], held, raw, gates.dtype, weight, a_log, dt_bias)
+    behind = None if above is None else _behind_pending(above[chosen], pending, longest)
+    outputs, after = _folded(pool[index], held, signal, gates.dtype, weight, a_log, dt_bias, behind)
     result[chosen] = rounded(outputs[line, after_pending[:, :tokens]], out.dtype)
     if longest:
         folded = pending.nonzero()[0]
         pool[index[folded]] = after[folded, pending[folded] - 1]
+
+
+def _behind_pending(above: np.ndarray, pending: np.ndarray, longest: int) -> np.ndarray:
+    """Return what each token goes on from, of the pending ones one after the other and the rows of a tree behind."""
+    count, tokens = above.shape
+    behind = np.broadcast_to(np.arange(longest + tokens) - 1, (count, longest + tokens)).copy()
+    own = pending[:, None] + np.arange(tokens)
+    behind[np.arange(count)[:, None], own] = pending[:, None] + above
+    return behind
 
 
 @lru_cache(maxsize=1024)
@@ -89,11 +127,12 @@ def _folded(
     weight: Tensor,
     a_log: Tensor,
     dt_bias: Tensor,
+    above: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return outputs and states of raw tokens: held [B,C-1+W,Q] with the window first, signals [B,W,2,U]."""
-    near = held[:, spans(signals.shape[1], weight.shape[1])]
+    near = near_inputs(held, weight.shape[1], above)
     decay, beta = decay_and_beta(signals[:, :, 0], signals[:, :, 1], dtype, a_log, dt_bias)
-    return delta(state, convolve(near, weight), weight.dtype, decay, beta)
+    return delta(state, convolve(near, weight), weight.dtype, decay, beta, above)
 
 
 @register("ssm", "inputs")
@@ -160,3 +199,23 @@ def gdn_checkpoint(
     words(checkpoint_ssm)[target] = after[np.arange(len(index)), step]
     place = step[:, None] + 1 + np.arange(weight.shape[1] - 1)
     words(checkpoint_conv)[target] = words(inputs)[half[:, None], index[:, None], place]
+
+
+@register("inputs", "gates")
+def replay_move(inputs: Tensor, gates: Tensor, cursor: Tensor, state_slots: Tensor, accept_index: Tensor) -> None:
+    """Move what the last gdn_replay_tree kept of rows accept_index [B,P] of a slot to rows 0, 1, .., in every layer.
+
+    inputs [L,2,S,C-1+A,Q] and gates [L,2,S,A,2,U]. The rows of b ascend, then come -1, at which nothing moves; what is
+    kept lies in the half that cursor[state_slots[b]] does not name. A slot outside [0,S), or one whose cursor names no
+    half, is skipped.
+    """
+    both, signals, held = words(inputs), words(gates), cursor.numpy()
+    allocated = signals.shape[3]
+    window = both.shape[3] - allocated
+    for slot, rows in zip(state_slots.tolist(), accept_index.tolist(), strict=True):
+        if not 0 <= slot < held.shape[0] or held[slot, 1] not in (0, 1):
+            continue
+        half = 1 - held[slot, 1]
+        path = np.array([row for row in rows if 0 <= row < allocated], dtype=np.int64)
+        both[:, half, slot, window : window + len(path)] = both[:, half, slot, window + path]
+        signals[:, half, slot, : len(path)] = signals[:, half, slot, path]

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, words
-from draftproof.kernels.eager_delta import convolve, spans
+from draftproof.kernels.eager_delta import convolve, near_inputs, rows_above, spans
 from draftproof.kernels.registry import register
 
 # Tokens of a packed sequence that run at once; longer ones run piece after piece.
@@ -24,6 +24,29 @@ def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: T
     out [B,W,Q] = act(sum over j of weight[:,j] * input t - C + 1 + j), weight [Q,C]; windows[b,t] of [>=B,A,C-1,Q] is
     the window after token t. A slot outside [0,S): out is 0 and no window is written.
     """
+    _verify(out, windows, x, conv, weight, state_slots, None)
+
+
+@register("out", "windows")
+def conv_verify_tree(
+    out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor, parents: Tensor
+) -> None:
+    """Convolve rows as conv_verify, each behind the inputs of its ancestors: parents [B,W-1] are those of rows 1 ..
+
+    Row 0, and a row whose parent is no row before it, comes behind conv[state_slots].
+    """
+    _verify(out, windows, x, conv, weight, state_slots, rows_above(parents))
+
+
+def _verify(
+    out: Tensor,
+    windows: Tensor,
+    x: Tensor,
+    conv: Tensor,
+    weight: Tensor,
+    state_slots: Tensor,
+    above: np.ndarray | None,
+) -> None:
     index, rows = state_slots.numpy(), words(x)
     count, tokens = rows.shape[:2]
     result, kept = words(out), words(windows)[:count, :tokens]
@@ -31,8 +54,9 @@ def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: T
     if inside is not None:
         index, rows = index[inside], rows[inside]
         result[~inside] = 0
+        above = None if above is None else above[inside]
     held = np.concatenate((words(conv)[index], rows), 1)
-    near = held[:, spans(tokens, weight.shape[1])]
+    near = near_inputs(held, weight.shape[1], above)
     live = slice(None) if inside is None else inside
     kept[live] = near[:, :, 1:]
     result[live] = convolve(near, weight)

@@ -31,6 +31,31 @@ def widened(x, RING: tl.constexpr):
 
 
 @triton.jit
+def row_above(p_parents, row, s_parent):
+    """Return the row that a row of a tree goes on from, -1 for none: of parents [W-1], those of rows 1 .., that it has.
+
+    A parent that is no row before it is none.
+    """
+    parent = tl.load(p_parents + (row - 1) * s_parent, mask=row > 0, other=-1).to(tl.int64)
+    return tl.where((parent >= 0) & (parent < row), parent, -1)
+
+
+@triton.jit
+def places_in_tree(p_parents, row, o_c, s_parent, WINDOW: tl.constexpr):
+    """Return where the taps o_c of a row's convolution lie among window and rows, as those of chains lie at row + o_c.
+
+    These are its nearest ancestors and itself, and behind row 0 the end of the window.
+    """
+    token = tl.where(o_c == WINDOW, row, -1)
+    above, depth = row, row * 0
+    for step in tl.static_range(WINDOW):
+        above = row_above(p_parents, above, s_parent)
+        token = tl.where(o_c == WINDOW - 1 - step, above, token)
+        depth += tl.where(above >= 0, 1, 0)
+    return tl.where(token >= 0, WINDOW + token, o_c + depth)
+
+
+@triton.jit
 def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr):
     """Return the offsets of a tile; those of a packed state are constants, which take no registers."""
     if PACKED:

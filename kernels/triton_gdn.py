@@ -15,7 +15,16 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
-from draftproof.kernels.triton_delta import delta_token, fold_tile, gate, is_packed, tile_of, tile_offsets, widened
+from draftproof.kernels.triton_delta import (
+    delta_token,
+    fold_tile,
+    gate,
+    is_packed,
+    row_above,
+    tile_of,
+    tile_offsets,
+    widened,
+)
 
 _NORM_ELEMENTS = 1024
 
@@ -32,18 +41,23 @@ def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING:
 
 
 @triton.jit(
-    do_not_specialize=["size", "kept_size", "tokens", "s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step"]
-)
+    do_not_specialize=[
+        "size", "kept_size", "tokens", "s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step", "s_pb", "s_pt"
+    ]
+)  # fmt: skip
 def _delta_kernel(
     p_out, p_kept, p_qkv, p_a, p_b, p_a_log, p_dt_bias, p_ssm, p_state_slots, p_cu_seqlens, p_targets, p_steps,
+    p_parents,
     size, kept_size, tokens, scale,
     s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
-    s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step,
-    RING: tl.constexpr, SNAPSHOT: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
-    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
+    s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step, s_pb, s_pt,
+    RING: tl.constexpr, SNAPSHOT: tl.constexpr, TREE: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr,
+    KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row, value head and block of columns a program; shapes as in gdn_verify (SNAPSHOT: p_kept are its states) or
-    gdn_update (p_kept are the checkpoints [S,U,H,E], in slots p_targets [R] after tokens p_steps [R]).
+    """One row, value head and block of columns a program; shapes as in gdn_verify (SNAPSHOT: p_kept are its states;
+    TREE: p_parents [B,W-1] as in gdn_verify_tree) or gdn_update (p_kept are the checkpoints [S,U,H,E], in slots
+    p_targets [R] after tokens p_steps [R]).
     """
     if PDL:
         gdc_launch_dependents()
@@ -82,6 +96,14 @@ def _delta_kernel(
                 p_q, p_k, p_v, p_row_a, p_row_b, i_next, s_qt, s_at, s_bt, h_mask, e_mask, RING
             )
             decay, beta = gate(a, b, a_log, dt_bias, RING)
+            if TREE:
+                above = row_above(p_parents + i_b * s_pb, i_t.to(tl.int64), s_pt)
+                if above != i_t - 1:
+                    # What other threads stored of these columns: the state after the parent, or the committed one.
+                    tl.debug_barrier()
+                    b_start = tl.load(p_state, mask=mask & (above < 0), other=0)
+                    b_state = tl.load(p_kept_state + above * s_st, mask=mask & (above >= 0), other=0)
+                    b_state = tl.where(above < 0, b_start, b_state)
             b_state, b_out = delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING)
             tl.store(p_out + i_t * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             if SNAPSHOT:
@@ -104,11 +126,25 @@ def gdn_verify(
     state_slots: Tensor,
 ) -> None:  # fmt: skip
     """Launch one program a row, value head and block of columns; see the eager function."""
-    if out.numel() == 0:
+    _verify((out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), None)
+
+
+def gdn_verify_tree(
+    out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
+    state_slots: Tensor, parents: Tensor,
+) -> None:  # fmt: skip
+    """Launch as gdn_verify; a row whose parent is not the row before it loads the state that was stored there."""
+    _verify((out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), parents)
+
+
+def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
+    """Launch over the arguments of gdn_verify, with those of a tree if they are one."""
+    qkv, state_slots = tensors[2], tensors[-1]
+    if tensors[0].numel() == 0:
         return
-    every = [*strides(out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), 0, 0, 0]
-    pointers = (out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots, state_slots, state_slots, state_slots)
-    _launch(pointers, state_slots.shape[0], qkv.shape[1], every, snapshot=True)
+    every = [*strides(*tensors), 0, 0, 0, *((0, 0) if parents is None else parents.stride())]
+    pointers = (*tensors, *[state_slots] * 3, state_slots if parents is None else parents)
+    _launch(pointers, state_slots.shape[0], qkv.shape[1], every, snapshot=True, tree=parents is not None)
 
 
 def gdn_update(
@@ -122,13 +158,15 @@ def gdn_update(
     sequences = (state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps)
     every = [
         0, *out.stride(), checkpoint_ssm.stride(0), 0, *checkpoint_ssm.stride()[1:], 0, *qkv.stride(),
-        0, *a.stride(), 0, *strides(b, a_log, dt_bias, ssm, *sequences),
+        0, *a.stride(), 0, *strides(b, a_log, dt_bias, ssm, *sequences), 0, 0,
     ]  # fmt: skip
-    pointers = (out, checkpoint_ssm, qkv, a, b, a_log, dt_bias, ssm, *sequences)
+    pointers = (out, checkpoint_ssm, qkv, a, b, a_log, dt_bias, ssm, *sequences, state_slots)
     _launch(pointers, state_slots.shape[0], 0, every, snapshot=False)
 
 
-def _launch(pointers: tuple[Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:
+def _launch(
+    pointers: tuple[Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool, tree: bool = False
+) -> None:
     """`tokens` a row where all rows have as many."""
     kept, qkv, ssm = pointers[1], pointers[2], pointers[7]
     size, heads, k_width, v_width = ssm.shape
@@ -136,7 +174,7 @@ def _launch(pointers: tuple[Tensor, ...], rows: int, tokens: int, every: list[in
     tile = tile_of(rows, ssm) if snapshot or average <= 2 else fold_tile(ssm, average)
     _delta_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
-        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, PACKED=is_packed(ssm, kept),
+        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, TREE=tree, PACKED=is_packed(ssm, kept),
         GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
         BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip

@@ -20,13 +20,15 @@ from draftproof.kernels.triton_delta import (
     fold_token,
     gate,
     is_packed,
+    places_in_tree,
+    row_above,
     tile_offsets,
     widened,
 )
 
 _BLOCK_D = 256
 _BLOCK_T = 4
-_INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
+_INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_pb", "s_pw")
 
 
 @triton.jit
@@ -54,11 +56,11 @@ def _row(
 )
 def _convolve_kernel(
     p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_state_slots,
-    p_targets, p_steps, size, kept_size, allocated, tokens, width, heads,
+    p_targets, p_steps, p_parents, size, kept_size, allocated, tokens, width, heads,
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
-    s_slot, s_target, s_step, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
+    s_slot, s_target, s_step, s_pb, s_pw, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr,
+    TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half."""
@@ -86,6 +88,10 @@ def _convolve_kernel(
         for i_t in range(start, end):
             # Places count from the window before the first pending token.
             o_p = (i_t + o_c)[:, None]
+            if TREE:
+                if i_t >= pending:
+                    in_tree = places_in_tree(p_parents + i_b * s_pb, i_t - pending, o_c, s_pw, WINDOW)
+                    o_p = (pending + in_tree)[:, None]
             old = o_p < WINDOW + pending
             b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
             b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
@@ -124,13 +130,14 @@ def _convolve_kernel(
 
 @triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
 def _fold_kernel(
-    p_out, p_ssm, p_kept, p_y, p_gated, p_cursor, p_state_slots, p_targets, p_steps,
+    p_out, p_ssm, p_kept, p_y, p_gated, p_after, p_cursor, p_state_slots, p_targets, p_steps, p_parents,
     size, kept_size, allocated, tokens, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke,
-    s_yb, s_yt, s_zb, s_zt, s_zk, s_cs, s_cm, s_slot, s_target, s_step,
-    RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
-    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
+    s_yb, s_yt, s_zb, s_zt, s_zk, s_fb, s_ft, s_fu, s_cs, s_cm, s_slot, s_target, s_step, s_pb, s_pw,
+    RING: tl.constexpr, TRACK: tl.constexpr, TREE: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr,
+    KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row, value head and block of columns a program."""
+    """One row, value head and block of columns a program; p_after [B,W,U,H,E] holds states of a tree's rows here."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -171,15 +178,27 @@ def _fold_kernel(
             tl.debug_barrier()
             tl.store(p_kept_state, b_state, mask=mask)
         b_q = tl.load(p_q + tl.minimum(pending, last) * s_yt, mask=h_mask, other=0)
+        if TREE:
+            b_start = b_state
+            p_after += i_b * s_fb + i_u * s_fu + o_h[:, None] * V_WIDTH + o_e[None, :]
         for i_w in range(tokens):
             i_next = tl.minimum(pending + i_w + 1, last)
             b_q1 = tl.load(p_q + i_next * s_yt, mask=h_mask, other=0)
             b_k1 = tl.load(p_k + i_next * s_yt, mask=h_mask, other=0)
             b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
             decay1, beta1 = tl.load(p_gate + i_next * s_zt), tl.load(p_gate + i_next * s_zt + s_zk)
+            if TREE:
+                above = row_above(p_parents + i_b * s_pb, i_w.to(tl.int64), s_pw)
+                if above != i_w - 1:
+                    # What other threads stored of these columns.
+                    tl.debug_barrier()
+                    b_state = tl.load(p_after + above * s_ft, mask=mask & (above >= 0), other=0)
+                    b_state = tl.where(above >= 0, b_state, b_start)
             b_state, b_out = delta_token(
                 b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), decay, beta, scale, RING
             )
+            if TREE:
+                tl.store(p_after + i_w * s_ft, b_state, mask=mask)
             tl.store(p_out + i_w * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             b_q, b_k, b_v, decay, beta = b_q1, b_k1, b_v1, decay1, beta1
     else:
@@ -195,6 +214,15 @@ def gdn_replay(
     """Launch one program a row, value head and block of columns; see the eager function."""
     model = (weight, a_log, dt_bias)
     _launch(ssm, inputs, gates, model, cursor, state_slots, fresh=(out, x, a, b))
+
+
+def gdn_replay_tree(
+    out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor, parents: Tensor,
+) -> None:  # fmt: skip
+    """Launch as gdn_replay; the states of a layer's rows are held for the launch, as later rows go on from them."""
+    model = (weight, a_log, dt_bias)
+    _launch(ssm, inputs, gates, model, cursor, state_slots, fresh=(out, x, a, b), parents=parents)
 
 
 def gdn_flush(
@@ -218,7 +246,7 @@ def gdn_checkpoint(
 def _launch(
     ssm: Tensor, inputs: Tensor, gates: Tensor, model: tuple[Tensor, Tensor, Tensor], cursor: Tensor, slots: Tensor, *,
     fresh: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
-    kept: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    kept: tuple[Tensor, Tensor, Tensor, Tensor] | None = None, parents: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Without fresh rows and without kept ones, whatever stands in their place is never touched."""
     rows, (size, heads, k_width, v_width), (channels, taps) = slots.shape[0], ssm.shape, model[0].shape
@@ -235,19 +263,69 @@ def _launch(
     ring, tracked = ssm.dtype == torch.int64, kept is not None
     block = min(_BLOCK_D, power_of_two(channels))
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
+    tree = parents is not None
+    above, above_strides = (slots, (0, 0)) if parents is None else (parents, parents.stride())
     _convolve_kernel[(triton.cdiv(channels, block), triton.cdiv(longest, _BLOCK_T), rows)](
-        y, gated, inputs, moved, gates, x, a, b, *model, *indices, *sizes, channels, heads,
+        y, gated, inputs, moved, gates, x, a, b, *model, *indices, above, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
-        *fresh_strides[4:], *strides(*model, *indices),
-        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        *fresh_strides[4:], *strides(*model, *indices), *above_strides,
+        RING=ring, TRACK=tracked, NEW=tokens > 0, TREE=tree, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         BLOCK_T=_BLOCK_T, BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
     )  # fmt: skip
     keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm, tokens)
+    after = ssm.new_empty((rows, tokens, heads, k_width, v_width)) if tree else ssm
     _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
-        out, ssm, kept_ssm, y, gated, *indices, *sizes, k_width**-0.5,
+        out, ssm, kept_ssm, y, gated, after, *indices, above, *sizes, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],
-        *strides(*indices),
-        RING=ring, TRACK=tracked, PACKED=is_packed(ssm, kept_ssm), GROUP=heads * k_width // keys, KEYS=keys,
+        *after.stride()[:3], *strides(*indices), *above_strides,
+        RING=ring, TRACK=tracked, TREE=tree, PACKED=is_packed(ssm, kept_ssm), GROUP=heads * k_width // keys, KEYS=keys,
         K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
         num_warps=tile.warps, **dependent_launch(ssm.device),
+    )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=["size", "allocated", "window", "width", "heads", "most", "s_cs", "s_cm", "s_slot", "s_ab", "s_ap"]
+)
+def _move_kernel(
+    p_inputs, p_gates, p_cursor, p_state_slots, p_accept_index, size, allocated, window, width, heads, most,
+    s_il, s_ih, s_is, s_ip, s_id, s_gl, s_gh, s_gs, s_gt, s_gk, s_gu, s_cs, s_cm, s_slot, s_ab, s_ap,
+    BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr,
+):  # fmt: skip
+    """One row, layer and block of channels a program, place after place: what comes later lies behind what is read."""
+    i_l, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
+    known = (slot >= 0) & (slot < size)
+    named = tl.load(p_cursor + slot * s_cs + s_cm, mask=known, other=-1).to(tl.int64)
+    known = known & (named >= 0) & (named < 2)
+    o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
+    o_u = tl.arange(0, BLOCK_U).to(tl.int64)
+    heads = tl.where(tl.program_id(0) == 0, heads, 0)
+    p_row = p_inputs + i_l * s_il + (1 - named) * s_ih + slot * s_is + window * s_ip + o_d * s_id
+    p_gate = p_gates + i_l * s_gl + (1 - named) * s_gh + slot * s_gs + o_u * s_gu
+    for place in range(most):
+        row = tl.load(p_accept_index + i_b * s_ab + place * s_ap).to(tl.int64)
+        moves = known & (row >= 0) & (row < allocated) & (row != place)
+        d_mask, u_mask = o_d < tl.where(moves, width, 0), o_u < tl.where(moves, heads, 0)
+        b_row = tl.load(p_row + row * s_ip, mask=d_mask, other=0)
+        b_a = tl.load(p_gate + row * s_gt, mask=u_mask, other=0)
+        b_b = tl.load(p_gate + row * s_gt + s_gk, mask=u_mask, other=0)
+        # Loads and stores may be spread over threads differently: no store before every thread has loaded.
+        tl.debug_barrier()
+        tl.store(p_row + place * s_ip, b_row, mask=d_mask)
+        tl.store(p_gate + place * s_gt, b_a, mask=u_mask)
+        tl.store(p_gate + place * s_gt + s_gk, b_b, mask=u_mask)
+
+
+def replay_move(inputs: Tensor, gates: Tensor, cursor: Tensor, state_slots: Tensor, accept_index: Tensor) -> None:
+    """Launch one program a row, layer and block of channels; see the eager function."""
+    (layers, _, size, places, channels), (_, _, _, allocated, _, heads) = inputs.shape, gates.shape
+    rows, most = accept_index.shape
+    if inputs.numel() == 0 or rows == 0:
+        return
+    block = min(_BLOCK_D, power_of_two(channels))
+    _move_kernel[(triton.cdiv(channels, block), layers, rows)](
+        inputs, gates, cursor, state_slots, accept_index, size, allocated, places - allocated, channels, heads, most,
+        *strides(inputs, gates, cursor, state_slots, accept_index),
+        BLOCK_D=block, BLOCK_U=power_of_two(heads), num_warps=1,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
-from draftproof.kernels.triton_delta import convolved
+from draftproof.kernels.triton_delta import convolved, places_in_tree
 
 # One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
 _BLOCK_D = 256
@@ -30,11 +30,12 @@ def _inputs_before(p_window, p_x, o_p, rows, s_cp, s_xt, d_mask, WINDOW: tl.cons
     return tl.where(old[:, None], b_held, b_new)
 
 
-@triton.jit(do_not_specialize=["size", "s_slot"])
+@triton.jit(do_not_specialize=["size", "s_slot", "s_pb", "s_pt"])
 def _conv_verify_kernel(
-    p_out, p_windows, p_x, p_conv, p_weight, p_state_slots, size, width,
-    s_ob, s_ot, s_od, s_wb, s_wt, s_wp, s_wd, s_xb, s_xt, s_xd, s_cs, s_cp, s_cd, s_gd, s_gc, s_slot,
-    RING: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, PDL: tl.constexpr,
+    p_out, p_windows, p_x, p_conv, p_weight, p_state_slots, p_parents, size, width,
+    s_ob, s_ot, s_od, s_wb, s_wt, s_wp, s_wd, s_xb, s_xt, s_xd, s_cs, s_cp, s_cd, s_gd, s_gc, s_slot, s_pb, s_pt,
+    RING: tl.constexpr, TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """One token and block of channels a program: the taps of a token are its output's inputs and its window."""
     if PDL:
@@ -51,7 +52,10 @@ def _conv_verify_kernel(
     taps = o_c < tl.where((slot >= 0) & (slot < size), TAPS, 0)
     p_held = p_conv + slot * s_cs + o_d[None, :] * s_cd
     p_new = p_x + i_b * s_xb + o_d[None, :] * s_xd
-    b_taps = _inputs_before(p_held, p_new, i_t + o_c, taps, s_cp, s_xt, d_mask, TAPS - 1)
+    o_p = i_t + o_c
+    if TREE:
+        o_p = places_in_tree(p_parents + i_b * s_pb, i_t, o_c, s_pt, TAPS - 1)
+    b_taps = _inputs_before(p_held, p_new, o_p, taps, s_cp, s_xt, d_mask, TAPS - 1)
     p_window = p_windows + i_b * s_wb + i_t * s_wt + (o_c - 1)[:, None] * s_wp + o_d[None, :] * s_wd
     tl.store(p_window, b_taps, mask=(taps & (o_c > 0))[:, None] & d_mask[None, :])
     # The activation of nothing is zero, in floats and in the ring: so is the output of a slot that does not exist.
@@ -61,14 +65,27 @@ def _conv_verify_kernel(
 
 def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Launch one program a token and block of channels; see the eager function."""
+    _verify((out, windows, x, conv, weight, state_slots), None)
+
+
+def conv_verify_tree(
+    out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor, parents: Tensor
+) -> None:
+    """Launch as conv_verify; each program walks from its token to the nearest ancestors."""
+    _verify((out, windows, x, conv, weight, state_slots), parents)
+
+
+def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
+    """Launch over the arguments of conv_verify, with those of a tree if they are one."""
+    _, _, x, conv, weight, state_slots = tensors
     if x.numel() == 0:
         return
     rows, tokens, width = x.shape
     taps, block = weight.shape[1], min(_BLOCK_D, power_of_two(width))
     _conv_verify_kernel[(triton.cdiv(width, block), tokens, rows)](
-        out, windows, x, conv, weight, state_slots, conv.shape[0], width,
-        *strides(out, windows, x, conv, weight, state_slots),
-        RING=x.dtype == torch.int64, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        *tensors, state_slots if parents is None else parents, conv.shape[0], width,
+        *strides(*tensors), *((0, 0) if parents is None else parents.stride()),
+        RING=x.dtype == torch.int64, TREE=parents is not None, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
 

@@ -182,10 +182,14 @@ _ROWS = (
     Op("ring_linear", ("out",)),
     # The window after every row is in that row's place, by the pool's own strides; the committed one stays.
     Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), has_large=True, letters=_LETTERS["conv_verify"]),
+    # As conv_verify, where the window of a row is that of its ancestors, and of the committed one before row 0.
+    Op("conv_verify_tree", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
     # Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.
     Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv"), has_large=True),
     # The state after every row is in that row's place, by the pool's own strides; the committed one stays.
     Op("gdn_verify", ("out", "states"), _RING, _GDN, has_large=True, is_slow=True, letters=_LETTERS["gdn_verify"]),
+    # As gdn_verify, where each row goes on from the state after its parent, and row 0 from the committed one.
+    Op("gdn_verify_tree", ("out", "states"), _RING, _GDN, is_slow=True, letters=_LETTERS["gdn_verify"]),
     # Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.
     Op("gdn_update", ("out", "ssm", "checkpoint_ssm"), _RING, _GDN, has_large=True, is_slow=True),
     # Each row is normed by its own mean square, weighted, and gated.
@@ -206,6 +210,19 @@ _ROWS = (
         is_slow=True,
         letters=_LETTERS["gdn_replay"],
     ),
+    # As gdn_replay, where each new row goes on from its parent, and row 0 from the folded state.
+    Op(
+        "gdn_replay_tree",
+        ("out", "ssm", "inputs", "gates"),
+        _RING,
+        _REPLAY,
+        ("inputs", "gates"),
+        "inputs",
+        is_slow=True,
+        letters=_LETTERS["gdn_replay"],
+    ),
+    # What was kept of the accepted rows comes one after the other, in all layers, in the half that verify wrote.
+    Op("replay_move", ("inputs", "gates"), _RING),
     # Everything pending is folded into the base once, and the window follows; the cursor stays.
     Op("gdn_flush", ("ssm", "inputs"), _RING, _REPLAY, ("inputs",), "inputs", has_large=True, is_slow=True),
     # State and window after a pending step are the checkpoint's; base, inputs and cursor stay.

@@ -91,3 +91,10 @@ def _gates(a: float, b: float, a_log: float, dt_bias: float, ring: bool) -> tupl
     if ring:
         return mix(int(a_log * (a + dt_bias))) | 1, mix(int(b)) | 1
     return math.exp(-math.exp(a_log) * softplus(a + dt_bias)), sigmoid(b)
+
+
+def path_to(parents: list[int], row: int) -> list[int]:
+    """Return the rows from the first one down to a row of a tree, by the parents of rows 1 ..; one that is no row
+    before it is none."""
+    above = parents[row - 1] if row else -1
+    return [*(path_to(parents, above) if 0 <= above < row else []), row]

@@ -7,7 +7,7 @@ them is inputs[h,s,0:C-1], they themselves are inputs[h,s,C-1:C-1+m], their raw 
 import torch
 from torch import Tensor
 
-from draftproof.reference.ops.delta import State, convolve, delta_rule, exact
+from draftproof.reference.ops.delta import State, convolve, delta_rule, exact, path_to
 
 
 def _pending(cursor: Tensor, slot: int, steps: int) -> tuple[int, int] | None:
@@ -60,6 +60,48 @@ def gdn_replay(
             out[row, t] = exact(o, out)
         inputs[1 - h, slot, : before + width] = new
         gates[1 - h, slot, :width] = torch.stack((a[row], b[row]), 1)
+
+
+def gdn_replay_tree(
+    out: Tensor,
+    ssm: Tensor,
+    inputs: Tensor,
+    gates: Tensor,
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    cursor: Tensor,
+    state_slots: Tensor,
+    parents: Tensor,
+) -> None:
+    """Fold and keep as gdn_replay; each row runs after those on the way to it by the parents [B,W-1] of rows 1 .."""
+    gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, state_slots)
+    before = weight.shape[1] - 1
+    for row, slot in enumerate(state_slots.tolist()):
+        known = _pending(cursor, slot, gates.shape[2])
+        if known is None:
+            continue
+        window = inputs[1 - known[1], slot, :before]
+        for t in range(x.shape[1]):
+            path = path_to(parents[row].tolist(), t)
+            tokens = convolve(torch.cat((window, x[row, path])), weight), a[row, path].tolist(), b[row, path].tolist()
+            *_, (o, _) = delta_rule(ssm[slot].tolist(), *tokens, a_log, dt_bias)
+            out[row, t] = exact(o, out)
+
+
+def replay_move(inputs: Tensor, gates: Tensor, cursor: Tensor, state_slots: Tensor, accept_index: Tensor) -> None:
+    """Put what the half beside a slot's has of rows accept_index[b] one after the other, in every layer."""
+    for slot, rows in zip(state_slots.tolist(), accept_index.tolist(), strict=True):
+        if not 0 <= slot < cursor.shape[0] or int(cursor[slot, 1]) not in (0, 1):
+            continue
+        half, before = 1 - int(cursor[slot, 1]), inputs.shape[3] - gates.shape[3]
+        for place, row in enumerate(rows):
+            if 0 <= row < gates.shape[3]:
+                inputs[:, half, slot, before + place] = inputs[:, half, slot, before + row]
+                gates[:, half, slot, place] = gates[:, half, slot, row]
 
 
 def replay_commit(cursor: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:

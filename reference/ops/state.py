@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import mix, sigmoid, signed
-from draftproof.reference.ops.delta import convolve, delta_rule, exact, is_ring
+from draftproof.reference.ops.delta import convolve, delta_rule, exact, is_ring, path_to
 
 
 def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
@@ -19,6 +19,45 @@ def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: T
         out[b] = exact(convolve(inputs, weight), out)
         for t in range(x.shape[1]):
             windows[b, t] = inputs[t + 1 : t + weight.shape[1]]
+
+
+def conv_verify_tree(
+    out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor, parents: Tensor
+) -> None:
+    """Convolve each row as conv_verify, behind the rows on the way to it by the parents [B,W-1] of rows 1 .."""
+    for b, slot in enumerate(state_slots.tolist()):
+        if not 0 <= slot < conv.shape[0]:
+            out[b] = 0
+            continue
+        for t in range(x.shape[1]):
+            inputs = torch.cat((conv[slot], x[b, path_to(parents[b].tolist(), t)]))
+            out[b, t] = exact(convolve(inputs[-weight.shape[1] :], weight)[0], out)
+            windows[b, t] = inputs[1 - weight.shape[1] :]
+
+
+def gdn_verify_tree(
+    out: Tensor,
+    states: Tensor,
+    qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    ssm: Tensor,
+    state_slots: Tensor,
+    parents: Tensor,
+) -> None:
+    """Run each row as gdn_verify, after the rows on the way to it by the parents [B,W-1] of rows 1 .."""
+    for row, slot in enumerate(state_slots.tolist()):
+        if not 0 <= slot < ssm.shape[0]:
+            out[row] = 0
+            continue
+        for t in range(qkv.shape[1]):
+            path = path_to(parents[row].tolist(), t)
+            tokens = (one[row, path].tolist() for one in (qkv, a, b))
+            *_, (o, state) = delta_rule(ssm[slot].tolist(), *tokens, a_log, dt_bias)
+            out[row, t] = exact(o, out)
+            states[row, t] = exact(state, states)
 
 
 def gdn_verify(

@@ -20,7 +20,7 @@ from draftproof.properties.values.relations import (
     WrongStride,
 )
 from draftproof.reference import ops
-from tests.kernels import wrong_penalties, wrong_sampling, wrong_state, wrong_trees
+from tests.kernels import wrong_penalties, wrong_sampling, wrong_state, wrong_tree_states, wrong_trees
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
 from tests.warm import Warm

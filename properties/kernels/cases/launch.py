@@ -5,7 +5,7 @@ allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` v
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
@@ -84,6 +84,14 @@ def launch_sizes(draw: Draw, large: bool = False, convs: tuple[int, ...] = ()) -
     return LaunchSizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)
 
 
+def tree_sizes(draw: Draw) -> LaunchSizes:
+    """Draw sizes of a launch whose rows are trees: of up to 7 tokens, in up to two rows."""
+    sizes = launch_sizes(draw)
+    width = draw(sampled((6, 7, 5, sizes.width)))
+    more = width - sizes.width
+    return replace(sizes, rows=min(sizes.rows, 2), width=width, allocated_steps=sizes.allocated_steps + more)
+
+
 def targets(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to write, each at most once, slot 0 among them, and some that do not exist."""
     wild = _absent(size)
@@ -126,3 +134,12 @@ def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Argume
 def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
     """Draw gates a and b; every other time far on both sides of where softplus becomes linear."""
     return {"a": scaled(draw, shape, dtype, draw(sampled((1.0, 8.0)))), "b": bf.given(draw, shape, dtype)}
+
+
+def parents(draw: Draw, sizes: LaunchSizes) -> Buffer:
+    """Draw the parents [B,W-1] of rows 1 .. of trees; some are no row before their own."""
+    rows = [
+        [bf.mostly(draw, integers(0, row), sampled((row, -1, row + 1, row + 2, 1 << 40))) for row in range(sizes.width - 1)]
+        for _ in range(sizes.rows)
+    ]
+    return bf.index(draw, torch.tensor(rows, dtype=torch.int64).view(sizes.rows, sizes.width - 1))

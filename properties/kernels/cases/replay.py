@@ -46,7 +46,33 @@ def _pending(draw: Draw, sizes: LaunchSizes, slots: Sequence[int], dtype: torch.
 @calls(ring_and_floats)
 def gdn_replay(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw nothing, something and everything pending, in either half."""
-    sizes = launch.launch_sizes(draw, large)
+    return _replayed(draw, dtype, launch.launch_sizes(draw, large))
+
+
+@calls(ring_and_floats)
+def gdn_replay_tree(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw as gdn_replay, with wider rows, which are trees."""
+    sizes = launch.tree_sizes(draw)
+    return {**_replayed(draw, dtype, sizes), "parents": launch.parents(draw, sizes)}
+
+
+@calls(ring_and_floats)
+def replay_move(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw paths from nothing to every row, some of which stay where they are."""
+    sizes, layers = launch.tree_sizes(draw), draw(integers(1, 3))
+    slots, most, steps = launch.targets(draw, sizes.rows, sizes.slots), draw(integers(1, 6)), sizes.allocated_steps
+    paths = [sorted(draw(st.sets(integers(0, steps - 1), max_size=min(most, steps)))) for _ in range(sizes.rows)]
+    cursor = [[draw(integers(0, steps)), draw(sampled((0, 1, 0, 1, 2, -1)))] for _ in range(sizes.slots)]
+    return {
+        "inputs": bf.given(draw, (layers, 2, sizes.slots, sizes.conv - 1 + steps, sizes.channels), dtype),
+        "gates": bf.given(draw, (layers, 2, sizes.slots, steps, 2, sizes.heads), dtype),
+        "cursor": bf.index(draw, cursor),
+        "state_slots": bf.index(draw, slots),
+        "accept_index": bf.index(draw, [path + [-1] * (most - len(path)) for path in paths]),
+    }
+
+
+def _replayed(draw: Draw, dtype: torch.dtype, sizes: LaunchSizes) -> Arguments:
     slots = launch.targets(draw, sizes.rows, sizes.slots)
     pending, rows = _pending(draw, sizes, slots, dtype), (sizes.rows, sizes.width)
     return {

@@ -20,7 +20,17 @@ from draftproof.properties.strategies.examples import integers, sampled
 @calls(ring_and_floats)
 def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False, convs: tuple[int, ...] = ()) -> Arguments:
     """Draw more steps than the width and more pool rows than the launch; rows that share a slot or have none."""
-    sizes = launch.launch_sizes(draw, large, convs)
+    return _convolved(draw, dtype, launch.launch_sizes(draw, large, convs))
+
+
+@calls(ring_and_floats)
+def conv_verify_tree(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw as conv_verify, with wider rows, which are trees."""
+    sizes = launch.tree_sizes(draw)
+    return {**_convolved(draw, dtype, sizes), "parents": launch.parents(draw, sizes)}
+
+
+def _convolved(draw: Draw, dtype: torch.dtype, sizes: LaunchSizes) -> Arguments:
     slots = launch.sources(draw, sizes.rows, sizes.slots)
     row = (sizes.rows, sizes.width, sizes.channels)
     window = (sizes.conv - 1, sizes.channels)
@@ -37,7 +47,17 @@ def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False, convs: tupl
 @calls(ring_and_floats)
 def gdn_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as conv_verify, with states that are not zero."""
-    sizes = launch.launch_sizes(draw, large)
+    return _verified(draw, dtype, launch.launch_sizes(draw, large))
+
+
+@calls(ring_and_floats)
+def gdn_verify_tree(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw as gdn_verify, with wider rows, which are trees."""
+    sizes = launch.tree_sizes(draw)
+    return {**_verified(draw, dtype, sizes), "parents": launch.parents(draw, sizes)}
+
+
+def _verified(draw: Draw, dtype: torch.dtype, sizes: LaunchSizes) -> Arguments:
     slots = launch.sources(draw, sizes.rows, sizes.slots)
     rows = (sizes.rows, sizes.width)
     return {

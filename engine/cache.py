@@ -56,6 +56,10 @@ class PagedCache:
         """Write the new entries and attend to nothing."""
         kernels.kv_write(self.keys[layer], self.values[layer], k, v, metadata.slot_mapping)
 
+    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+        """Return the rows of a tree that were accepted as they are: there are no states here."""
+        return accept_index
+
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
     ) -> Tensor:
@@ -77,6 +81,10 @@ class TargetCache(PagedCache):
         """See PagedCache."""
         self.probes.on_layer(FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
+
+    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+        """See StateCache."""
+        return self.states.keep_path(state_slots, accept_index) if self.states else accept_index
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata

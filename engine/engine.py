@@ -252,7 +252,10 @@ class Engine:
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
-        self._commit_states(commits)
+        if acceptance.steps is not None:
+            known = acceptance.steps.tolist()
+            commits = tuple(replace(commit, steps=tuple(steps)) for commit, steps in zip(commits, known, strict=True))
+        self._commit_states(commits, acceptance.steps)
         self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
@@ -293,8 +296,11 @@ class Engine:
             num_drafts = [row.num_drafts for row in batch]
             self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
-    def _commit_states(self, commits: tuple[Commit, ...]) -> None:
-        """Commit the recurrent state after each request's last committed row, with a checkpoint where due."""
+    def _commit_states(self, commits: tuple[Commit, ...], steps: Tensor | None) -> None:
+        """Commit the recurrent state after each request's last committed row, with a checkpoint where due.
+
+        `steps` [R, W] are the numbers of rows of trees, see Acceptance.
+        """
         if self.states is None:
             return
         state_slots = self._tensor([commit.state_slot for commit in commits])
@@ -305,7 +311,10 @@ class Engine:
         )
         if self.config.checkpoint:
             seq_lens, num_tokens = [c.seq_len_before for c in commits], [len(c.emitted) for c in commits]
-            self.states.checkpoint(state_slots, self._checkpoint_steps(seq_lens, num_tokens))
+            places = self._checkpoint_steps(seq_lens, num_tokens)
+            if steps is not None:
+                places = torch.where(places >= 0, steps.gather(1, places.clamp(min=0)[:, None])[:, 0], -1)
+            self.states.checkpoint(state_slots, places)
         self.probes.on_launch(Launch("commit", 0, len(commits), 0))
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:

@@ -121,6 +121,7 @@ class Runtime:
             tuple(correct_len),
             tokens,
             tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),
+            out.get("steps"),
         )
 
     def extend(self, accepted: Accepted) -> None:

@@ -160,7 +160,8 @@ class Acceptance:
 
     hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus. Rows that are accepted
     come first in all of these; `accept_index` are their numbers in the verify, and `weights` [R, W, ..] by those what
-    the target_tokens were chosen from, if any request asked.
+    the target_tokens were chosen from, if any request asked. `steps` [R, W] are the numbers by which states know the
+    rows of trees, -1 behind the last; those of chains are known by their places.
     """
 
     ids: Tensor
@@ -171,11 +172,15 @@ class Acceptance:
     correct_len_cpu: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
     accept_index: tuple[tuple[int, ...], ...]
+    steps: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs."""
+    """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
+
+    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..
+    """
 
     request: int
     req_row: int
@@ -186,8 +191,10 @@ class Commit:
     seq_len: int
     finished: bool
     logprobs: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[int, ...] = ()
 
     @property
     def last_correct_step_index(self) -> int:
         """Return the verify row whose recurrent state survives: that of the last token committed."""
-        return len(self.emitted) - 1
+        last = len(self.emitted) - 1
+        return self.steps[last] if self.steps else last

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata
+from draftproof.engine.models.base import AttentionMetadata, VerifyStates
 from draftproof.engine.runner import Views
 from draftproof.engine.tree import above, ancestors, context_slots
 from draftproof.engine.verify import Verifier
@@ -19,7 +19,7 @@ class TreeVerifier(Verifier):
     """As `Verifier`; its outputs begin with the rows that are accepted, as those of a chain do."""
 
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
-        """Row m is in column n + m and at position n + its depth; it sees the context and its ancestors."""
+        """Row m is in column n + m and at position n + its depth; it goes on from context and ancestors."""
         flat = super()._metadata(views, ids)
         rows = ancestors(views["parents"], self._config.steps)
         depth = (rows >= 0).sum(dim=2) - 1
@@ -30,8 +30,9 @@ class TreeVerifier(Verifier):
         before = context_slots(self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
         seen = torch.cat([before[:, None].expand(-1, ids.shape[1], -1), own], dim=2)
         self._taps.record("verify.parents", views["parents"])
+        states = VerifyStates(views["state_slots"], ids.shape[1], views["parents"])
         return AttentionMetadata(
-            flat.req_rows, positions.view(-1), flat.slot_mapping, visible_slots=seen.view(ids.numel(), -1)
+            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=seen.view(ids.numel(), -1)
         )
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
@@ -59,6 +60,7 @@ class TreeVerifier(Verifier):
         target = slots[:, :count].reshape(-1)
         for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
             kernels.kv_move(keys, values, source, target)
+        outputs["steps"] = self.cache.keep_path(metadata.states.state_slots, accepted)
         rows = accepted.clamp(min=0)
         moved: dict[str, Tensor] = {}
         for name in ("ids", "target_tokens", "hidden_states"):

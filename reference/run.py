@@ -120,11 +120,15 @@ class ReferenceSubject(Subject):
 
 
 class Span(NamedTuple):
-    """A round's place in the sequence: `committed` tokens after `context`, and `rows` of a verify (0: a prefill)."""
+    """A round's place in the sequence: `committed` tokens after `context`.
+
+    `rows` of a verify, each with its pass and position (none: a prefill), of which those `walked` are accepted.
+    """
 
     context: int
     committed: int
-    rows: int
+    rows: tuple[tuple[Pass, int], ...] = ()
+    walked: tuple[int, ...] = ()
 
     def completed(self, interval: int) -> int:
         """The position of the token that completed the last multiple of `interval` so far; -1 if none did."""
@@ -201,7 +205,7 @@ class _RequestTrace:
         if number:
             self._without_drafts(number, choice.token)
         self._commit(number, whole, range(len(tokens)))
-        self._commit_states(number, whole, Span(0, len(tokens), 0), ended)
+        self._commit_states(number, whole, Span(0, len(tokens)), ended)
         if not ended:
             self._report(number, self._draft.extend(tokens + new, whole, first=0))
         return new
@@ -234,13 +238,14 @@ class _RequestTrace:
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
-        rows = [verified.rows[row] for row in verified.accepted[: len(new)]]
-        self._logprobs(number, new, [whole.logits[position] for whole, position in rows])
+        walked = [verified.rows[row] for row in verified.accepted[: len(new)]]
+        self._logprobs(number, new, [whole.logits[position] for whole, position in walked])
         ended = self._limits.ended(emitted + new)
         self._allowed_next(number, emitted + new, ended)
         end = len(tokens) - 1 + len(verified.emitted if self._finish == "uncut" else new)
         self._commit(number, verified.whole, range(before, end))
-        self._commit_states(number, verified.whole, Span(before, end - before, len(drafts) + 1 if number else 0), ended)
+        rows = verified.rows if number else ()
+        self._commit_states(number, verified.whole, Span(before, end - before, rows, verified.accepted), ended)
         if not ended:
             whole = verified.whole.first(len(tokens) + len(new) - 1)
             self._report(number, self._draft.extend(tokens + new, whole, first=before))
@@ -333,7 +338,8 @@ class _RequestTrace:
         last, replay = span.context + span.committed - 1, self._states.commit == "replay"
         said = {"commit.state": last} | ({"commit.final": last} if ended else {})
         if span.rows:
-            self._say("commit.step_index", number, span.committed - 1)
+            at = span.committed - 1
+            self._say("commit.step_index", number, at if replay else span.walked[at])
         if replay:
             self._say("commit.pending", number, span.committed if span.rows else 0)
             said["commit.base"] = span.context - 1 if span.rows else last
@@ -341,8 +347,8 @@ class _RequestTrace:
                 self._say("commit.unfolded", number, 0)
         if (completed := span.completed(self._states.checkpoint)) >= 0:
             said["commit.checkpoint"] = completed
-        for layer, states in zip(self._linear, whole.states, strict=True):
+        for order, layer in enumerate(self._linear):
             for channel, position in said.items():
-                self._say(channel, number, vector(states[position]), layer=layer)
-            for row in range(0 if replay else span.rows):
-                self._say("commit.intermediate", number, vector(states[span.context + row]), layer=layer, row=row)
+                self._say(channel, number, vector(whole.states[order][position]), layer=layer)
+            for row, (through, position) in enumerate(() if replay else span.rows):
+                self._say("commit.intermediate", number, vector(through.states[order][position]), layer=layer, row=row)

@@ -15,10 +15,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class VerifyStates:
-    """Tokens in rows of one width, each row from the committed state of its slot: slots int64 [B]."""
+    """Tokens in rows of one width, each row from the committed state of its slot: slots int64 [B].
+
+    Of trees each token goes on from its parent: parents int64 [B, width - 1] of tokens 1, 2, ..
+    """
 
     state_slots: Tensor
     width: int
+    parents: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,15 @@ class StateCache(Protocol):
         """Run x [B * W, Q] and a, b [B * W, U] from each row's logical state, which stays: [B * W, U, E]."""
         ...
 
+    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+        """Keep rows accept_index [B, P] of the tree that was verified, -1 behind the last: the steps where they are."""
+        ...
+
     def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
-        """Commit the state after verify row last_correct_step_indices [B] to state_slots [B]; -1: nothing."""
+        """Commit the state after verify row last_correct_step_indices [B] to state_slots [B]; -1: nothing.
+
+        A row of a tree is named by its step, see keep_path.
+        """
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """Keep the state after verify row steps [B] of the round just committed; -1: none."""

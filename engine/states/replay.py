@@ -60,8 +60,18 @@ class Replay:
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
         pools = (ssm, self.inputs[layer], self.gates[layer])
-        kernels.gdn_replay(out, *pools, x, a, b, *weights.parameters, self.cursor, states.state_slots)
+        if states.parents is None:
+            kernels.gdn_replay(out, *pools, x, a, b, *weights.parameters, self.cursor, states.state_slots)
+        else:
+            launch = (*weights.parameters, self.cursor, states.state_slots, states.parents)
+            kernels.gdn_replay_tree(out, *pools, x, a, b, *launch)
         return out.view(size * width, ssm.shape[1], ssm.shape[3])
+
+    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+        """Move the inputs of the rows before all others, as only what comes first can be pending."""
+        kernels.replay_move(self.inputs, self.gates, self.cursor, state_slots, accept_index)
+        places = torch.arange(accept_index.shape[1], device=accept_index.device)
+        return torch.where(accept_index >= 0, places, -1)
 
     def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
         """See StateCache."""

@@ -51,14 +51,20 @@ class Snapshot:
         """See StateCache."""
         size, width = states.state_slots.shape[0], states.width
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
-        qkv = torch.empty_like(x)
-        kernels.conv_verify(qkv, self.intermediate_conv[layer], x, self.conv[layer], weights.conv, states.state_slots)
-        ssm = self.ssm[layer]
+        qkv, ssm, window = torch.empty_like(x), self.ssm[layer], self.conv[layer]
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
-        kernels.gdn_verify(
-            out, self.intermediate_ssm[layer], qkv, a, b, weights.a_log, weights.dt_bias, ssm, states.state_slots
-        )
+        kept, windows, slots = self.intermediate_ssm[layer], self.intermediate_conv[layer], states.state_slots
+        if states.parents is None:
+            kernels.conv_verify(qkv, windows, x, window, weights.conv, slots)
+            kernels.gdn_verify(out, kept, qkv, a, b, weights.a_log, weights.dt_bias, ssm, slots)
+        else:
+            kernels.conv_verify_tree(qkv, windows, x, window, weights.conv, slots, states.parents)
+            kernels.gdn_verify_tree(out, kept, qkv, a, b, weights.a_log, weights.dt_bias, ssm, slots, states.parents)
         return out.view(size * width, ssm.shape[1], ssm.shape[3])
+
+    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+        """Return the rows themselves: the state after each of them has a place of its own."""
+        return accept_index
 
     def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
         """See StateCache."""

@@ -12,8 +12,19 @@ from draftproof.properties.values.observed import LaunchWork
 _PARTS = (
     ("kv_write", "kv_move"),
     ("paged_attention",),
-    ("conv_update", "gdn_update", "conv_verify", "gdn_verify", "gdn_replay", "gdn_flush", "gdn_checkpoint"),
-    ("state_scatter", "replay_commit", "replay_rewind"),
+    (
+        "conv_update",
+        "gdn_update",
+        "conv_verify",
+        "conv_verify_tree",
+        "gdn_verify",
+        "gdn_verify_tree",
+        "gdn_replay",
+        "gdn_replay_tree",
+        "gdn_flush",
+        "gdn_checkpoint",
+    ),
+    ("state_scatter", "replay_commit", "replay_move", "replay_rewind"),
     (
         "greedy_choice",
         "best_choices",

@@ -30,6 +30,9 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
     for channel in sorted(unchanged(variant), key=lambda name: CHANNELS[name].order):
         if channel not in evidence.subject.channels & evidence.varied.channels:
             continue
+        if channel == "commit.step_index" and variant == "other_commit" and evidence.scenario.tree:
+            # Each way counts the rows of a tree in its own manner (S-STATE-11, S-STATE-12); states are the same.
+            continue
         if not evidence.exact and variant in _RESHAPED and _rounded(channel, evidence):
             continue
         expected = _comparable(variant, channel, evidence.varied, evidence)

@@ -148,8 +148,6 @@ def _tree(scenario: Scenario) -> None:
     kind = draft.__struct_config__.tag
     takers = " or ".join(one.name for one in KINDS if one.trees)
     _require(kind_of(draft).trees, "tree", f"of draft {kind!r}", f"none, or a draft that proposes one: {takers}")
-    hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
-    _require(not hybrid, "tree", "of a model with linear layers", "none, as their states follow one row after another")
     _require(
         not scenario.dynamic,
         "tree",

@@ -16,10 +16,10 @@ from draftproof.engine.tree import TreeConfig, ancestors, context_slots
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import Graphs, Request, Scenario
+from draftproof.properties.values.scenario import Graphs, Request, Scenario, States
 from draftproof.properties.values.tree import Tree
 from draftproof.properties.values.validate import validate
-from tests.properties.evidence import TREE
+from tests.properties.evidence import STATIC, TREE
 
 
 def test_ancestors_are_listed_from_a_row_up():
@@ -64,6 +64,11 @@ SCENARIOS = {
     "bushy": changed(TREE, tree=Tree(topk=4, nodes=36)),
     "sampled": changed(TREE, requests=tuple(map(drawn, TREE.requests, range(4)))),
     "sampled beside greedy": changed(TREE, requests=(drawn(TREE.requests[0], 9), *TREE.requests[1:])),
+    "snapshots": changed(TREE, model=STATIC.model),
+    "replays": changed(TREE, model=STATIC.model, states=States(commit="replay", checkpoint=2), variant="other_commit"),
+    "eager replays": changed(TREE, model=STATIC.model, states=States(commit="replay"), graphs=Graphs()),
+    "states beside checkpoints": changed(TREE, model=STATIC.model, states=States(checkpoint=2), graphs=Graphs(sizes=(4,))),
+    "states of sampled": changed(TREE, model=STATIC.model, requests=tuple(map(drawn, TREE.requests, range(4)))),
     "deep": changed(TREE, tree=Tree(topk=2, nodes=5), variant="graph_vs_eager"),
 }
 

@@ -181,7 +181,8 @@ def _computed(name: str, *more: str, cites: str, minimum: str, concerns: Concern
 _BOUNDED = ("round.state", "commit.step_index", "commit.pending")
 _COMMITTED = "states_committed_none states_committed_partial states_committed_all"
 _STATES = f"{_COMMITTED} states_committed_without_drafts states_alternating state_slot_reuses states_started"
-_CHECKPOINTS = "checkpoints_snapshot checkpoints_replay checkpoints_two_at_once checkpoints_kept"
+_TREE_STATES = "tree_states_snapshot tree_states_replay tree_states_off_first_branch"
+_CHECKPOINTS = "checkpoints_snapshot checkpoints_replay checkpoints_two_at_once checkpoints_kept tree_states_checkpoints"
 _POOL: dict[str, Any] = {
     "reads": ("round.rows",),
     "concerns": _hybrid,
@@ -189,23 +190,25 @@ _POOL: dict[str, Any] = {
     "minimum": "hybrid_scenarios state_slot_reuses",
 }
 CONTRACTS = (
-    _computed("commit.step_index", cites="S-STATE-7, S-LIMIT-9", minimum=_COMMITTED),
-    _computed("commit.state", cites="S-STATE-1, S-STATE-6", minimum=f"{_STATES} hybrid_padded_replays"),
+    _computed("commit.step_index", cites="S-STATE-7, S-STATE-11, S-LIMIT-9", minimum=f"{_COMMITTED} {_TREE_STATES}"),
+    _computed(
+        "commit.state", cites="S-STATE-1, S-STATE-6, S-STATE-10", minimum=f"{_STATES} hybrid_padded_replays {_TREE_STATES}"
+    ),
     _computed(
         "commit.intermediate",
-        cites="S-STATE-4",
+        cites="S-STATE-4, S-STATE-10",
         concerns=partial(_commits, "snapshot"),
-        minimum="snapshot_rounds states_committed_partial",
+        minimum="snapshot_rounds states_committed_partial tree_states_snapshot",
     ),
     _computed(
         *("commit.pending", "commit.base"),
-        cites="S-STATE-5",
+        cites="S-STATE-5, S-STATE-12",
         concerns=partial(_commits, "replay"),
-        minimum="replays_folded states_committed_partial",
+        minimum="replays_folded states_committed_partial tree_states_replay",
     ),
     _computed(
         "commit.checkpoint",
-        cites="S-STATE-8",
+        cites="S-STATE-8, S-STATE-11",
         concerns=lambda evidence: evidence.hybrid and evidence.scenario.states.checkpoint > 0,
         minimum=_CHECKPOINTS,
     ),

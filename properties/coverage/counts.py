@@ -78,6 +78,11 @@ def _is_committed(accept: str) -> Callable[[RoundSample], bool]:
     return lambda round_: _is_hybrid(round_) and round_.accept == accept
 
 
+def _is_path(commit: str) -> Callable[[RoundSample], bool]:
+    """Return whether the rows that were accepted are not the first ones of a tree, beside states of this commit."""
+    return lambda round_: round_.request.run.layers == commit and "tree_entries_moved" in round_.tree
+
+
 def _completes_checkpoint(commit: str) -> Callable[[RoundSample], bool]:
     return lambda round_: round_.request.run.layers == commit and round_.checkpoint in ("one", "two and more")
 
@@ -262,6 +267,11 @@ _ROUNDS: Table[RoundSample] = {
     "checkpoints_two_at_once": _is_one(checkpoint="two and more"),
     "checkpoints_kept": _is_one(checkpoint="kept"),
     "hybrid_padded_replays": lambda round_: _is_hybrid(round_) and _is_padded(round_),
+    **{f"tree_states_{commit}": _is_path(commit) for commit in ("snapshot", "replay")},
+    "tree_states_off_first_branch": lambda round_: _is_hybrid(round_) and "trees_off_first_branch" in round_.tree,
+    "tree_states_checkpoints": lambda round_: (
+        _is_hybrid(round_) and "tree_entries_moved" in round_.tree and round_.checkpoint in ("one", "two and more")
+    ),
     "blocks": lambda round_: round_.request.run.form.proposes == "block" and round_.drafts > 0,
     "blocks_cut": _is_one(block="cut"),
     "matches": lambda round_: bool(round_.found),
@@ -312,12 +322,13 @@ OF_TWO = frozenset(
         "step_switches_down",
     ]
 )
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES}) | {
+_TREE_STATES = frozenset({name for name in NAMES if name.startswith("tree_states_")})
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES, *_TREE_STATES}) | {
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
 }
-"""Counts of rounds whose drafts are trees."""
+"""Counts of rounds whose drafts are trees, and of states along them."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
 """Counts of drafts that are drawn."""
 _OF_REAL_TREES = frozenset({"tree_scenarios", "beams", "tree_rounds", "trees_of_their_own"})
@@ -339,7 +350,7 @@ _OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
-    | {name for name in NAMES if name.startswith(("states_committed_", "checkpoints_", "finals"))}
+    | {name for name in NAMES if name.startswith(("states_committed_", "checkpoints_", "finals", "tree_states_"))}
 )
 """Counts that no scenario of a model without linear layers can reach."""
 

@@ -123,7 +123,7 @@ def _drawn(
         number=0,
         services=draw(st.sampled_from(SERVICES)),
         is_sampled=draw(sampled(SAMPLED)),
-        is_tree=not profile.hybrid and draw(sampled(TREES)),
+        is_tree=draw(sampled(TREES)),
         is_penalized=draw(sampled(PENALIZED)),
         is_preempted=draw(sampled(PREEMPTED)),
         is_constrained=draw(sampled(CONSTRAINED)),

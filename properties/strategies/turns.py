@@ -45,8 +45,9 @@ SAMPLED_TREES = (True, False)
 """Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
 trees there are few."""
 TREES = (True, False, False, False, False)
-"""Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
-dealt."""
+HYBRID_TREES = (True, False, True)
+"""Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; and whether
+the targets of these have linear layers, where a tree shows more."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
 CONSTRAINED_PREEMPTED = (True, True, True, False)
@@ -65,6 +66,7 @@ PREEMPTED = (True, False)
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = tuple(one for one in _OF_PREEMPTED if not one.hybrid)
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
+_OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
 
 
@@ -159,10 +161,12 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 
 def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose drafts are trees; what other turns are does not hang on it."""
+    hybrid = dealer.deal("hybrid trees", HYBRID_TREES, player)
+    profiles, variants = (_OF_HYBRID_TREES, HYBRID_VARIANTS) if hybrid else (_OF_TREES, DENSE_VARIANTS)
     return turn._replace(
-        profile=dealer.deal("profile of trees", _OF_TREES, player),
-        variant=dealer.deal("variant of trees", DENSE_VARIANTS, player),
-        commit=COMMITS[0],
+        profile=dealer.deal(f"profile of trees {hybrid}", profiles, player),
+        variant=dealer.deal(f"variant of trees {len(variants)}", variants, player),
+        commit=dealer.deal("commit of trees", COMMITS, player) if hybrid else COMMITS[0],
         is_by_batch=False,
         is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,

@@ -135,7 +135,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
         of_draft = turn // len(drafts)
-        if BY_NAME[chosen.name].trees and not target.hybrid and of_draft % _A_TREE == 1:
+        if BY_NAME[chosen.name].trees and of_draft % _A_TREE == 1:
             scenario = next(trees)
         scenarios.append(target.made(scenario, chosen, turn, of_draft, variant))
     return scenarios
@@ -158,8 +158,7 @@ class RealTarget:
 
     def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
         """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
-        takes_tree = BY_NAME[chosen.name].trees and not self.hybrid
-        made = with_steps(scenario if takes_tree else without_tree(scenario), chosen.steps)
+        made = with_steps(scenario if BY_NAME[chosen.name].trees else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
         if BY_NAME[chosen.name].proposes == "lookup":

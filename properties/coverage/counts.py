@@ -394,7 +394,7 @@ def unreachable(evidence: Evidence) -> frozenset[str]:
     names = unreachable_by_draft(evidence.form, real=not evidence.exact)
     if evidence.exact:
         return names
-    return names | (TREES if evidence.hybrid else HYBRID)
+    return names if evidence.hybrid else names | HYBRID
 
 
 def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:

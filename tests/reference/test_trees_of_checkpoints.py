@@ -64,9 +64,14 @@ def test_a_tree_that_rounding_may_have_ranked_otherwise_ends_the_comparison_of_i
     assert {key for key in told if key.request != last.request} <= kept.keys()
 
 
-def test_a_checkpoint_with_linear_layers_has_chains(tmp_path: Path) -> None:
+def test_states_of_a_checkpoint_follow_its_trees(tmp_path: Path) -> None:
+    """Of each way to commit a scenario in which a path is committed that does not begin with the first rows."""
     path = tiny_qwen3_next(tmp_path / "next")
-    assert not any(one.tree for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=9))
+    trees = (one for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=12) if one.tree)
+    seen = [evidence(EngineSubject(), one) for one in trees]
+    assert not [found for one in seen for found in judge(one).results.values() if found]
+    counted = [counts(one) for one in seen]
+    assert all(sum(one[f"tree_states_{commit}"] for one in counted) for commit in ("snapshot", "replay"))
 
 
 def test_other_drafts_have_none(ran: Evidence) -> None:

@@ -28,6 +28,7 @@ from draftproof.kernels.triton_delta import (
 
 _BLOCK_D = 256
 _BLOCK_T = 4
+_PATHS = ("s_cs", "s_cm", "s_slot", "s_ab", "s_ap")
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_pb", "s_pw")
 
 
@@ -60,8 +61,8 @@ def _convolve_kernel(
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
     s_slot, s_target, s_step, s_pb, s_pw, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr,
-    TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
-    PDL: tl.constexpr,
+    TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr,
+    BLOCK_U: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half."""
     if PDL:
@@ -89,9 +90,9 @@ def _convolve_kernel(
             # Places count from the window before the first pending token.
             o_p = (i_t + o_c)[:, None]
             if TREE:
-                if i_t >= pending:
-                    in_tree = places_in_tree(p_parents + i_b * s_pb, i_t - pending, o_c, s_pw, WINDOW)
-                    o_p = (pending + in_tree)[:, None]
+                row = tl.maximum(i_t - pending, 0)
+                in_tree = places_in_tree(p_parents + i_b * s_pb, row, o_c, s_pw, WINDOW)
+                o_p = tl.where(i_t < pending, i_t + o_c, pending + in_tree)[:, None]
             old = o_p < WINDOW + pending
             b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
             b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
@@ -284,9 +285,7 @@ def _launch(
     )  # fmt: skip
 
 
-@triton.jit(
-    do_not_specialize=["size", "allocated", "window", "width", "heads", "most", "s_cs", "s_cm", "s_slot", "s_ab", "s_ap"]
-)
+@triton.jit(do_not_specialize=["size", "allocated", "window", "width", "heads", "most", *_PATHS])
 def _move_kernel(
     p_inputs, p_gates, p_cursor, p_state_slots, p_accept_index, size, allocated, window, width, heads, most,
     s_il, s_ih, s_is, s_ip, s_id, s_gl, s_gh, s_gs, s_gt, s_gk, s_gu, s_cs, s_cm, s_slot, s_ab, s_ap,

@@ -182,7 +182,9 @@ _BOUNDED = ("round.state", "commit.step_index", "commit.pending")
 _COMMITTED = "states_committed_none states_committed_partial states_committed_all"
 _STATES = f"{_COMMITTED} states_committed_without_drafts states_alternating state_slot_reuses states_started"
 _TREE_STATES = "tree_states_snapshot tree_states_replay tree_states_off_first_branch"
-_CHECKPOINTS = "checkpoints_snapshot checkpoints_replay checkpoints_two_at_once checkpoints_kept tree_states_checkpoints"
+_CHECKPOINTS = (
+    "checkpoints_snapshot checkpoints_replay checkpoints_two_at_once checkpoints_kept tree_states_checkpoints"
+)
 _POOL: dict[str, Any] = {
     "reads": ("round.rows",),
     "concerns": _hybrid,
@@ -192,7 +194,9 @@ _POOL: dict[str, Any] = {
 CONTRACTS = (
     _computed("commit.step_index", cites="S-STATE-7, S-STATE-11, S-LIMIT-9", minimum=f"{_COMMITTED} {_TREE_STATES}"),
     _computed(
-        "commit.state", cites="S-STATE-1, S-STATE-6, S-STATE-10", minimum=f"{_STATES} hybrid_padded_replays {_TREE_STATES}"
+        "commit.state",
+        cites="S-STATE-1, S-STATE-6, S-STATE-10",
+        minimum=f"{_STATES} hybrid_padded_replays {_TREE_STATES}",
     ),
     _computed(
         "commit.intermediate",

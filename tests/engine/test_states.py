@@ -117,6 +117,24 @@ class Serving:
             self.owned[slot] = self.owned[slot][0], self.owned[slot][1] + count
         self.states.checkpoint(live, torch.tensor([min(keep, count - 1) for count in accepted.values()]))
 
+    def tree(self, slot: int, parents: list[int], path: list[int], count: int, keep: int = -1) -> None:
+        """Verify a tree of a slot, beside padding, in which rows `path` are the text's; commit the first `count`."""
+        width, (text, n) = len(parents) + 1, self.owned[slot]
+        slots, walked = torch.tensor([slot, 0]), torch.full((2, width), -1)
+        walked[0, : len(path)] = torch.tensor(path)
+        tree = VerifyStates(slots, width, torch.tensor([parents, [0] * len(parents)]))
+        for layer, weights in enumerate(WEIGHTS):
+            own = [part[n : n + len(path)] for part in text.inputs[layer]]
+            inputs = [
+                numbers(7 + layer, 2 * width, part.shape[1]).index_put((walked[0, : len(path)],), part) for part in own
+            ]
+            out = self.states.verify(layer, weights, *inputs, tree)
+            assert torch.equal(out[path], text.outputs[layer][n : n + len(path)])
+        steps = self.states.keep_path(slots, walked)
+        self.states.commit(slots[:1], steps[0, count - 1 : count])
+        self.owned[slot] = text, n + count
+        self.states.checkpoint(slots[:1], torch.tensor([-1]) if keep < 0 else steps[0, keep : keep + 1])
+
     def _next(self, slot: int, layer: int, width: int) -> Tokens:
         if slot:
             text, n = self.owned[slot]
@@ -244,6 +262,35 @@ def test_padding_leaves_nothing_in_the_slots_of_requests(serving: Serving) -> No
     serving.round(4, {3: 0})
     assert torch.equal(serving.states.ssm[:, 1:], before[:, 1:])
     assert bool((serving.states.ssm[:, [2, 4]] == POISON).all())
+
+
+TREE_ROUNDS = (([0, 0, 2], [0, 2, 3], 3), ([0, 0, 1], [0, 1, 3], 2), ([0, 1, 0], [0, 3], 2), ([0, 0, 0], [0], 1))
+"""Parents, the rows of a path, and how many of these are committed."""
+
+
+def test_a_round_of_a_tree_commits_its_path(serving: Serving) -> None:
+    begun(serving)
+    for parents, path, count in TREE_ROUNDS:
+        serving.tree(3, parents, path, count)
+        assert serving.right(), (parents, path, count)
+        serving.round(2, {3: 1, 1: 2})
+        assert serving.right()
+
+
+def test_a_checkpoint_of_a_tree_is_the_state_after_a_row_of_its_path(serving: Serving) -> None:
+    begun(serving).tree(3, [0, 0, 2], [0, 2, 3], 3, keep=1)
+    assert same(serving.kept(3), ANA.after(5 + 2))
+    serving.states.flush(torch.tensor([3]))
+    assert serving.right()
+
+
+def test_both_ways_give_the_same_states_after_every_tree() -> None:
+    both = [begun(Serving(kind)) for kind in KINDS]
+    for parents, path, count in TREE_ROUNDS:
+        for one in both:
+            one.tree(1, parents, path, count)
+        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        assert same(snapshot, replay)
 
 
 def test_both_ways_give_the_same_states_after_every_round() -> None:

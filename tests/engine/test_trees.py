@@ -67,7 +67,9 @@ SCENARIOS = {
     "snapshots": changed(TREE, model=STATIC.model),
     "replays": changed(TREE, model=STATIC.model, states=States(commit="replay", checkpoint=2), variant="other_commit"),
     "eager replays": changed(TREE, model=STATIC.model, states=States(commit="replay"), graphs=Graphs()),
-    "states beside checkpoints": changed(TREE, model=STATIC.model, states=States(checkpoint=2), graphs=Graphs(sizes=(4,))),
+    "states beside checkpoints": changed(
+        TREE, model=STATIC.model, states=States(checkpoint=2), graphs=Graphs(sizes=(4,))
+    ),
     "states of sampled": changed(TREE, model=STATIC.model, requests=tuple(map(drawn, TREE.requests, range(4)))),
     "deep": changed(TREE, tree=Tree(topk=2, nodes=5), variant="graph_vs_eager"),
 }

@@ -49,6 +49,15 @@ def test_penalties_of_other_rows_and_texts_are_caught_in_few_calls():
         assert is_caught(kernel, "apply_penalties", (torch.int64,), examples=60) is not None
 
 
+def test_states_of_the_rows_before_are_caught_in_few_calls():
+    for op, kernel in (
+        ("conv_verify_tree", wrong_tree_states.windows_of_the_rows_before),
+        ("gdn_verify_tree", wrong_tree_states.states_of_the_rows_before),
+        ("gdn_replay_tree", wrong_tree_states.replayed_rows_are_a_chain),
+    ):
+        assert is_caught(kernel, op, (torch.int64,), examples=30) is not None
+
+
 def test_every_contract_has_a_wrong_implementation():
     assert {op for op, _, _ in WRONG} == set(OPS)
 

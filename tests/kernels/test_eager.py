@@ -101,6 +101,38 @@ def test_a_row_has_the_same_bits_whatever_others_have_pending():
             assert all(map(torch.equal, live(seed, 0), live(seed, pending)))
 
 
+def test_a_tree_that_is_a_chain_has_the_bits_of_a_chain():
+    """Of every op that takes parents: two rows of five tokens, with two pending inputs and none."""
+    heads, size, value, conv, width = 2, 3, 2, 3, 5
+    channels = 2 * size + heads * value
+    generator = torch.Generator().manual_seed(9)
+
+    def rand(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    x, a, b, slots = rand(2, width, channels), rand(2, width, heads), rand(2, width, heads), torch.tensor([1, 2])
+    weight, gates = rand(channels, conv), (rand(heads), rand(heads))
+    pool, window, cursor = (
+        rand(3, heads, size, value),
+        rand(3, conv - 1, channels),
+        torch.tensor([[0, 0], [2, 1], [0, 0]]),
+    )
+    held = rand(2, 3, conv - 1 + width, channels), rand(2, 3, width, 2, heads)
+
+    def run(suffix: str, *parents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        qkv, windows = torch.zeros_like(x), torch.zeros(2, width, conv - 1, channels)
+        getattr(kernels, f"conv_verify{suffix}")(qkv, windows, x, window, weight, slots, *parents)
+        out, states = torch.zeros(2, width, heads, value), torch.zeros(2, width, heads, size, value)
+        getattr(kernels, f"gdn_verify{suffix}")(out, states, qkv, a, b, *gates, pool, slots, *parents)
+        replayed, ssm, kept = torch.zeros_like(out), pool.clone(), [one.clone() for one in held]
+        of_launch = (x, a, b, weight, *gates, cursor, slots)
+        getattr(kernels, f"gdn_replay{suffix}")(replayed, ssm, *kept, *of_launch, *parents)
+        return qkv, windows, out, states, replayed, ssm, *kept
+
+    chained = torch.arange(width - 1).expand(2, -1)
+    assert all(map(torch.equal, run(""), run("_tree", chained)))
+
+
 def test_this_process_is_eager_and_never_imports_triton(warm: Warm):
     assert implementation() == "eager"
     assert implementation("cuda") == "cuda"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import astuple
@@ -20,10 +21,12 @@ from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
+from draftproof.properties.values.scenario import States
 from draftproof.properties.values.trace import Observation, Trace
 from tests.properties.evidence import (
     OF_DRAFTS,
     SCENARIOS,
+    STATIC,
     TREE,
     aborted,
     cached,
@@ -41,7 +44,14 @@ OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tappe
 _OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
 _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
 OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
-SCENARIO_OF = {**OF_DRAFTS, "tree": TREE}
+_STATES = {
+    commit: msgspec.structs.replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2))
+    for commit in ("snapshot", "replay")
+}
+_OF_STATES = ("commit.step_index", "commit.state", "commit.checkpoint", "graph.work", "commit.written")
+OWN += [("snapshot", channel) for channel in (*_OF_STATES, "commit.intermediate")]
+OWN += [("replay", channel) for channel in (*_OF_STATES, "commit.pending", "commit.base")]
+SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, **_STATES}
 VARIANT = "variant."
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import SAMPLED, TREES, counts
+from draftproof.properties.coverage.counts import HYBRID, SAMPLED, TREES, counts
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.aborts import without_aborts
@@ -20,7 +20,7 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
@@ -61,7 +61,6 @@ REFUSED = {
     "tree of draft 'mtp': expected none, or a draft that proposes one": planned(
         draft=with_draft(STATIC, "mtp", 0).draft, model=TREE.model
     ),
-    "tree of a model with linear layers: expected none": planned(model=STATIC.model),
     "tree of a dynamic scenario: expected none": planned(schedule=replace(TREE.schedule, draft_batch=1)),
     "tree.nodes 2: expected from steps = 3, the depth, to the 10 candidates": planned(tree=Tree(topk=2, nodes=2)),
     "tree.nodes 11: expected from steps = 3": planned(tree=Tree(topk=2, nodes=11)),
@@ -127,7 +126,7 @@ def test_generated_trees_reach_every_count_of_trees():
 
 def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
-    assert {name: found[name] for name in sorted(TREES - SAMPLED)} == {
+    assert {name: found[name] for name in sorted(TREES - SAMPLED - HYBRID)} == {
         "beams": 9,
         "tree_entries_moved": 5,
         "tree_rounds": 9,
@@ -142,7 +141,21 @@ def test_counts_of_a_round_say_how_its_walk_went():
         "trees_off_first_branch": 2,
         "trees_rejected": 2,
     }
+    assert not any(found[name] for name in TREES & HYBRID)
     assert not any(counts(evidence_of("draft.step.ids"))[name] for name in TREES)
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "replay"])
+def test_counts_of_states_along_trees_are_of_paths_that_leave_the_first_rows(commit: Literal["snapshot", "replay"]):
+    scenario = validate(replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2)))
+    found, names = counts(evidence(IdealSubject(), scenario)), sorted(TREES & HYBRID)
+    other = {"snapshot": "replay", "replay": "snapshot"}[commit]
+    assert {name: found[name] for name in names} == {
+        "tree_states_checkpoints": 5,
+        "tree_states_off_first_branch": 3,
+        f"tree_states_{commit}": 5,
+        f"tree_states_{other}": 0,
+    }
 
 
 def test_a_subject_without_trees_gets_chains():

@@ -139,7 +139,10 @@ def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Argumen
 def parents(draw: Draw, sizes: LaunchSizes) -> Buffer:
     """Draw the parents [B,W-1] of rows 1 .. of trees; some are no row before their own."""
     rows = [
-        [bf.mostly(draw, integers(0, row), sampled((row, -1, row + 1, row + 2, 1 << 40))) for row in range(sizes.width - 1)]
+        [
+            bf.mostly(draw, integers(0, row), sampled((row, -1, row + 1, row + 2, 1 << 40)))
+            for row in range(sizes.width - 1)
+        ]
         for _ in range(sizes.rows)
     ]
     return bf.index(draw, torch.tensor(rows, dtype=torch.int64).view(sizes.rows, sizes.width - 1))

@@ -181,7 +181,7 @@ def _fold_kernel(
         b_q = tl.load(p_q + tl.minimum(pending, last) * s_yt, mask=h_mask, other=0)
         if TREE:
             b_start = b_state
-            p_after += i_b * s_fb + i_u * s_fu + o_h[:, None] * V_WIDTH + o_e[None, :]
+            p_states = p_after + i_b * s_fb + i_u * s_fu + o_h[:, None] * V_WIDTH + o_e[None, :]
         for i_w in range(tokens):
             i_next = tl.minimum(pending + i_w + 1, last)
             b_q1 = tl.load(p_q + i_next * s_yt, mask=h_mask, other=0)
@@ -193,13 +193,13 @@ def _fold_kernel(
                 if above != i_w - 1:
                     # What other threads stored of these columns.
                     tl.debug_barrier()
-                    b_state = tl.load(p_after + above * s_ft, mask=mask & (above >= 0), other=0)
+                    b_state = tl.load(p_states + above * s_ft, mask=mask & (above >= 0), other=0)
                     b_state = tl.where(above >= 0, b_state, b_start)
             b_state, b_out = delta_token(
                 b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), decay, beta, scale, RING
             )
             if TREE:
-                tl.store(p_after + i_w * s_ft, b_state, mask=mask)
+                tl.store(p_states + i_w * s_ft, b_state, mask=mask)
             tl.store(p_out + i_w * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             b_q, b_k, b_v, decay, beta = b_q1, b_k1, b_v1, decay1, beta1
     else:

@@ -97,7 +97,7 @@ def _delta_kernel(
             )
             decay, beta = gate(a, b, a_log, dt_bias, RING)
             if TREE:
-                above = row_above(p_parents + i_b * s_pb, i_t.to(tl.int64), s_pt)
+                above = row_above(p_parents + i_b * s_pb, i_b * 0 + i_t, s_pt)
                 if above != i_t - 1:
                     # What other threads stored of these columns: the state after the parent, or the committed one.
                     tl.debug_barrier()

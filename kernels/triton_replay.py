@@ -189,7 +189,7 @@ def _fold_kernel(
             b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
             decay1, beta1 = tl.load(p_gate + i_next * s_zt), tl.load(p_gate + i_next * s_zt + s_zk)
             if TREE:
-                above = row_above(p_parents + i_b * s_pb, i_w.to(tl.int64), s_pw)
+                above = row_above(p_parents + i_b * s_pb, i_b * 0 + i_w, s_pw)
                 if above != i_w - 1:
                     # What other threads stored of these columns.
                     tl.debug_barrier()

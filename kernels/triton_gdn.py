@@ -101,9 +101,11 @@ def _delta_kernel(
                 if above != i_t - 1:
                     # What other threads stored of these columns: the state after the parent, or the committed one.
                     tl.debug_barrier()
-                    b_start = tl.load(p_state, mask=mask & (above < 0), other=0)
-                    b_state = tl.load(p_kept_state + above * s_st, mask=mask & (above >= 0), other=0)
-                    b_state = tl.where(above < 0, b_start, b_state)
+                    first_mask = o_h < tl.where(above < 0, K_WIDTH, 0)
+                    later_mask = o_h < tl.where(above < 0, 0, K_WIDTH)
+                    b_start = tl.load(p_state, mask=first_mask[:, None] & e_mask[None, :], other=0)
+                    b_after = tl.load(p_kept_state + above * s_st, mask=later_mask[:, None] & e_mask[None, :], other=0)
+                    b_state = tl.where(above < 0, b_start, b_after)
             b_state, b_out = delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING)
             tl.store(p_out + i_t * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             if SNAPSHOT:

@@ -193,8 +193,9 @@ def _fold_kernel(
                 if above != i_w - 1:
                     # What other threads stored of these columns.
                     tl.debug_barrier()
-                    b_state = tl.load(p_states + above * s_ft, mask=mask & (above >= 0), other=0)
-                    b_state = tl.where(above >= 0, b_state, b_start)
+                    above_mask = o_h < tl.where(above < 0, 0, K_WIDTH)
+                    b_after = tl.load(p_states + above * s_ft, mask=above_mask[:, None] & e_mask[None, :], other=0)
+                    b_state = tl.where(above < 0, b_start, b_after)
             b_state, b_out = delta_token(
                 b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), decay, beta, scale, RING
             )

@@ -56,7 +56,7 @@ class PagedCache:
         """Write the new entries and attend to nothing."""
         kernels.kv_write(self.keys[layer], self.values[layer], k, v, metadata.slot_mapping)
 
-    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
+    def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Return the rows of a tree that were accepted as they are: there are no states here."""
         return accept_index
 
@@ -82,9 +82,11 @@ class TargetCache(PagedCache):
         self.probes.on_layer(FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
 
-    def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:
-        """See StateCache."""
-        return self.states.keep_path(state_slots, accept_index) if self.states else accept_index
+    def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
+        """Keep what the states have of the rows [B, P] of a tree that were accepted; return how they know these."""
+        if self.states is None or metadata.states is None:
+            return accept_index
+        return self.states.keep_path(metadata.states.state_slots, accept_index)
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata

@@ -60,7 +60,7 @@ class TreeVerifier(Verifier):
         target = slots[:, :count].reshape(-1)
         for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
             kernels.kv_move(keys, values, source, target)
-        outputs["steps"] = self.cache.keep_path(metadata.states.state_slots, accepted)
+        outputs["steps"] = self.cache.keep_path(metadata, accepted)
         rows = accepted.clamp(min=0)
         moved: dict[str, Tensor] = {}
         for name in ("ids", "target_tokens", "hidden_states"):

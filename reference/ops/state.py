@@ -54,8 +54,8 @@ def gdn_verify_tree(
             continue
         for t in range(qkv.shape[1]):
             path = path_to(parents[row].tolist(), t)
-            tokens = (one[row, path].tolist() for one in (qkv, a, b))
-            *_, (o, state) = delta_rule(ssm[slot].tolist(), *tokens, a_log, dt_bias)
+            tokens, *gates = (one[row, path].tolist() for one in (qkv, a, b))
+            *_, (o, state) = delta_rule(ssm[slot].tolist(), tokens, gates[0], gates[1], a_log, dt_bias)
             out[row, t] = exact(o, out)
             states[row, t] = exact(state, states)
 

@@ -91,7 +91,7 @@ class Runtime:
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
         """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
         if self._draft.proposer is None:
-            return Proposal(*self._draft.propose(batch, self.steps))
+            return self._draft.propose(batch, self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
         proposed = self._propose.launch(len(batch)) if self._propose else self._round.view(len(batch))
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))

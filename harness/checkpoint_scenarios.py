@@ -44,7 +44,7 @@ _READ = read_from("directory", "directory or seed", "target")
 _LOOKUP_TOKENS = 3
 # Every third scenario of a draft that can be a tree is one, from its second on: of a probe's scenarios every fifth.
 _A_TREE, _MOST_TREES = 3, 8
-_TREED = tuple(name for name in ALGORITHMS if BY_NAME[name].trees)
+_TREED = tuple(name for name in ALGORITHMS if BY_NAME[name].trees and BY_NAME[name].proposes == "steps")
 _SPARE = 128
 """Positions of a model that are left free: where pages are larger, contexts become longer (properties/fit.py)."""
 
@@ -135,7 +135,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
         of_draft = turn // len(drafts)
-        if BY_NAME[chosen.name].trees and of_draft % _A_TREE == 1:
+        if chosen.name in _TREED and of_draft % _A_TREE == 1:
             scenario = next(trees)
         scenarios.append(target.made(scenario, chosen, turn, of_draft, variant))
     return scenarios
@@ -158,7 +158,7 @@ class RealTarget:
 
     def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
         """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
-        made = with_steps(scenario if BY_NAME[chosen.name].trees else without_tree(scenario), chosen.steps)
+        made = with_steps(scenario if chosen.name in _TREED else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
         if BY_NAME[chosen.name].proposes == "lookup":

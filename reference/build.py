@@ -10,6 +10,8 @@ from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.drafts.eagle import ReferenceEagle
 from draftproof.reference.drafts.eagle_tree import ReferenceEagleTree
+from draftproof.reference.drafts.ngram import ReferenceNgram
+from draftproof.reference.drafts.ngram_tree import ReferenceNgramTree
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import Parts, ReferenceProbeTarget
 from draftproof.reference.protocols import ReferenceTarget
@@ -36,6 +38,8 @@ def build(
 
 def treed(draft: ReferenceDraft, scenario: Scenario) -> ReferenceDraft:
     """Return the draft as it proposes in this scenario: a tree, if it has one."""
-    if scenario.tree is None or not isinstance(draft, ReferenceEagle):
+    if scenario.tree is None:
         return draft
-    return ReferenceEagleTree(draft.head, scenario.tree)
+    if isinstance(draft, ReferenceNgram):
+        return ReferenceNgramTree(draft.spec, scenario.tree)
+    return ReferenceEagleTree(draft.head, scenario.tree) if isinstance(draft, ReferenceEagle) else draft

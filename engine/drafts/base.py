@@ -29,7 +29,7 @@ from draftproof.engine.models.base import (
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.sampling import Sampled, sample_draft
-from draftproof.engine.stages import DecodeRow, PrefillRow
+from draftproof.engine.stages import DecodeRow, PrefillRow, Proposal
 
 M = TypeVar("M")
 N = TypeVar("N", bound=Network)
@@ -171,8 +171,8 @@ class Draft(ABC, Generic[M]):
         """Return the values of those buffers for these request rows."""
         return {}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
-        """Propose on the host: return draft_tokens [R, steps] and how many of them each row has."""
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+        """Propose on the host, within the num_drafts of each row."""
         raise TypeError(f"{type(self).__name__} proposes in its graph")
 
     def extend_inputs(self, width: int) -> Shapes:

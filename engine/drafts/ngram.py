@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, PromptChunks
 from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
-from draftproof.engine.stages import DecodeRow
+from draftproof.engine.stages import DecodeRow, Proposal
 
 
 class Match(NamedTuple):
@@ -28,13 +27,14 @@ class Match(NamedTuple):
 
 
 class NgramIndex:
-    """The tokens of one request, and where each of their n-grams ended first, or last, before the newest token."""
+    """The tokens of one request, and where each of their n-grams ended before the newest token: the `most` first times,
+    or last times, of which the one that counts most is the first of the list."""
 
-    def __init__(self, settings: NgramSettings, tokens: Sequence[int]) -> None:
+    def __init__(self, settings: NgramSettings, tokens: Sequence[int], most: int = 1) -> None:
         self._sizes = range(settings.max_n, settings.min_n - 1, -1)
-        self._keeps_first = settings.match == "earliest"
+        self._keeps_first, self._most = settings.match == "earliest", most
         self._tokens: list[int] = []
-        self._ends: dict[tuple[int, ...], int] = {}
+        self._ends: dict[tuple[int, ...], list[int]] = {}
         self.advance(tokens)
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -42,23 +42,34 @@ class NgramIndex:
         for token in tokens:
             newest = len(self._tokens) - 1
             for size in self._sizes:
-                ngram = tuple(self._tokens[-size:])
-                if size <= newest + 1 and not (self._keeps_first and ngram in self._ends):
-                    self._ends[ngram] = newest
+                if size <= newest + 1:
+                    self._add(self._ends.setdefault(tuple(self._tokens[-size:]), []), newest)
             self._tokens.append(token)
+
+    def _add(self, ends: list[int], newest: int) -> None:
+        if self._keeps_first:
+            ends.append(newest)
+        else:
+            ends.insert(0, newest)
+        del ends[self._most :]
+
+    def _longest(self) -> tuple[int, list[int]]:
+        """Return the length of the longest suffix that has occurred before, and where it ended."""
+        for size in self._sizes:
+            ends = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
+            if ends:
+                return size, ends
+        return 0, []
 
     def match(self) -> Match:
         """Return the longest suffix that has occurred before, and where it did."""
-        for size in self._sizes:
-            end = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
-            if end is not None:
-                return Match(size, end + 1)
-        return Match()
+        size, ends = self._longest()
+        return Match(size, ends[0] + 1) if ends else Match()
 
-    def propose(self, most: int) -> list[int]:
-        """Return at most `most` tokens after the match, none if there is none."""
-        place = self.match().place
-        return self._tokens[place : place + most] if place >= 0 else []
+    def propose(self, most: int) -> list[list[int]]:
+        """Return at most `most` tokens after each occurrence of the match, none if there is none."""
+        _, ends = self._longest()
+        return [self._tokens[end + 1 : end + 1 + most] for end in ends]
 
 
 class NgramDraft(Draft[NgramSettings]):
@@ -68,6 +79,9 @@ class NgramDraft(Draft[NgramSettings]):
         super().__init__(model, context)
         self._indices: dict[int, NgramIndex] = {}
 
+    def _index(self, tokens: Sequence[int]) -> NgramIndex:
+        return NgramIndex(self.model, tokens)
+
     def match(self, request: int) -> Match:
         """Return the match that a request's next round starts from."""
         return self._indices[request].match()
@@ -76,12 +90,16 @@ class NgramDraft(Draft[NgramSettings]):
         """Return the match."""
         return {"match": self.match(request)._asdict()}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
         """Return as many tokens as follow each row's match, within its num_drafts; [R, steps], zero behind them."""
-        found = [self._indices[row.request].propose(row.num_drafts) for row in batch]
+        found = [self._found(row) for row in batch]
         padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
         draft_tokens = torch.tensor(padded, dtype=torch.int64, device=self.context.device).view(len(batch), steps)
-        return draft_tokens, tuple(len(tokens) for tokens in found)
+        return Proposal(draft_tokens, tuple(len(tokens) for tokens in found))
+
+    def _found(self, row: DecodeRow) -> list[int]:
+        paths = self._indices[row.request].propose(row.num_drafts)
+        return paths[0] if paths else []
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Add the tokens that were emitted, and no others."""
@@ -92,7 +110,7 @@ class NgramDraft(Draft[NgramSettings]):
         """Add the prompt, once it is complete, and the token after it."""
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
-                self._indices[row.request] = NgramIndex(self.model, (*row.text, token))
+                self._indices[row.request] = self._index((*row.text, token))
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

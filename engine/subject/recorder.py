@@ -168,7 +168,7 @@ class TraceRecorder(Probes):
         parents, own = proposal.parents.clone(), proposal.parents.tolist()
         for index, row in enumerate(batch):
             most = self._scenario.most_drafts(row.num_drafts)
-            proposed = tuple(own[index][:most])
+            proposed = tuple(own[index][: proposal.num_drafts[index]])
             plan = round_plan(self._scenario.requests[row.request % len(self._scenario.requests)], row.round)
             if plan.shape and self._forced(row):
                 rows = plan.shape.cut(row.num_drafts, most).parents

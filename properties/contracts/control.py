@@ -36,6 +36,8 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             drafts = most if solved.forced is None else _rows_of_shape(evidence, row, drafts)
         if solved.forced is None:
             found = evidence.plans.num_found(row.request, row.round, solved.context)
+            if found is not None and evidence.scenario.tree:
+                found = solved.drafts
             drafts = drafts if found is None else min(drafts, found)
         if row.count != drafts:
             key = Key(row.request, row.round, step=row.chunk)

@@ -76,7 +76,7 @@ class Form(NamedTuple):
 
         Those of positions, but for a tree, of which `drafts` is the depth.
         """
-        if self.tree:
+        if self.tree and self.proposes == "steps":
             return self.tree.entries(drafts)
         return drafts + 1 if self.proposes == "block" and drafts else self.forwards(drafts)
 

@@ -154,7 +154,8 @@ _HEAD = frozenset({"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "ex
 _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slots", "visible", "proposal")})
 _BLOCK |= {"draft.discarded"}
 _BEAMS = frozenset({f"draft.beam.{name}" for name in ("ids", "positions", "slots", "hidden_in", "candidates")})
-OF_TREES = _BEAMS | {"propose.parents", "round.parents", "verify.parents"}
+_PARENTS = frozenset({"propose.parents", "round.parents", "verify.parents"})
+OF_TREES = _BEAMS | _PARENTS
 """Channels that a draft has whose drafts are a tree."""
 
 
@@ -228,6 +229,7 @@ KINDS: tuple[DraftKind, ...] = (
         (Channel("propose.match", "propose", 1, (), NgramMatch, "tokens"),),
         extends=False,
         checkpoint="not needed",
+        trees=True,
     ),
     DraftKind(
         "standalone",
@@ -278,8 +280,11 @@ def kind_of(draft: Draft) -> DraftKind:
 
 def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
     """Return the channels that not every draft reports, of those that a draft does; of a tree there are others."""
-    own = kind_of(draft).tapped
-    return frozenset(name for name in own if not name.startswith("draft.step.")) | OF_TREES if is_tree else own
+    kind = kind_of(draft)
+    if not is_tree:
+        return kind.tapped
+    of_tree = OF_TREES if kind.proposes == "steps" else _PARENTS
+    return frozenset(name for name in kind.tapped if not name.startswith("draft.step.")) | of_tree
 
 
 def is_free(draft: Draft) -> bool:

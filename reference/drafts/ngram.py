@@ -34,7 +34,7 @@ class ReferenceNgram:
     """A draft that looks its proposals up."""
 
     def __init__(self, spec: Ngram) -> None:
-        self._spec = spec
+        self.spec = spec
 
     def config(self) -> tuple[int, int]:
         """See `ReferenceDraft`."""
@@ -52,7 +52,7 @@ class ReferenceNgram:
 
     def match(self, tokens: tuple[int, ...]) -> ReferenceMatch:
         """Of tokens t_0 .. t_n."""
-        spec = self._spec
+        spec = self.spec
         for length in range(spec.max_n, spec.min_n - 1, -1):
             suffix = tokens[-length:]
             places = [place for place in range(length, len(tokens)) if tokens[place - length : place] == suffix]

@@ -1,0 +1,84 @@
+"""N-gram drafts as a tree: what followed several occurrences of the longest suffix, merged in a trie.
+
+Nothing is launched, as of a chain. Sources: SGLang's n-gram draft; docs/semantics.md, S-NGRAM-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from draftproof.engine.drafts.ngram import NgramDraft, NgramIndex
+from draftproof.engine.stages import DecodeRow, Proposal
+from draftproof.engine.tree import TreeConfig
+
+
+class _Node:
+    """A token of a trie, with the row that it becomes: how many paths go through it, and its children by token."""
+
+    def __init__(self, token: int = 0, above: _Node | None = None) -> None:
+        self.token, self.above, self.count, self.row = token, above, 0, 0
+        self.children: dict[int, _Node] = {}
+
+    def insert(self, path: Iterable[int]) -> None:
+        """Count a path that begins here; children stand in the order in which they came."""
+        node = self
+        for token in path:
+            node = node.children.setdefault(token, _Node(token, node))
+            node.count += 1
+
+    def levels(self) -> list[_Node]:
+        """Return everything below, level after level."""
+        found, level = list[_Node](), list(self.children.values())
+        while level:
+            found += level
+            level = [child for node in level for child in node.children.values()]
+        return found
+
+
+def merge(paths: Iterable[Sequence[int]], nodes: int) -> tuple[list[int], list[int]]:
+    """Return the tokens and parents of the rows that several paths make: at most `nodes`, shared the most.
+
+    A child is shared by no more paths than its parent and stands behind it, so that the parent of what is kept is kept.
+    """
+    root = _Node()
+    for path in paths:
+        root.insert(path)
+    found = root.levels()
+    best = sorted(range(len(found)), key=lambda at: -found[at].count)[:nodes]
+    tokens, parents = list[int](), list[int]()
+    for at in sorted(best):
+        node = found[at]
+        assert node.above is not None
+        tokens.append(node.token)
+        parents.append(node.above.row)
+        node.row = len(tokens)
+    return tokens, parents
+
+
+class NgramTreeDraft(NgramDraft):
+    """A `Draft`."""
+
+    @property
+    def _tree(self) -> TreeConfig:
+        tree = self.context.config.tree
+        assert tree is not None
+        return tree
+
+    def _index(self, tokens: Sequence[int]) -> NgramIndex:
+        return NgramIndex(self.model, tokens, self._tree.topk)
+
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+        """Return the trie of each row, as deep as its num_drafts; draft_tokens and parents [R, W - 1]."""
+        width, device = self._tree.num_drafts(steps), self.context.device
+        found = [merge(self._indices[row.request].propose(row.num_drafts), self._tree.nodes) for row in batch]
+        tokens, parents = (
+            torch.tensor([one + [0] * (width - len(one)) for one in column], dtype=torch.int64, device=device)
+            for column in zip(*found, strict=True)
+        )
+        num_drafts = tuple(len(one) for one, _ in found)
+        return Proposal(tokens.view(len(batch), width), num_drafts, parents.view(len(batch), width))
+
+
+ALGORITHM = NgramTreeDraft

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 
@@ -25,6 +26,7 @@ _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "other_bucket": lambda s: put_in(s, "graphs", sizes=tuple(size + 1 for size in s.graphs.sizes)),
     "taps_off": lambda s: replace(s, taps=False),
     "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
+    "chain_as_tree": as_tree,
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
@@ -41,6 +43,8 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "other_bucket": _SIZED,
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
+    # A tree writes what it accepts once more.
+    "chain_as_tree": frozenset({"graph.work"}),
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from draftproof.properties.contracts.base import Contract, equals, listed
 from draftproof.properties.contracts.steering import goes_another_way
-from draftproof.properties.coverage.read_trees import SAMPLED_TREES
+from draftproof.properties.coverage.read_trees import OF_TRIES, SAMPLED_TREES
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import TokenIds
@@ -184,7 +184,12 @@ CONTRACTS = (
     _beam("ids", "S-TREE-2, S-TREE-3"),
     _beam("hidden", "S-TREE-3", channel="hidden_in"),
     _beam("candidates", "S-TREE-2"),
-    equals("tree.proposed", "propose.parents", cites="S-TREE-4, S-TREE-5", minimum=_CUT),
+    equals(
+        "tree.proposed",
+        "propose.parents",
+        cites="S-TREE-4, S-TREE-5, S-NGRAM-4, S-NGRAM-5",
+        minimum=f"{_CUT} {' '.join(OF_TRIES)}",
+    ),
     equals("tree.parents", "round.parents", "verify.parents", cites="S-TREE-1, S-TREE-10", minimum="tree_rounds"),
     listed(
         "tree.steered",

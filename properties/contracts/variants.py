@@ -15,7 +15,15 @@ from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import first_divergence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import BatchRow, Datum, LaunchKind, LaunchRecord, MemoryRegion, WriteSet
+from draftproof.properties.values.observed import (
+    BatchRow,
+    Datum,
+    DiscardedRows,
+    LaunchKind,
+    LaunchRecord,
+    MemoryRegion,
+    WriteSet,
+)
 from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.variants import NEED_SIZES, unchanged
@@ -27,6 +35,8 @@ _RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "othe
 def _check(variant: Variant, evidence: Evidence) -> Differences:
     if evidence.varied is None:
         return
+    if variant == "chain_as_tree":
+        yield from _steps_as_beams(evidence.subject, evidence.varied)
     for channel in sorted(unchanged(variant), key=lambda name: CHANNELS[name].order):
         if channel not in evidence.subject.channels & evidence.varied.channels:
             continue
@@ -40,6 +50,22 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
         if not evidence.exact and variant in _RESHAPED:
             expected, got = _before_forks(channel, expected, evidence), _before_forks(channel, got, evidence)
         yield first_divergence(f"variant.{variant}", channel, expected, got)
+
+
+_STEPS = tuple(f"draft.step.{name}" for name in ("ids", "positions", "slots", "hidden_in"))
+
+
+def _steps_as_beams(chain: Trace, tree: Trace) -> Differences:
+    """Compare draft steps with those of a single beam, and their proposals with its candidates (S-TREE-14)."""
+    for channel in _STEPS:
+        beams = f"draft.beam.{channel.rpartition('.')[2]}"
+        if channel in chain.channels and beams in tree.channels:
+            expected = {key._replace(row=-1): value for key, value in tree.channel(beams).items()}
+            yield first_divergence("variant.chain_as_tree", channel, expected, chain.channel(channel))
+    if "draft.step.proposal" in chain.channels and "draft.beam.candidates" in tree.channels:
+        best = {key._replace(row=-1): tokens for key, tokens in tree.channel("draft.beam.candidates").items()}
+        own = {key: (token,) for key, (token, _) in chain.choices("draft.step.proposal").items()}
+        yield first_divergence("variant.chain_as_tree", "draft.step.proposal", best, own)
 
 
 def _rounded(channel: str, evidence: Evidence) -> bool:
@@ -57,6 +83,13 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
         return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
         return _written(trace, evidence.page_size)
+    if channel == "draft.discarded" and variant == "chain_as_tree":
+        # Steps count from 1, columns of beams from 0.
+        first = int(trace is evidence.subject)
+        return {
+            key: tuple(replace(row, column=row.column - first) for row in rows)
+            for key, rows in trace.typed(channel, DiscardedRows).items()
+        }
     return trace.channel(channel)
 
 
@@ -104,6 +137,7 @@ _CITES: Mapping[Variant, str] = {
     "padded_vs_exact": "S-BATCH-2",
     "pages_permuted": "S-BATCH-5",
     "rows_permuted": "S-BATCH-5",
+    "chain_as_tree": "S-TREE-20",
     "taps_off": "S-TRACE-7",
 }
 CONTRACTS = tuple(

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_rounds import read_samples
-from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
+from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
@@ -279,11 +279,13 @@ _ROUNDS: Table[RoundSample] = {
     "matches_after_partial": lambda round_: bool(round_.found) and round_.before == "partial",
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
     "out_of_vocabulary": lambda round_: round_.lacks,
-    "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
+    "beams": lambda round_: (
+        len(round_.tree & {"tree_rounds"}) * (round_.depth > 1 and round_.request.run.form.proposes == "steps")
+    ),
     "trees_cut_by_nodes": _is_one(nodes="some"),
     "trees_cut_by_limits": lambda round_: "tree_rounds" in round_.tree and round_.limit in ("budget", "max_len"),
     "trees_moved_to_another_page": _is_one(moved="to another page"),
-    **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
+    **{name: _is_of_tree(name) for name in (*OF_TREES, *OF_TRIES, *SAMPLED_TREES)},
     **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
     "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
@@ -323,7 +325,7 @@ OF_TWO = frozenset(
     ]
 )
 _TREE_STATES = frozenset({name for name in NAMES if name.startswith("tree_states_")})
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES, *_TREE_STATES}) | {
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES, *_TREE_STATES}) | {
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
@@ -411,14 +413,17 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
     if not form.kind.trees:
-        names |= TREES
+        names |= {*TREES, "variant_chain_as_tree"}
+    names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names |= TREES - _OF_REAL_TREES
+        names.add("variant_chain_as_tree")
+        # Trees of matches are proved with probes.
+        names |= TREES if form.proposes == "lookup" else TREES - _OF_REAL_TREES
         names |= {
             "zero_tails",
             "unfound_beside_found",

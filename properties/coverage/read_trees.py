@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.tree import children, depths
@@ -22,6 +23,9 @@ OF_TREES = (
     "tree_entries_moved",
 )
 """Counts of rounds whose drafts are a tree, by what it is and how the walk went."""
+OF_TRIES = ("matches_branched", "matches_merged", "matches_of_all_nodes", "later_match_accepted")
+"""Of trees that several matches make: they begin or go on in different ways; they begin alike and go on differently;
+there are as many rows as the tree may have; a walk left the first branch."""
 
 
 def accept_of(drafts: int, correct_len: int) -> str:
@@ -98,9 +102,11 @@ def read_tree(
 ) -> frozenset[str]:
     """Return the counts of trees that a round adds to, of which the rows of `walk` were accepted."""
     parents = solved.parents
-    if not parents:
+    if not parents or scenario.tree is None:
         return frozenset()
     first = _is_first(parents, walk)
+    branches = [row for row in range(len(parents)) if len(children(parents, row)) > 1]
+    is_found = solved.forced is None and kind_of(scenario.draft).proposes == "lookup"
     is_so = {
         "tree_rounds": True,
         "trees_of_their_own": solved.forced is None,
@@ -110,6 +116,10 @@ def read_tree(
         "trees_ended_at_leaf": bool(walk) and not children(parents, walk[-1]),
         "trees_ended_inside": bool(walk) and bool(children(parents, walk[-1])),
         "tree_entries_moved": walk != tuple(range(1, len(walk) + 1)),
+        "matches_branched": is_found and bool(branches),
+        "matches_merged": is_found and any(branches),
+        "matches_of_all_nodes": is_found and bool(branches) and len(parents) == scenario.tree.nodes,
+        "later_match_accepted": is_found and not first,
         "sampled_siblings_after_elder": is_sampled and not first,
         "sampled_tree_residuals": is_sampled and bool(children(parents, (0, *walk)[-1])),
         "sampled_trees_rejected": is_sampled and not walk,

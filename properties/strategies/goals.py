@@ -42,6 +42,8 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
     if TREES & set(wanted):
         wanted = {"layers": "dense", **wanted}
+    if scenario.variant == "chain_as_tree":
+        scenario = without_tree(scenario)
     # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes.
     if (ROUNDS | CHOICES) & set(wanted):
         scenario = plain(scenario, wanted)

@@ -28,7 +28,7 @@ from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
-from draftproof.properties.strategies.trees import with_tree
+from draftproof.properties.strategies.trees import beside_tree, with_tree
 from draftproof.properties.strategies.turns import (
     ABORTED,
     ALIKE,
@@ -158,7 +158,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         graphs=graphs,
         schedule=schedule,
         requests=drawn,
-        variant=turn.variant,
+        variant="none" if turn.variant == "chain_as_tree" else turn.variant,
         states=States(commit=turn.commit, checkpoint=_checkpoint(draw, size)) if profile.hybrid else States(),
         adaptive=adaptive,
     )
@@ -176,6 +176,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_grammars(draw, made) if turn.is_constrained else made
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    if turn.variant == "chain_as_tree":
+        return validate(beside_tree(made))
     # Wide batches are there to be full.
     return validate(with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made)
 

@@ -8,14 +8,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.strategies.sampling import with_greedy_drafts
+from draftproof.properties.values.chain_tree import pages_as_tree
+from draftproof.properties.values.drafts import Eagle, kind_of
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
+from draftproof.properties.values.validate import is_valid
 
-_TOPK = (2, 3, 2, 4, 2, 3, 8)
+_TOPK = (2, 3, 2, 4, 2, 3, 8, 1)
 _MOST_NODES, _MOST_MORE = 24, 8
 _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
+# Tokens whose logits tie with the highest are chosen by their low ids.
+_LIKELY = 2
 
 
 def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK) -> Scenario:
@@ -25,12 +31,27 @@ def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK)
     topk = draw(sampled([one for one in beams if one < vocab] or [2]))
     most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
     nodes = draw(sampled((min(2 * steps + 1, most), steps, most, min(steps + 2, most))))
+    plain = scenario
+    if kind_of(draft).proposes == "lookup":
+        scenario = _with_history(draw, scenario)
     first, *others = scenario.requests
     drawn = tuple(
         replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
         for request in (_with_own(first, steps), *others)
     )
-    return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), scenario)
+    return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), plain)
+
+
+def _with_history(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Return the scenario with prompts that begin with likely tokens, each of which goes on twice: alike, then not."""
+    vocab, history = scenario.model.vocab, list[int]()
+    for token in range(_LIKELY):
+        after, one = draw(integers(0, vocab - 1)), draw(integers(0, vocab - 1))
+        other = (one + draw(integers(1, vocab - 1))) % vocab
+        history += (token, after, one, token, after, other)
+    requests = tuple(replace(one, prompt=(*history, *one.prompt)) for one in scenario.requests)
+    longer = replace(scenario.memory, max_len=scenario.memory.max_len + len(history))
+    return replace(scenario, requests=requests, memory=longer)
 
 
 def _with_own(request: Request, steps: int) -> Request:
@@ -42,7 +63,11 @@ def _with_own(request: Request, steps: int) -> Request:
 
 
 def without_tree(scenario: Scenario) -> Scenario:
-    """Return the scenario with chains of drafts; a plan wants as many right ones as its path had rows."""
+    """Return the scenario with chains of drafts, which no tree is compared with; a plan wants as many right ones as its
+    path had rows.
+    """
+    if scenario.variant == "chain_as_tree":
+        return replace(scenario, variant="none")
     if scenario.tree is None:
         return scenario
     return replace(scenario, tree=None, requests=tuple(map(_chained, scenario.requests)))
@@ -50,6 +75,17 @@ def without_tree(scenario: Scenario) -> Scenario:
 
 def _chained(request: Request) -> Request:
     return replace(request, rounds=tuple(replace(plan, shape=None) for plan in request.rounds))
+
+
+def beside_tree(scenario: Scenario) -> Scenario:
+    """Return a scenario whose chains are compared with trees of topk 1, with pages for both; as it was if none can be.
+
+    Its drafts are argmaxes: those of trees are not drawn.
+    """
+    made = replace(with_greedy_drafts(scenario), variant="chain_as_tree")
+    if made.tree is None:
+        made = put_in(made, "memory", pages=max(made.memory.pages, pages_as_tree(made)))
+    return made if is_valid(made) else scenario
 
 
 def with_nodes(scenario: Scenario, nodes: int) -> Scenario:

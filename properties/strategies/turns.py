@@ -21,8 +21,9 @@ Commit = Literal["snapshot", "replay"]
 Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
-# Only a hybrid target has two ways to commit; two of ten scenarios compare them.
-DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant != "other_commit"))
+# Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
+_OF_SOME = frozenset({"other_commit", "chain_as_tree"})
+DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
 # draft and target.
@@ -48,6 +49,8 @@ TREES = (True, False, False, False, False)
 HYBRID_TREES = (True, False, True)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; and whether
 the targets of these have linear layers, where a tree shows more."""
+BESIDE_TREES = (True, True, False)
+"""Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
 CONSTRAINED_PREEMPTED = (True, True, True, False)
@@ -126,8 +129,16 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _preempted(turn, dealer, player)
+        elif _may_be_tree(turn) and dealer.deal("beside trees", BESIDE_TREES, player):
+            yield turn._replace(variant="chain_as_tree")
         else:
             yield turn
+
+
+def _may_be_tree(turn: Turn) -> bool:
+    """Return whether a turn's chains could be trees."""
+    profile = turn.profile
+    return BY_NAME[turn.draft].trees and not (profile.hybrid or profile.adaptive or profile.draft_batch)
 
 
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:

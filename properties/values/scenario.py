@@ -30,6 +30,7 @@ Variant = Literal[
     "other_bucket",
     "taps_off",
     "other_commit",
+    "chain_as_tree",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]

@@ -15,9 +15,11 @@ Row = Annotated[int, Meta(ge=0, le=64)]
 
 
 class Tree(Value, frozen=True, kw_only=True):
-    """A tree of `topk` beams a step, of whose candidates the `nodes` best are verified."""
+    """A tree of `topk` beams a step, of whose candidates the `nodes` best are verified; or of as many matches.
 
-    topk: Annotated[int, Meta(ge=2, le=8)]
+    With a `topk` of 1 it is a chain."""
+
+    topk: Annotated[int, Meta(ge=1, le=8)]
     nodes: Annotated[int, Meta(ge=1, le=64)]
 
     def candidates(self, depth: int) -> int:

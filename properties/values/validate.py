@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from draftproof.errors import DraftproofError
+from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
     KINDS,
@@ -53,6 +54,7 @@ def validate(scenario: Scenario) -> Scenario:
     _require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
         _request(scenario, index)
+    _variant(scenario)
     return scenario
 
 
@@ -159,6 +161,22 @@ def _tree(scenario: Scenario) -> None:
     _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
     vocab = getattr(draft, "head_vocab", 0) or scenario.model.vocab
     _require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
+
+
+def _variant(scenario: Scenario) -> None:
+    """Check that a scenario whose chains are compared with trees could have these."""
+    if scenario.variant != "chain_as_tree":
+        return
+    of_probe = isinstance(scenario.model, ProbeModel)
+    _require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
+    _require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
+    try:
+        validate(msgspec.structs.replace(as_tree(scenario), variant="none"))
+    except InvalidScenarioError as problem:
+        fitting = "another one, or a scenario whose drafts could be trees"
+        raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
+    pages, least = scenario.memory.pages, pages_as_tree(scenario)
+    _require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
 
 
 def _prefix_cache(scenario: Scenario) -> None:

@@ -21,6 +21,7 @@ from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
+from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified, rounds_ended
@@ -58,9 +59,10 @@ def solved(scenario: Scenario) -> Solved:
 
 
 def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
-    """Return what the reference says of the variant, which only another way to commit changes."""
-    other = varied_scenario(scenario) if scenario.variant == "other_commit" else None
-    varied = _reference(other, script, memo, finish) if other else None
+    """Return what the reference says, and of a variant that another way to commit changes, or a tree."""
+    other = varied_scenario(scenario) if scenario.variant in ("other_commit", "chain_as_tree") else None
+    of_other = script_as_tree(script) if other and other.tree and not scenario.tree else script
+    varied = _reference(other, of_other, memo, finish) if other else None
     return Solved(scenario, script, _reference(scenario, script, memo, finish), varied)
 
 

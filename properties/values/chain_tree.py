@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.script import Script
 from draftproof.properties.values.tree import Tree, TreeShape, chain
 
 
@@ -18,6 +19,15 @@ def pages_as_tree(scenario: Scenario) -> int:
     """Return the pages with which no request waits for another's, either way."""
     tree = as_tree(scenario)
     return sum(pages_needed(tree, request) for request in tree.requests)
+
+
+def script_as_tree(script: Script) -> Script:
+    """Return the script of a scenario of chains with the parents that its drafts have as a tree."""
+    requests = (
+        replace(one, rounds=tuple(replace(round_, parents=chain(round_.num_verified)) for round_ in one.rounds))
+        for one in script.requests
+    )
+    return Script(requests=tuple(requests))
 
 
 def _shaped(plan: RoundPlan) -> RoundPlan:

@@ -133,7 +133,7 @@ CONTRACTS = (
     equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
-    equals("draft.match", "propose.match", cites="S-NGRAM-1", minimum=_MATCHES, explain=_mismatch),
+    equals("draft.match", "propose.match", cites="S-NGRAM-1, S-NGRAM-4", minimum=_MATCHES, explain=_mismatch),
     equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(

@@ -137,7 +137,7 @@ _CITES: Mapping[Variant, str] = {
     "padded_vs_exact": "S-BATCH-2",
     "pages_permuted": "S-BATCH-5",
     "rows_permuted": "S-BATCH-5",
-    "chain_as_tree": "S-TREE-20",
+    "chain_as_tree": "S-TREE-14",
     "taps_off": "S-TRACE-7",
 }
 CONTRACTS = tuple(

@@ -176,7 +176,9 @@ def _variant(scenario: Scenario) -> None:
         fitting = "another one, or a scenario whose drafts could be trees"
         raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
     pages, least = scenario.memory.pages, pages_as_tree(scenario)
-    _require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
+    _require(
+        pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any"
+    )
 
 
 def _prefix_cache(scenario: Scenario) -> None:

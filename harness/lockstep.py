@@ -12,6 +12,7 @@ from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tolerances import right_part
+from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.names import did_you_mean
@@ -21,7 +22,6 @@ from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
-from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified, rounds_ended

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.chain_tree import as_tree
+from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.drafts import OF_TREES
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 
@@ -34,6 +35,11 @@ _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_
 _COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.commit or channel.is_of_launches)
 # What shows the captured size of a launch, or counts captures among launches.
 _SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.discarded", "extend.discarded"})
+# What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others.
+_OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.states", "round.state"}
+_OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
+_OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
+_OF_ONE |= {"commit.step_index", "commit.unfolded"}
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED,
     "padded_vs_exact": _SIZED,
@@ -43,8 +49,7 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "other_bucket": _SIZED,
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
-    # A tree writes what it accepts once more.
-    "chain_as_tree": frozenset({"graph.work"}),
+    "chain_as_tree": _OF_ONE,
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

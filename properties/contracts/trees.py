@@ -119,7 +119,10 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
 def _forced(evidence: Evidence, one: _Verified, plan: RoundPlan, shape: TreeShape) -> Iterator[Mismatch]:
     """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, others that are wrong."""
     vocab, stops = evidence.scenario.model.vocab, evidence.script.requests[one.key.request].stop
-    for row, parent in enumerate(shape.parents, start=1):
+    # Of a chain run as a tree the rows behind the first trap are what plain decoding says (S-PLAN-3).
+    is_chain = evidence.scenario.tree is not None and evidence.scenario.tree.topk == 1
+    known = len(shape.path) + 2 if is_chain else len(shape.parents)
+    for row, parent in enumerate(shape.parents[:known], start=1):
         choice, got = one.choices[parent], one.ids[row]
         before = [one.ids[at] for at in children(shape.parents, parent) if at < row]
         is_trap = parent > 0 and parent not in shape.path and not before

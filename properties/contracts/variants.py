@@ -22,6 +22,7 @@ from draftproof.properties.values.observed import (
     LaunchKind,
     LaunchRecord,
     MemoryRegion,
+    TokenIds,
     WriteSet,
 )
 from draftproof.properties.values.scenario import VARIANTS, Variant
@@ -63,8 +64,10 @@ def _steps_as_beams(chain: Trace, tree: Trace) -> Differences:
             expected = {key._replace(row=-1): value for key, value in tree.channel(beams).items()}
             yield first_divergence("variant.chain_as_tree", channel, expected, chain.channel(channel))
     if "draft.step.proposal" in chain.channels and "draft.beam.candidates" in tree.channels:
-        best = {key._replace(row=-1): tokens for key, tokens in tree.channel("draft.beam.candidates").items()}
-        own = {key: (token,) for key, (token, _) in chain.choices("draft.step.proposal").items()}
+        # A beam tells no margin.
+        own = chain.choices("draft.step.proposal")
+        told = tree.typed("draft.beam.candidates", TokenIds).items()
+        best = {(at := key._replace(row=-1)): (tokens[0], own.get(at, (0, 0.0))[1]) for key, tokens in told}
         yield first_divergence("variant.chain_as_tree", "draft.step.proposal", best, own)
 
 

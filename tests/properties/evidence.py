@@ -190,7 +190,50 @@ CONSTRAINED = validate(
     )
 )
 """Requests with a grammar."""
-SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE, DRAWN, CONSTRAINED)
+_CHAIN_MEMORY = Memory(page_size=3, pages=40, request_slots=3, max_len=30)
+BESIDE_TREE = validate(
+    msgspec.structs.replace(
+        STATIC,
+        model=_DENSE,
+        states=States(),
+        memory=_CHAIN_MEMORY,
+        variant="chain_as_tree",
+        requests=(
+            msgspec.structs.replace(
+                STATIC.requests[0], grammar=CONSTRAINED.requests[0].grammar, stops=CONSTRAINED.requests[0].stops
+            ),
+            msgspec.structs.replace(STATIC.requests[1], sampling=Sampling(temperature=2.0, seed=3), logprobs=2),
+            *STATIC.requests[2:],
+        ),
+    )
+)
+"""Chains that are compared with trees of one beam: drawn, constrained and greedy ones."""
+MATCHES_BESIDE_TREE = validate(
+    msgspec.structs.replace(
+        NGRAM,
+        model=msgspec.structs.replace(_DENSE, vocab=5),
+        states=States(),
+        memory=_CHAIN_MEMORY,
+        variant="chain_as_tree",
+    )
+)
+MATCHES = validate(
+    msgspec.structs.replace(
+        TREE,
+        model=msgspec.structs.replace(_DENSE, vocab=5, logit_bits=1),
+        draft=Ngram(max_n=2),
+        requests=tuple(
+            msgspec.structs.replace(one, prompt=prompt)
+            for one, prompt in zip(
+                TREE.requests,
+                ((0, 1, 2, 0, 1, 3, 0), (0, 0, 1, 0, 2), (1, 2, 0, 1, 0, 0, 1), (0, 2, 4, 0, 2, 3)),
+                strict=True,
+            )
+        ),
+    )
+)
+"""Matches that are merged in a trie."""
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE, DRAWN, CONSTRAINED, MATCHES)
 
 
 PREEMPTED = validate(
@@ -255,8 +298,11 @@ def cached() -> Evidence:
 
 @lru_cache
 def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence:
-    """A run without a fault; with a variant, its second run too. The ideal subject has no prefix cache."""
-    subject = EngineSubject() if scenario.schedule.prefix_cache else IdealSubject()
+    """A run without a fault; with a variant, its second run too.
+
+    The ideal subject has no prefix cache, and takes pages for the chain that an n-gram draft found.
+    """
+    subject = EngineSubject() if scenario.schedule.prefix_cache or variant == "chain_as_tree" else IdealSubject()
     return lockstep(subject, msgspec.structs.replace(scenario, variant=variant))
 
 

@@ -175,7 +175,11 @@ class _Play:
     def found(self, live: _Live, count: int) -> int:
         """How many tokens there are to propose, for who looks for them and is not told."""
         draft, script = self.scenario.draft, self.script.requests[live.request]
-        if not isinstance(draft, Ngram) or forced(script, live.rounds + 1, live.emitted, count) is not None:
+        if (
+            not isinstance(draft, Ngram)
+            or self.scenario.tree
+            or forced(script, live.rounds + 1, live.emitted, count) is not None
+        ):
             return count
         tokens = self.scenario.requests[live.request].prompt + self.text(live.request)[: live.emitted]
         match = ReferenceNgram(draft).match(tokens)
@@ -298,10 +302,10 @@ class _Play:
 
     def decode(self, batch: list[_Live], counts: list[int]) -> list[_Live]:
         """Returns whose requests end; `counts` are depths, where drafts are trees."""
-        width = self.scenario.most_drafts(self.steps(len(batch))) + 1 if any(counts) else 1
+        rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
+        width = self.scenario.most_drafts(self.steps(len(batch))) + 1 if any(one.drafts for one in rounds) else 1
         sizes = self.scenario.graphs.sizes if self.scenario.graphs.capture else ()
         size = next((size for size in sizes if size >= len(batch)), 0)
-        rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
         drafted, verified, states, kept = set(), set(), set(), set()
         extended: list[set[tuple[int, int]]] = [set() for _ in self.layers]
         ended, pairs, entries = [], [], []

@@ -24,6 +24,9 @@ from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.scenario import States
 from draftproof.properties.values.trace import Observation, Trace
 from tests.properties.evidence import (
+    BESIDE_TREE,
+    MATCHES,
+    MATCHES_BESIDE_TREE,
     OF_DRAFTS,
     SCENARIOS,
     STATIC,
@@ -44,6 +47,7 @@ OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tappe
 _OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
 _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
 OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
+OWN += [("tree of matches", channel) for channel in sorted({*tapped(MATCHES.draft, is_tree=True), *_OF_TREES})]
 _STATES = {
     commit: msgspec.structs.replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2))
     for commit in ("snapshot", "replay")
@@ -51,7 +55,7 @@ _STATES = {
 _OF_STATES = ("commit.step_index", "commit.state", "commit.checkpoint", "graph.work", "commit.written")
 OWN += [("snapshot", channel) for channel in (*_OF_STATES, "commit.intermediate")]
 OWN += [("replay", channel) for channel in (*_OF_STATES, "commit.pending", "commit.base")]
-SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, **_STATES}
+SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, "tree of matches": MATCHES, **_STATES}
 VARIANT = "variant."
 
 
@@ -62,6 +66,8 @@ def names(pair: tuple[Contract, str]) -> str:
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     """Evidence that a contract applies to, with something on the channel."""
     channel = channel or min(contract.needs)
+    if contract.name == "variant.chain_as_tree":
+        return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached(), aborted())

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import HYBRID, SAMPLED, TREES, counts
+from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
@@ -107,26 +108,27 @@ def test_a_fifth_of_a_drafts_turns_is_a_tree_and_the_others_stay_as_they_are():
     assert 13 <= len(trees) <= 18
     assert {one.tree.topk for one in trees if one.tree} >= {2, 3}
     assert any(one.graphs.sizes for one in trees)
-    assert not any(one.tree for one in generate(3, 60, [name for name in ALGORITHMS if name != "eagle"]))
+    assert not any(one.tree for one in generate(3, 60, [name for name in ALGORITHMS if not BY_NAME[name].trees]))
     shapes = [plan.shape for one in trees for request in one.requests for plan in request.rounds if plan.shape]
     assert len(shapes) > 40
     assert sum(list(shape.path) != list(range(1, len(shape.path) + 1)) for shape in shapes) > 8
 
 
-def test_generated_trees_reach_every_count_of_trees():
-    found, drawn = Counter[str](), [one for one in generate(5, 40, ("eagle",)) if one.tree]
+@pytest.mark.parametrize(("draft", "others"), [("eagle", set(OF_TRIES)), ("ngram", {"beams"})])
+def test_generated_trees_reach_every_count_of_trees(draft: Algorithm, others: set[str]):
+    found, drawn = Counter[str](), [one for one in generate(5, 60, (draft,)) if one.tree]
     assert drawn
     # None of the ideal subject's engine steps could abort anybody.
     for scenario in map(without_aborts, drawn):
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))
-    assert {name for name in TREES if not found[name]} == set()
+    assert {name for name in TREES if not found[name]} == others
 
 
 def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
-    assert {name: found[name] for name in sorted(TREES - SAMPLED - HYBRID)} == {
+    assert {name: found[name] for name in sorted(TREES - SAMPLED - HYBRID - set(OF_TRIES))} == {
         "beams": 9,
         "tree_entries_moved": 5,
         "tree_rounds": 9,

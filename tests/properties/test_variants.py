@@ -5,20 +5,56 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import VARIANTS
-from draftproof.properties.values.validate import validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.variants import unchanged, varied
-from tests.properties.evidence import STATIC, evidence
+from tests.properties.evidence import BESIDE_TREE, MATCHES_BESIDE_TREE, STATIC, TREE, evidence
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_relation_changes_the_scenario_and_keeps_it_valid(variant: str) -> None:
-    scenario = msgspec.structs.replace(STATIC, variant=variant)
+    base = BESIDE_TREE if variant == "chain_as_tree" else STATIC
+    scenario = msgspec.structs.replace(base, variant=variant)
     changed = validate(varied(scenario))
     assert changed.variant == "none"
     assert changed != msgspec.structs.replace(scenario, variant="none")
-    assert changed.requests == scenario.requests
+    assert without_tree(changed).requests == scenario.requests
+
+
+REFUSED = {
+    "variant chain_as_tree beside a tree: expected another one": msgspec.structs.replace(TREE, variant="chain_as_tree"),
+    "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid tree of draft "
+    "'mtp'": msgspec.structs.replace(with_draft(STATIC, "mtp", 0), variant="chain_as_tree"),
+    "memory.pages 20: expected at least 23 with chain_as_tree": msgspec.structs.replace(
+        BESIDE_TREE, memory=msgspec.structs.replace(BESIDE_TREE.memory, pages=20)
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_a_chain_that_is_no_tree_is_refused(sentence: str) -> None:
+    with pytest.raises(InvalidScenarioError) as refused:
+        validate(REFUSED[sentence])
+    assert f"invalid {sentence}" in str(refused.value)
+
+
+def test_a_chain_and_its_tree_report_the_same_rows() -> None:
+    of = evidence("chain_as_tree", BESIDE_TREE)
+    tree = of.varied
+    assert tree is not None
+    rows = tree.typed("round.parents", tuple)
+    assert {row for row in rows.values() if row} == {(0,), (0, 1), (0, 1, 2)}
+    steps, beams = of.subject.channel("draft.step.slots"), tree.channel("draft.beam.slots")
+    assert len(steps) == len(beams) > 5
+    assert judge(of).passed
+    other = evidence("chain_as_tree", MATCHES_BESIDE_TREE)
+    assert judge(other).passed
+    assert counts(other)["variant_chain_as_tree"] == 1
 
 
 def test_no_relation_has_no_pair() -> None:

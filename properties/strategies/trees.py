@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.values.chain_tree import pages_as_tree
-from draftproof.properties.values.drafts import Eagle, kind_of
+from draftproof.properties.values.drafts import Eagle, Ngram, kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
 from draftproof.properties.values.validate import is_valid
 
 _TOPK = (2, 3, 2, 4, 2, 3, 8, 1)
+_MATCHES = (3, 4, 3, 2, 3, 1)
 _MOST_NODES, _MOST_MORE = 24, 8
 _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
@@ -24,16 +25,18 @@ _BESIDE = 2
 _LIKELY = 2
 
 
-def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK) -> Scenario:
+def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
     """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
+    looks = kind_of(draft).proposes == "lookup"
+    beams = beams or (_MATCHES if looks else _TOPK)
     topk = draw(sampled([one for one in beams if one < vocab] or [2]))
     most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
-    nodes = draw(sampled((min(2 * steps + 1, most), steps, most, min(steps + 2, most))))
-    plain = scenario
-    if kind_of(draft).proposes == "lookup":
-        scenario = _with_history(draw, scenario)
+    sizes = (min(2 * steps + 1, most), steps, most, min(steps + 2, most))
+    # Matches are few, and should not all fit.
+    nodes = draw(sampled((*sizes, steps, min(steps + 1, most)) if looks else sizes))
+    plain, scenario = scenario, _with_history(draw, scenario) if looks else scenario
     first, *others = scenario.requests
     drawn = tuple(
         replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
@@ -43,15 +46,22 @@ def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = _TOPK)
 
 
 def _with_history(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Return the scenario with prompts that begin with likely tokens, each of which goes on twice: alike, then not."""
+    """Return the scenario with prompts that begin with likely tokens, each of which goes on in one way, and then twice
+    in another: alike, and then not.
+    """
     vocab, history = scenario.model.vocab, list[int]()
     for token in range(_LIKELY):
-        after, one = draw(integers(0, vocab - 1)), draw(integers(0, vocab - 1))
-        other = (one + draw(integers(1, vocab - 1))) % vocab
-        history += (token, after, one, token, after, other)
+        once, *shared, last = (draw(integers(0, vocab - 1)) for _ in range(5))
+        first, other = ((one + draw(integers(1, vocab - 1))) % vocab for one in (once, last))
+        twice = (token, first, *shared)
+        history += (token, once, *shared, *twice, last, *twice, other)
     requests = tuple(replace(one, prompt=(*history, *one.prompt)) for one in scenario.requests)
-    longer = replace(scenario.memory, max_len=scenario.memory.max_len + len(history))
-    return replace(scenario, requests=requests, memory=longer)
+    longer, draft = replace(scenario.memory, max_len=scenario.memory.max_len + len(history)), scenario.draft
+    if isinstance(draft, Ngram):
+        # A long suffix seldom has several places.
+        most = min(draft.max_n, draw(sampled((1, 2, 1, draft.max_n))))
+        draft = replace(draft, max_n=most, min_n=min(draft.min_n, most))
+    return replace(scenario, requests=requests, memory=longer, draft=draft)
 
 
 def _with_own(request: Request, steps: int) -> Request:

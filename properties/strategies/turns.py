@@ -46,10 +46,12 @@ SAMPLED_TREES = (True, False)
 """Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
 trees there are few."""
 TREES = (True, False, False, False, False)
+TREES_OF_MATCHES = (True, False, False)
 HYBRID_TREES = (True, False, True)
-"""Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; and whether
-the targets of these have linear layers, where a tree shows more."""
-BESIDE_TREES = (True, True, False)
+"""Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
+of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
+layers, where a tree shows more."""
+BESIDE_TREES = (True, True, True, False)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
@@ -123,7 +125,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
         )
-        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
+        trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
+        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)

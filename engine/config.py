@@ -17,10 +17,10 @@ class EngineConfig:
     `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
-    on demand (scheduler.py), with a `prefix_cache` pages of ended requests are kept for others. `commit` is how rounds
-    commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
-    request is greedy, and launches have nothing else in them; so without `drafts_sampled` every draft, and without
-    `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
+    on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`.
+    `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
+    Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
+    draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
     """
 
     steps: int
@@ -39,6 +39,7 @@ class EngineConfig:
     draft_batch: int = 0
     preemption: bool = False
     prefix_cache: bool = False
+    checkpoint_slots: int = 0
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
@@ -77,6 +78,11 @@ class EngineConfig:
     def num_rows(self) -> int:
         """Request rows, the reserved one included."""
         return self.request_slots + 1
+
+    @property
+    def checkpoint_range(self) -> range:
+        """Slots of checkpoints that belong to no request: those behind one for each row."""
+        return range(self.num_rows, self.num_rows + self.checkpoint_slots)
 
     @property
     def pages_per_row(self) -> int:

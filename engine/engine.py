@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -44,7 +44,8 @@ from draftproof.engine.stages import (
     Proposal,
     Released,
 )
-from draftproof.engine.states.base import StateCache
+from draftproof.engine.states.base import StateCache, checkpoint_shapes
+from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
@@ -83,12 +84,14 @@ class Engine:
             commit = parts.snapshot
         if target.state_shape:
             shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
+            shapes |= checkpoint_shapes(target.state_shape, num_rows + config.checkpoint_slots)
         self.arena = Arena(shapes, device)
         self.states: StateCache | None = commit(self.arena) if target.state_shape else None
         order = config.page_order or tuple(range(1, config.pages + 1))
         owned = StateSlots(config.state_order or tuple(range(1, num_rows))) if self.states else None
         page_table, page = self.arena["page_table"], config.page_size
-        prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache)
+        kept = StateSlots(config.checkpoint_range) if self.states else None
+        prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
         self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned)
         cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
@@ -153,17 +156,26 @@ class Engine:
         for released in plan.preempted:
             self._release(released)
         if plan.evicted:
-            self.probes.on_evict(plan.evicted)
+            self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
         commits: tuple[Commit, ...] = ()
         if plan.prefill:
             commits += self._prefill(plan.prefill)
         if plan.decode:
             commits += self._decode(plan.decode, plan.steps)
-        for released in self.scheduler.retire(commits):
+        retired = self.scheduler.retire(commits)
+        self._keep(retired.kept)
+        for released in retired.released:
             self._release(released)
         self.probes.on_step(plan)
         return commits
+
+    def _keep(self, kept: Mapping[int, int]) -> None:
+        """Fill checkpoints of the prefix cache from state slots, while these still have them."""
+        if self.states and kept:
+            self.probes.before_launch("keep")
+            keep(self.states, kept)
+            self.probes.on_launch(Launch("keep", 0, len(kept), 0))
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)
@@ -186,7 +198,7 @@ class Engine:
             self.grammars.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
-            self.states.begin(metadata.states)
+            begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})
         choosing = self._choosing(batch)
         if self.grammars:
             choosing["excluded"] = self.grammars.prompt_masks(batch)
@@ -221,7 +233,7 @@ class Engine:
         return PrefillStates(
             state_slots=state_slots,
             cu_seqlens=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
-            new_slots=self._tensor([row.state_slot for row in batch if not row.chunk]),
+            new_slots=self._tensor([row.state_slot for row in batch if not (row.chunk or row.checkpoint)]),
             checkpoint_slots=state_slots,
             checkpoint_steps=self._checkpoint_steps([row.start for row in batch], lengths),
         )

@@ -79,7 +79,7 @@ class Probes:
     def on_release(self, req_row: int, pages: tuple[int, ...], state_slot: int) -> None:
         """Handle the release of a finished request's row, pages and state slot (0: none)."""
 
-    def on_evict(self, pages: tuple[int, ...]) -> None:
-        """Handle pages that the prefix cache gave up."""
+    def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
+        """Handle pages that the prefix cache gave up, and slots of the checkpoints that they had."""
 
     def on_step(self, plan: StepPlan) -> None: ...

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
-from draftproof.engine.prefix_cache import Node, PrefixCache
-from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, Released, StepPlan
+from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
+from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, Released, Retired, StepPlan
 from draftproof.engine.states.slots import StateSlots
 
 
@@ -37,7 +37,8 @@ class Waiting:
 class Sequence:
     """A live request; owned by the scheduler, changed only by `commit` and by its own prefill.
 
-    It began on `cached` pages; entries of target and draft are written of its first `extended` tokens.
+    The prefix cache has its first `cached` pages, and it was `served` so many tokens; entries of target and draft are
+    written of its first `extended` tokens.
     """
 
     waited: Waiting
@@ -47,6 +48,7 @@ class Sequence:
     rounds: int
     emitted: list[int]
     cached: tuple[Node, ...] = ()
+    served: int = 0
     prefilled: int = 0
     chunks: int = 0
     seq_len: int = 0
@@ -125,7 +127,7 @@ class Scheduler:
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
         evicted = self._evict(wanted)
         self.page_table.grow(wanted, self.pool)
-        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted, evicted)
+        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted, *evicted)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -136,11 +138,12 @@ class Scheduler:
         sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
         sequence.seq_len = row.end
         if first is None:
+            sequence.extended = row.end
             return None
         emitted, finished = sequence.cut((first,), self._config.max_len)
         sequence.emitted.extend(emitted)
         sequence.rounds = row.round
-        sequence.extended = 0 if finished else sequence.seq_len
+        sequence.extended = sequence.extended if finished else sequence.seq_len
         return Commit(row.request, row.req_row, row.state_slot, row.round, 0, emitted, sequence.seq_len, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
@@ -149,18 +152,27 @@ class Scheduler:
         emitted, finished = sequence.cut(tokens, self._config.max_len)
         sequence.emitted.extend(emitted)
         sequence.seq_len = row.seq_len + len(emitted)
-        sequence.extended = row.seq_len if finished else sequence.seq_len
+        sequence.extended = sequence.extended if finished else sequence.seq_len
         sequence.rounds += 1
         return Commit(
             row.request, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
         )
 
-    def retire(self, commits: tuple[Commit, ...]) -> list[Released]:
-        """Free what finished requests own, in the order of their admission."""
+    def retire(self, commits: tuple[Commit, ...]) -> Retired:
+        """Free what finished requests own, and keep what is final of all, in the order of their admission."""
         finished = {commit.request for commit in commits if commit.finished}
-        released = [self._release(sequence) for sequence in tuple(self.live) if sequence.request.id in finished]
+        released, kept = list[Released](), dict[int, int]()
+        for sequence in tuple(self.live):
+            if sequence.request.id in finished:
+                released.append(self._release(sequence))
+            else:
+                pages = self.page_table.pages[sequence.req_row]
+                sequence.cached = self.cache.keep(_text(sequence), sequence.extended, pages, sequence.cached)
+            slot = self.cache.keep_state(sequence.cached, self._checkpointed(sequence))
+            if slot:
+                kept[slot] = sequence.state_slot
         self.check()
-        return released
+        return Retired(tuple(released), kept)
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
@@ -173,16 +185,20 @@ class Scheduler:
         if self.states:
             self.states.give_back(sequence.state_slot)
         pages = self.page_table.release(sequence.req_row)
-        text = sequence.request.prompt + tuple(sequence.emitted)
-        freed = self.cache.insert(text, sequence.extended, pages, sequence.cached)
+        freed, sequence.cached = self.cache.insert(_text(sequence), sequence.extended, pages, sequence.cached)
         self.pool.give_back(freed)
         return Released(sequence.request.id, sequence.req_row, freed, sequence.state_slot)
 
-    def _evict(self, wanted: list[tuple[int, int]]) -> tuple[int, ...]:
+    def _checkpointed(self, sequence: Sequence) -> int:
+        """Return how many tokens the checkpoint of a sequence is of."""
+        interval = self._config.checkpoint
+        return sequence.seq_len // interval * interval if interval else 0
+
+    def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache for rows that want so many each, as far as there are too few."""
         missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
         evicted = self.cache.evict(missing - self.pool.free)
-        self.pool.give_back(evicted)
+        self.pool.give_back(evicted.pages)
         return evicted
 
     def _preempt(self, steps_of: Callable[[int], int]) -> tuple[Released, ...]:
@@ -225,7 +241,11 @@ class Scheduler:
             self.cache.lock(cached)
             self.page_table.begin(req_row, [node.page for node in cached])
             emitted, start = list(waited.emitted), len(cached) * self._config.page_size
-            self.live.append(Sequence(waited, req_row, state_slot, need, waited.rounds, emitted, cached, start))
+            self.live.append(
+                Sequence(
+                    waited, req_row, state_slot, need, waited.rounds, emitted, cached, start, start, extended=start
+                )
+            )
 
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""
@@ -259,7 +279,8 @@ class Scheduler:
             waited.request.logprobs,
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
-            cached=len(sequence.cached) * self._config.page_size,
+            cached=sequence.served,
+            checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
         )
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
@@ -291,3 +312,7 @@ class Scheduler:
             sequence.request.grammar,
             sequence.request.logprobs,
         )
+
+
+def _text(sequence: Sequence) -> tuple[int, ...]:
+    return sequence.request.prompt + tuple(sequence.emitted)

@@ -48,7 +48,7 @@ class PrefillRow:
     """Tokens start .. end-1 of a text, run as one chunk; `state_slot` is the request's state slot.
 
     The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
-    `cached` tokens are in a prefix cache.
+    `cached` tokens are in a prefix cache, and the state after them in `checkpoint` (0: none, or a later chunk).
     """
 
     request: int
@@ -65,6 +65,7 @@ class PrefillRow:
     round: int = 0
     emitted: tuple[int, ...] = ()
     cached: int = 0
+    checkpoint: int = 0
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -110,10 +111,18 @@ class Released:
 
 
 @dataclass(frozen=True)
+class Retired:
+    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot."""
+
+    released: tuple[Released, ...]
+    kept: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class StepPlan:
     """What one engine step runs; `steps` are the most drafts that a row may have in it.
 
-    `preempted` gave way to it, and pages that were `evicted` from the prefix cache.
+    `preempted` gave way to it, and pages that were `evicted` from the prefix cache with their checkpoints.
     """
 
     step: int
@@ -122,6 +131,7 @@ class StepPlan:
     decode: tuple[DecodeRow, ...]
     preempted: tuple[Released, ...] = ()
     evicted: tuple[int, ...] = ()
+    evicted_checkpoints: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _WRITES = {
     LaunchKind.DRAFT: "draft",
     LaunchKind.COMMIT: "commit",
     LaunchKind.FINISH: "commit",
+    LaunchKind.KEEP: "commit",
     LaunchKind.EXTEND: "extend",
     LaunchKind.EXTEND_PROMPT: "extend",
 }

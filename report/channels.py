@@ -8,6 +8,7 @@ WHAT = {
     "round.state": "the state slot of a request",
     "round.cached": "the tokens that a prefix cache served, and no launch ran",
     "pool.cached": "the pages that a prefix cache keeps, their locks and tokens",
+    "pool.checkpoints": "the recurrent states that a prefix cache keeps, and the tokens that they are of",
     "round.attempt": "how often a request had been preempted before the round ended",
     "config.seen": "the model configuration: (identity, layers, type of each layer)",
     "config.routing": "the type of a layer: 0 full attention, 1 linear",

@@ -58,6 +58,9 @@ class StateCache(Protocol):
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """Keep the state after verify row steps [B] of the round just committed; -1: none."""
 
+    def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
+        """Begin requests in state_slots [B] from copies of these checkpoints [B], which become theirs, too."""
+
     def flush(self, state_slots: Tensor) -> None:
         """Make the committed state of these slots plain: nothing pending."""
 
@@ -80,3 +83,10 @@ def start(pool: Tensor, new_slots: Tensor, value: Tensor | None) -> None:
         pool[new_slots] = 0
     else:
         pool[new_slots] = value.to(pool.dtype)
+
+
+def restore(into: Plain, kept: Plain, state_slots: Tensor, checkpoints: Tensor) -> None:
+    """Copy `checkpoints` of `kept` into state slots of pools, and into the checkpoints that these slots have."""
+    for pool, of_checkpoints in zip(into, kept, strict=True):
+        pool[:, state_slots] = of_checkpoints[:, checkpoints]
+        of_checkpoints[:, state_slots] = of_checkpoints[:, checkpoints]

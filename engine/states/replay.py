@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, start
+from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, restore, start
 from draftproof.engine.states.snapshot import update
 
 
@@ -80,6 +80,12 @@ class Replay:
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
         self._fold((self.checkpoint_conv, self.checkpoint_ssm), state_slots, state_slots, steps)
+
+    def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
+        """See StateCache; the window of a prefill is that of half 0."""
+        plain = self.inputs[:, 0, :, : self._window], self.ssm
+        restore(plain, (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
+        self.cursor[state_slots] = 0
 
     def flush(self, state_slots: Tensor) -> None:
         """See StateCache."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, start
+from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, restore, start
 
 
 class Snapshot:
@@ -92,6 +92,10 @@ class Snapshot:
         """See StateCache."""
         kernels.state_scatter(self.checkpoint_conv, self.intermediate_conv, state_slots, steps)
         kernels.state_scatter(self.checkpoint_ssm, self.intermediate_ssm, state_slots, steps)
+
+    def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
+        """See StateCache."""
+        restore((self.conv, self.ssm), (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
 
     def flush(self, state_slots: Tensor) -> None:
         """Do nothing: the committed states are plain at any time."""

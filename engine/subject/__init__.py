@@ -44,7 +44,7 @@ class EngineSubject(Subject):
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
         if not scenario.schedule.prefix_cache:
-            channels -= {"pool.cached"}
+            channels -= {"pool.cached", "pool.checkpoints"}
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:

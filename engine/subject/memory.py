@@ -91,6 +91,10 @@ class MemoryWatch:
         """Overwrite freed state slots and their checkpoints in every layer."""
         self._poison_places(("states", "checkpoint"), list(slots))
 
+    def poison_checkpoints(self, slots: tuple[int, ...]) -> None:
+        """Overwrite checkpoints that a prefix cache gave up, in every layer."""
+        self._poison_places(("checkpoint",), list(slots))
+
     def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:
         at = torch.tensor(places, dtype=torch.int64, device=self._arena.memory.device)
         for region, count, size in zip(self._arena.regions, self._count, self._slot_bytes, strict=True):

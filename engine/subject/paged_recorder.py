@@ -10,7 +10,14 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.engine import Engine
 from draftproof.engine.stages import Commit, StepPlan
 from draftproof.engine.subject.observations import ObservationLog, vectors
-from draftproof.properties.values.observed import CachedPage, Owner, PoolReport, StatePoolReport
+from draftproof.properties.values.observed import (
+    CachedPage,
+    CheckpointReport,
+    KeptCheckpoint,
+    Owner,
+    PoolReport,
+    StatePoolReport,
+)
 from draftproof.properties.values.trace import Key
 
 
@@ -68,8 +75,16 @@ class PagedRecorder:
         if scheduler.states:
             owners = tuple(sorted(Owner(sequence.state_slot, sequence.request.id) for sequence in scheduler.live))
             self._log.add("pool.states", key, StatePoolReport(scheduler.states.free, owners))
+        if scheduler.cache.checkpoints and self._engine.config.prefix_cache:
+            report = CheckpointReport(scheduler.cache.checkpoints.free, self._checkpoints())
+            self._log.add("pool.checkpoints", key, report)
 
     def _cached(self) -> tuple[CachedPage, ...]:
         cache = self._engine.scheduler.cache
         pages = (CachedPage(node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
         return tuple(sorted(pages, key=lambda one: one.page))
+
+    def _checkpoints(self) -> tuple[KeptCheckpoint, ...]:
+        cache = self._engine.scheduler.cache
+        kept = (KeptCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
+        return tuple(sorted(kept, key=lambda one: one.slot))

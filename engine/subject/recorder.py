@@ -284,8 +284,9 @@ class TraceRecorder(Probes):
         if state_slot:
             self._memory.poison_states((state_slot,))
 
-    def on_evict(self, pages: tuple[int, ...]) -> None:
+    def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)
+        self._memory.poison_checkpoints(checkpoints)
 
     def on_step(self, plan: StepPlan) -> None:
         self.paged.report_pools(plan.step)

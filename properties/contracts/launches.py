@@ -113,6 +113,8 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
+    if evidence.caches_states:
+        expected[LaunchKind.KEEP] = [len(evidence.prefixes.copied.get(step, ()))]
     return expected
 
 
@@ -158,6 +160,7 @@ CONTRACTS = (
         "launch.graphs",
         _launches,
         ("graph.replay", "round.rows"),
+        also=("round.cached", "round.table", "round.attempt", "pool.owners"),
         cites="S-BATCH-2, S-ADAPT-5",
         minimum="scenarios graph_replays padded_replays eager_launches oversized_batches hybrid_oversized_batches "
         "narrow_replays hybrid_padded_replays",

@@ -10,7 +10,7 @@ from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row, StepLaunch
-from draftproof.properties.values.observed import GRAPHED, LaunchKind, MemoryRegion, WriteSet
+from draftproof.properties.values.observed import GRAPHED, CheckpointReport, LaunchKind, MemoryRegion, WriteSet
 from draftproof.properties.values.relations import (
     Missing,
     OtherRow,
@@ -109,6 +109,8 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
             states_must, states_may = _states(evidence, launch, row)
             must |= states_must
             may |= states_may
+    if launch.kind == LaunchKind.KEEP:
+        must |= {(MemoryRegion.CHECKPOINTS, slot) for slot in _filled(evidence, launch.step)}
     return must, may
 
 
@@ -145,8 +147,16 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
     own = {(MemoryRegion.STATES, slot)}
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.FINISH):
         return set(), own
-    kept = {(MemoryRegion.CHECKPOINTS, slot)} if _completes(evidence, row) else set()
+    begins = not row.phase and not row.chunk and evidence.schedule.cached.get((row.request, row.round), 0) > 0
+    kept = {(MemoryRegion.CHECKPOINTS, slot)} if begins or _completes(evidence, row) else set()
     return own | kept, set()
+
+
+def _filled(evidence: Evidence, step: int) -> Iterator[int]:
+    """Yield the slots of states that the prefix cache is to keep in a step, as far as it says that it has them."""
+    report = evidence.subject.typed("pool.checkpoints", CheckpointReport).get(Key(-1, step))
+    wanted = evidence.prefixes.copied.get(step, ()) if evidence.caches_states else ()
+    return (one.slot for one in (report.kept if report else ()) if one.tokens in wanted)
 
 
 def _completes(evidence: Evidence, row: Row) -> bool:
@@ -232,7 +242,7 @@ CONTRACTS = (
         _places,
         ("commit.written",),
         reads=("graph.replay", "round.rows", "round.table", "round.state", "commit.length"),
-        also=("round.cached",),
+        also=("round.cached", "round.attempt", "pool.owners", "pool.checkpoints"),
         cites="S-ROUND-3, S-ROUND-5, S-BATCH-2, S-TREE-6",
         minimum="scenarios padded_replays shrink_below_captured_size snapshot_rounds replays_folded "
         "hybrid_padded_replays",

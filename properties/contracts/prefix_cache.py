@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import Differences, contract, ends, listed
 from draftproof.properties.diagnosis.compare import Mismatch, first_divergence
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.observed import CachedPage, CachedPages, Datum
-from draftproof.properties.values.relations import Different, Missing, Surplus
+from draftproof.properties.values.observed import CachedPage, CachedPages, CheckpointReport, Datum
+from draftproof.properties.values.relations import Different, Missing, OutOfRange, Surplus
 from draftproof.properties.values.trace import Key
 
 
@@ -49,6 +49,32 @@ def _differences(key: Key, expected: CachedPages, got: CachedPages) -> Iterator[
             yield Mismatch("pool.cached", key, str(one), str(other), Different())
 
 
+def _states(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check of which texts the cache keeps states after every step, each in a slot, and that all others are free."""
+    reported = dict(evidence.subject.typed("pool.checkpoints", CheckpointReport))
+    first, count = evidence.scenario.memory.request_slots + 1, evidence.scenario.memory.checkpoint_slots
+    for key in ends(evidence):
+        value = reported.pop(key, None)
+        if value is None:
+            yield Mismatch("pool.checkpoints", key, "states", None, Missing())
+            continue
+        kept, wanted = [one.tokens for one in value.kept], evidence.prefixes.states[key.round]
+        for tokens in sorted({*kept} ^ wanted):
+            expected, relation = (str(tokens), Missing()) if tokens in wanted else (None, Surplus())
+            yield Mismatch("pool.checkpoints", key, expected, None if expected else str(tokens), relation)
+        slots = [one.slot for one in value.kept]
+        if len({*slots}) < len(slots) or len({*kept}) < len(kept):
+            yield Mismatch("pool.checkpoints", key, "a slot for each text", str(value.kept), Surplus())
+        for slot in slots:
+            if not first <= slot < first + count:
+                yield Mismatch("pool.checkpoints", key, f"{first} .. {first + count - 1}", slot, OutOfRange())
+        if value.free_slots + len(slots) != count:
+            got = f"{value.free_slots} free, {len(slots)} kept"
+            yield Mismatch("pool.checkpoints", key, f"{count} slots in all", got, Different())
+    for key, value in reported.items():
+        yield Mismatch("pool.checkpoints", key, None, value, Surplus())
+
+
 def _twice(pages: CachedPages) -> CachedPage:
     tokens = [one.tokens for one in pages]
     return next(one for one in pages if tokens.count(one.tokens) > 1)
@@ -72,7 +98,17 @@ CONTRACTS = (
         ("pool.cached",),
         reads=("round.cached", *_READS),
         cites="S-CACHE-1, S-CACHE-2, S-CACHE-4",
-        minimum="scenarios prefix_hits prefix_evictions prefix_copies prefix_shared",
+        minimum="scenarios prefix_hits prefix_evictions prefix_copies prefix_shared prefix_hits_on_running",
         concerns=_asked,
+    ),
+    listed(
+        "cache.states",
+        _states,
+        ("pool.checkpoints",),
+        reads=("round.cached", *_READS),
+        cites="S-CACHE-6, S-CACHE-7",
+        minimum="hybrid_scenarios prefix_hits_of_hybrids prefix_hits_cut_to_checkpoint prefix_hits_without_checkpoint "
+        "checkpoints_copied_again checkpoints_cached checkpoints_evicted checkpoints_evicted_with_pages",
+        concerns=lambda evidence: evidence.caches_states,
     ),
 )

@@ -89,7 +89,7 @@ def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
         MemoryRegion.TARGET: kv,
         MemoryRegion.STATES: states,
         MemoryRegion.INTERMEDIATE: rows,
-        MemoryRegion.CHECKPOINTS: states,
+        MemoryRegion.CHECKPOINTS: states + memory.checkpoint_slots,
     }
     if evidence.form.kind.extends:
         ends[MemoryRegion.DRAFT] = kv

@@ -47,6 +47,8 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
         return WorkParts(commits=4 if states.checkpoint else 2)
+    if launch.kind == LaunchKind.KEEP:
+        return WorkParts()
     if launch.kind == LaunchKind.FINISH:
         return WorkParts(recurrences=linear, commits=1) if replay else WorkParts()
     return _of_draft(evidence.form, launch, drawn=drawn)

@@ -10,9 +10,9 @@ from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
+from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.evidence.prefix_cache import COUNTS
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
@@ -39,8 +39,8 @@ OF_PREEMPTIONS = (
 )
 """Times that a request gave its pages back; requests that did so again, that ran again in their first round, in
 chunks; and those of hybrids."""
-OF_PREFIXES = COUNTS
-"""What a prefix cache did (evidence/prefix_cache.py)."""
+OF_PREFIXES = (*COUNTS, *OF_STATES)
+"""What a prefix cache did (evidence/cached_pages.py)."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
@@ -353,6 +353,7 @@ HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
     | {name for name in NAMES if name.startswith(("states_committed_", "checkpoints_", "finals", "tree_states_"))}
+    | set(OF_STATES)
 )
 """Counts that no scenario of a model without linear layers can reach."""
 

@@ -193,6 +193,11 @@ class Evidence:
         """What a prefix cache holds and serves in this run, by definition."""
         return history(self.scenario, self.script, self.tables, self.form.lookahead)
 
+    @property
+    def caches_states(self) -> bool:
+        """Return whether a prefix cache is asked for that keeps recurrent states."""
+        return self.hybrid and self.scenario.schedule.prefix_cache
+
     @cached_property
     def plans(self) -> DraftPlans:
         """How many drafts each round may have."""

@@ -6,14 +6,13 @@ texts is what the reference says. `P` page size.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from draftproof.properties.evidence.cached_pages import Kept, PrefixModel
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.evidence.tables import ObservedTables
-from draftproof.properties.values.observed import CachedPage, CachedPages, PoolReport, TokenIds
+from draftproof.properties.values.observed import CachedPages, PoolReport, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key
@@ -23,105 +22,19 @@ Attempt = tuple[int, int]
 
 
 class CacheHistory(NamedTuple):
-    """Tokens `served` of what a round has to run, by (request, round), `pages` kept after each step, and its counts."""
+    """Tokens `served` of what a round has to run, by (request, round), `pages` kept after each step, and its counts.
+
+    Of a model with linear layers, too: by step the tokens of pages with `states`, and of those `copied` in it.
+    """
 
     served: Mapping[tuple[int, int], int]
     pages: Mapping[int, CachedPages]
     counts: Mapping[str, int]
+    states: Mapping[int, frozenset[TokenIds]]
+    copied: Mapping[int, frozenset[TokenIds]]
 
 
-COUNTS = (
-    "prefix_hits",
-    "prefix_hits_in_part",
-    "prefix_hits_of_whole",
-    "prefix_hits_of_emitted",
-    "prefix_hits_after_preemption",
-    "prefix_misses",
-    "prefix_shared",
-    "prefix_copies",
-    "prefix_evictions",
-)
-"""Requests that were served something; less than whole pages of their text, all but the last that is whole in the
-cache, what another emitted, what they ran before a preemption; nothing; pages that another ran on at the time. Copies
-that were freed, and pages that were evicted."""
-
-
-@dataclass
-class _Kept:
-    """A page in the cache: when it was last used, whether it has tokens that were emitted, and how many run on it."""
-
-    page: int
-    is_emitted: bool
-    used: int = 0
-    locks: int = 0
-
-
-@dataclass
-class _Cache:
-    """Pages by all the tokens that their entries are made of."""
-
-    page_size: int
-    lookahead: int
-    kept: dict[TokenIds, _Kept] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    time: int = 0
-
-    def key(self, text: TokenIds, page: int) -> TokenIds:
-        return text[: (page + 1) * self.page_size + self.lookahead]
-
-    def serve(self, text: TokenIds, *, is_resumed: bool) -> list[_Kept]:
-        """Return the pages that a text begins on, locked."""
-        most = (len(text) - max(1, self.lookahead)) // self.page_size
-        found: list[_Kept] = []
-        while len(found) < most and self.key(text, len(found)) in self.kept:
-            found.append(self.kept[self.key(text, len(found))])
-        self._count(text, found, most, is_resumed)
-        self._use(found)
-        for one in found:
-            one.locks += 1
-        return found
-
-    def _count(self, text: TokenIds, found: list[_Kept], most: int, is_resumed: bool) -> None:
-        self.counts["prefix_hits" if found else "prefix_misses"] += 1
-        self.counts["prefix_hits_in_part"] += 0 < len(found) < most
-        whole = len(text) == (most + 1) * self.page_size and any(key[: len(text)] == text for key in self.kept)
-        self.counts["prefix_hits_of_whole"] += whole
-        self.counts["prefix_hits_of_emitted"] += not is_resumed and any(one.is_emitted for one in found)
-        self.counts["prefix_hits_after_preemption"] += is_resumed and bool(found)
-        self.counts["prefix_shared"] += any(one.locks for one in found)
-
-    def take_back(self, text: TokenIds, extended: int, pages: list[int], served: list[_Kept], prompt: int) -> None:
-        """Keep what is final of a request's pages; its prompt has so many tokens."""
-        for one in served:
-            one.locks -= 1
-        final = max(len(served), (extended - max(0, self.lookahead - 1)) // self.page_size)
-        path = []
-        for number, page in enumerate(pages[:final]):
-            new = _Kept(page, (number + 1) * self.page_size > prompt)
-            one = self.kept.setdefault(self.key(text, number), new)
-            self.counts["prefix_copies"] += one.page != page
-            path.append(one)
-        self._use(path)
-
-    def evict(self, count: int) -> None:
-        for _ in range(count):
-            leaves = [key for key, one in self.kept.items() if not (one.locks or self._has_more(key))]
-            if leaves:
-                del self.kept[min(leaves, key=lambda key: self.kept[key].used)]
-                self.counts["prefix_evictions"] += 1
-
-    def report(self) -> CachedPages:
-        pages = (CachedPage(one.page, one.locks, key) for key, one in self.kept.items())
-        return tuple(sorted(pages, key=lambda one: one.page))
-
-    def _has_more(self, key: TokenIds) -> bool:
-        longer = len(key) + self.page_size
-        return any(len(other) == longer and other[: len(key)] == key for other in self.kept)
-
-    def _use(self, pages: Iterable[_Kept]) -> None:
-        self.time += 1
-        for one in pages:
-            one.used = self.time
+Keep = Callable[[TokenIds, int, list[int], list[Kept], int], list[Kept]]
 
 
 class _Run:
@@ -129,6 +42,7 @@ class _Run:
 
     def __init__(self, scenario: Scenario, script: Script, tables: ObservedTables) -> None:
         self.requests, self.solved, self.tables = scenario.requests, script.requests, tables
+        self.interval = scenario.states.checkpoint
         schedule = tables.schedule
         self.spans = schedule.attempt_spans
         self.rows: dict[Attempt, list[Row]] = {}
@@ -163,24 +77,38 @@ class _Run:
             return prompt
         return (prompt + solved.tokens)[: solved.context(first.round, len(prompt)) + 1]
 
-    def give_back(
-        self, attempt: Attempt, cache: _Cache, pages: list[int], served: list[_Kept], *, is_done: bool
-    ) -> None:
-        """Let the cache keep what it does of an attempt that is done, or gave way."""
+    def kept(self, attempt: Attempt, step: int, keep: Keep, pages: list[int], path: list[Kept]) -> list[Kept]:
+        """Let the cache keep what it does of an attempt after a step, by one of its two ways."""
         prompt, emitted = self.requests[attempt[0]].prompt, self.solved[attempt[0]].tokens
-        cache.take_back(prompt + emitted, self._extended(attempt, is_done), pages, served, len(prompt))
+        return keep(prompt + emitted, self._extended(attempt, step), pages, path, len(prompt))
 
-    def _extended(self, attempt: Attempt, is_done: bool) -> int:
-        """Return the context up to which its draft was extended: in the round that ends a request nothing is.
+    def checkpointed(self, attempt: Attempt, step: int) -> int:
+        """Return how many tokens the checkpoint of an attempt is of."""
+        ran = [row for row in self.rows[attempt] if row.step <= step]
+        return self._context(ran[-1]) // self.interval * self.interval if ran and self.interval else 0
 
-        Nor does one count that ran a text again, or for the first time, and did not get to its end.
-        """
-        last, solved = self.rows[attempt][-1], self.solved[attempt[0]]
-        if (is_done and not last.phase) or self.tables.schedule.is_unfinished(last):
+    def _extended(self, attempt: Attempt, step: int) -> int:
+        """Return the context up to which its draft was extended: in the round that ends a request nothing is."""
+        ran = [row for row in self.rows[attempt] if row.step <= step]
+        if not ran:
             return 0
-        number = last.round if is_done else last.round + 1
-        known = 0 < number <= len(solved.rounds) + int(solved.aborted)
-        return solved.context(number, len(self.requests[attempt[0]].prompt)) if known else 0
+        return self._before(ran[-1]) if attempt in self.done.get(ran[-1].step, ()) else self._context(ran[-1])
+
+    def _before(self, row: Row) -> int:
+        """Return the context that a row goes on from."""
+        if not row.phase:
+            return self.tables.schedule.chunk_starts[row.request, row.round, row.chunk]
+        rounds = self.solved[row.request].rounds
+        return rounds[row.round - 1].context if 0 < row.round <= len(rounds) else 0
+
+    def _context(self, row: Row) -> int:
+        """Return the context after a row."""
+        if not row.phase:
+            return self._before(row) + row.count
+        rounds = self.solved[row.request].rounds
+        if 0 < row.round <= len(rounds):
+            return rounds[row.round - 1].context + len(rounds[row.round - 1].emitted)
+        return 0
 
     def pages(self, attempt: Attempt, step: int) -> list[int]:
         """Return the pages in its table after the rows that it ran up to a step."""
@@ -204,25 +132,31 @@ def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahea
 
     An entry of the draft is made of so many tokens behind its own, the `lookahead`.
     """
-    run, cache = _Run(scenario, script, tables), _Cache(tables.page_size, lookahead)
+    is_hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
+    slots = scenario.memory.checkpoint_slots if is_hybrid else None
+    run, cache = _Run(scenario, script, tables), PrefixModel(tables.page_size, lookahead, slots)
     held: dict[Attempt, list[int]] = {}
-    began: dict[Attempt, list[_Kept]] = {}
+    paths: dict[Attempt, list[Kept]] = {}
     served, kept = dict[tuple[int, int], int](), dict[int, CachedPages]()
+    states, copied = dict[int, frozenset[TokenIds]](), dict[int, frozenset[TokenIds]]()
     for step in range(tables.schedule.last_step + 2):
         for attempt in run.aborted.get(step, []):
-            run.give_back(attempt, cache, held.pop(attempt, []), began.pop(attempt, []), is_done=False)
+            run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
         for attempt in reversed(run.preempted.get(step, [])):
-            run.give_back(attempt, cache, held.pop(attempt, []), began.pop(attempt, []), is_done=False)
+            run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
         for attempt in run.beginning(step):
-            began[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0)
-            held[attempt] = [one.page for one in began[attempt]]
-            served[attempt[0], run.rows[attempt][0].round] = len(began[attempt]) * tables.page_size
+            paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0)
+            held[attempt] = [one.page for one in paths[attempt]]
+            served[attempt[0], run.rows[attempt][0].round] = len(held[attempt]) * tables.page_size
         after = {attempt: run.pages(attempt, step) for attempt in held}
         missing = sum(max(0, len(after[attempt]) - len(pages)) for attempt, pages in held.items())
         used = {page for pages in held.values() for page in pages} | {one.page for one in cache.kept.values()}
         cache.evict(missing - (scenario.memory.pages - len(used)))
-        held = after
-        for attempt in run.done.get(step, []):
-            run.give_back(attempt, cache, held.pop(attempt, []), began.pop(attempt, []), is_done=True)
-        kept[step] = cache.report()
-    return CacheHistory(served, kept, cache.counts)
+        before = cache.time
+        for attempt, pages in after.items():
+            ends = attempt in run.done.get(step, [])
+            path = run.kept(attempt, step, cache.take_back if ends else cache.keep, pages, paths[attempt])
+            cache.keep_state(path, run.checkpointed(attempt, step))
+        held = {attempt: pages for attempt, pages in after.items() if attempt not in run.done.get(step, [])}
+        kept[step], states[step], copied[step] = cache.report(), cache.states(), cache.states(before)
+    return CacheHistory(served, kept, cache.counts, states, copied)

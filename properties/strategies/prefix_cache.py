@@ -1,4 +1,7 @@
-"""Requests that begin as others did: a prefix cache, prompts with pages in common, and too few pages to keep all."""
+"""Requests that begin as others did: a prefix cache, prompts with pages in common, and too few pages to keep all.
+
+Of a model with linear layers states are kept at ends of pages, or of some of them, and there are few slots for these.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ _CERTAIN = 1 << 24
 _LATER = (8, 4, 12, 0, 6)
 _ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
 _SOON = 3
+_SLOTS = (3, 2, 1, 6)
 
 
 def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -72,15 +76,26 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         max_len=max(memory.max_len, longest + scenario.steps),
         request_slots=max(memory.request_slots, *map(arrivals.count, arrivals)),
     )
-    scenario = replace(scenario, memory=memory)
+    scenario = _with_states(draw, replace(scenario, memory=memory))
     needs = [pages_needed(scenario, one) for one in requests]
     pages = max(needs) + draw(sampled((1, 2, 0, 4)))
     schedule = replace(scenario.schedule, prefix_cache=True, services=1)
-    return replace(scenario, memory=replace(memory, pages=pages), schedule=schedule)
+    return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
+
+
+def _with_states(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw after how many tokens a state is kept, and where there are states in how many slots."""
+    if "linear_attention" not in getattr(scenario.model, "layer_types", ()):
+        return scenario
+    size = scenario.memory.page_size
+    interval = draw(sampled((size, size, 2 * size, 1, size, size + 1)))
+    states = replace(scenario.states, checkpoint=interval)
+    return replace(scenario, states=states, memory=replace(scenario.memory, checkpoint_slots=draw(sampled(_SLOTS))))
 
 
 def without_prefix_cache(scenario: Scenario) -> Scenario:
     """Return the scenario with requests of which nothing is kept for others."""
     if not scenario.schedule.prefix_cache:
         return scenario
-    return replace(scenario, schedule=replace(scenario.schedule, prefix_cache=False))
+    memory, schedule = replace(scenario.memory, checkpoint_slots=0), replace(scenario.schedule, prefix_cache=False)
+    return replace(scenario, memory=memory, schedule=schedule)

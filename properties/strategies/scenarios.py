@@ -128,7 +128,7 @@ def _drawn(
         is_preempted=draw(sampled(PREEMPTED)),
         is_constrained=draw(sampled(CONSTRAINED)),
         has_logprobs=draw(sampled(LOGPROBS)),
-        is_cached=not profile.hybrid and draw(sampled(CACHED)),
+        is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
     )
     return draw(_scenario(turn))

@@ -59,8 +59,8 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
-CACHED = (True, False, False)
-"""Whether pages are kept in a prefix cache, where targets are dense and nothing else hangs on the schedule."""
+CACHED = (True, False, False, True, False)
+"""Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
@@ -69,7 +69,7 @@ ABORTED_PREEMPTED = (True, False, True)
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
-_OF_CACHED = tuple(one for one in _OF_PREEMPTED if not one.hybrid)
+_OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
@@ -162,10 +162,12 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 
 def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of caching", _OF_CACHED, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
     return turn._replace(
-        profile=dealer.deal("profile of caching", _OF_CACHED, player),
-        variant=dealer.deal("variant of caching", DENSE_VARIANTS, player),
-        commit=COMMITS[0],
+        profile=profile,
+        variant=dealer.deal(f"variant of caching {len(variants)}", variants, player),
+        commit=dealer.deal("commit of caching", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,

@@ -79,6 +79,7 @@ _TABLE = (
     Channel("graph.work", "graph", 2, ("step",), observed.LaunchWork, "calls", scope="engine"),
     Channel("pool.owners", "pool", 1, (), observed.PoolReport, "pages", scope="engine"),
     Channel("pool.cached", "pool", 6, (), observed.CachedPages, "pages", scope="engine"),
+    Channel("pool.checkpoints", "pool", 7, (), observed.CheckpointReport, "state slots", scope="engine"),
     Channel("pool.guards", "pool", 2, (), tuple[int, ...], "bytes", scope="engine"),
     Channel("pool.states", "pool", 3, (), observed.StatePoolReport, "state slots", scope="engine"),
     Channel("pool.reachable", "pool", 5, ("step",), observed.Footprint, "objects", scope="engine"),

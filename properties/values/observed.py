@@ -29,6 +29,7 @@ class LaunchKind(IntEnum):
     CAPTURE = 5
     COMMIT = 6
     FINISH = 7
+    KEEP = 8
 
 
 GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)
@@ -172,6 +173,23 @@ class CachedPage(Observed, frozen=True):
 
 CachedPages = tuple[CachedPage, ...]
 """The pages of a prefix cache, by page."""
+
+
+class KeptCheckpoint(Observed, frozen=True):
+    """The slot of a recurrent state that a prefix cache keeps, and the tokens that its page is known by."""
+
+    slot: int
+    tokens: TokenIds
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.slot} behind tokens {', '.join(map(str, self.tokens))}"
+
+
+class CheckpointReport(Observed, frozen=True):
+    """The checkpoints of a prefix cache after an engine step, by slot, in channel pool.checkpoints."""
+
+    free_slots: int
+    kept: tuple[KeptCheckpoint, ...]
 
 
 class Footprint(Observed, frozen=True):

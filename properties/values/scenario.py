@@ -95,7 +95,10 @@ class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="
 
 
 class Memory(Value, frozen=True, kw_only=True):
-    """The pools: page 0 and request row 0 are reserved for padding, so one page and one row more are allocated."""
+    """The pools: page 0 and request row 0 are reserved for padding, so one page and one row more are allocated.
+
+    In `checkpoint_slots` a prefix cache of a model with linear layers keeps recurrent states.
+    """
 
     page_size: Annotated[int, Meta(ge=1, le=256)]
     pages: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -103,6 +106,7 @@ class Memory(Value, frozen=True, kw_only=True):
     max_len: Annotated[int, Meta(ge=4)]
     page_seed: Seed = 0
     poison: Annotated[int, Meta(ge=0, le=1)] = 0
+    checkpoint_slots: Annotated[int, Meta(ge=0, le=256)] = 0
 
 
 class States(Value, frozen=True, kw_only=True):

@@ -186,8 +186,6 @@ def _prefix_cache(scenario: Scenario) -> None:
         return
     at, model = "schedule.prefix_cache", scenario.model
     _require(isinstance(model, ProbeModel), at, "of a checkpoint", "none: only those of probes are defined")
-    hybrid = "linear_attention" in getattr(model, "layer_types", ())
-    _require(not hybrid, at, "of a model with linear layers", "none, as their states are kept with no page")
     _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
     by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
     _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")

@@ -290,6 +290,23 @@ CACHED = validate(
 """Dense, with prompts that begin alike, and fewer pages than all requests come to own."""
 
 
+CACHED_STATES = validate(
+    msgspec.structs.replace(
+        CACHED,
+        model=MODEL,
+        states=States(commit="replay", checkpoint=2),
+        memory=msgspec.structs.replace(CACHED.memory, checkpoint_slots=3),
+    )
+)
+"""The same of a hybrid, whose states are kept at the end of every page."""
+
+
+@lru_cache
+def cached_states() -> Evidence:
+    """A run of the engine in which requests of a hybrid are served from a prefix cache."""
+    return lockstep(EngineSubject(), CACHED_STATES)
+
+
 @lru_cache
 def cached() -> Evidence:
     """A run of the engine in which requests are served from a prefix cache."""
@@ -309,7 +326,7 @@ def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence
 def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    return next((of for of in known if of.subject.channel(channel)), cached())
+    return next((of for of in known if of.subject.channel(channel)), cached_states())
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:

@@ -33,6 +33,7 @@ from tests.properties.evidence import (
     TREE,
     aborted,
     cached,
+    cached_states,
     evidence,
     evidence_of,
     preempted,
@@ -70,7 +71,13 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
-    known = (*(evidence(scenario=scenario) for scenario in SCENARIOS), preempted(), cached(), aborted())
+    known = (
+        *(evidence(scenario=scenario) for scenario in SCENARIOS),
+        preempted(),
+        cached(),
+        cached_states(),
+        aborted(),
+    )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 

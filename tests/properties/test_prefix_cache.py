@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -11,24 +12,35 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.prefix_cache import COUNTS
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.observed import CachedPages
-from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
+from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
+from draftproof.properties.values.relations import Different, Missing, OutOfRange, Relation, Surplus
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import InvalidScenarioError, validate
-from tests.properties.evidence import ADAPTIVE, CACHED, OF_DRAFTS, STATIC, TREE, cached, with_observations
+from tests.properties.evidence import (
+    ADAPTIVE,
+    CACHED,
+    CACHED_STATES,
+    OF_DRAFTS,
+    STATIC,
+    TREE,
+    cached,
+    cached_states,
+    with_observations,
+)
 
 DENSE = [
     replace(CACHED, draft=one.draft, steps=one.steps, model=replace(one.model, layer_types=(), linear=None))
     for one in OF_DRAFTS.values()
 ]
+COMMITS = ("snapshot", "replay")
 
 
 def alone(prompt: tuple[int, ...], arrival: int) -> Request:
@@ -68,34 +80,76 @@ def test_texts_are_what_they_are_without_a_cache() -> None:
     assert judge(of).passed
     assert of.subject.texts == plain.subject.texts
     assert counts(of)["prefix_hits"] > 1
-    assert not any(counts(plain)[name] for name in COUNTS)
+    assert not any(counts(plain)[name] for name in (*COUNTS, *OF_STATES))
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_hybrid_is_served_up_to_a_page_with_a_state(commit: Literal["snapshot", "replay"]) -> None:
+    """The prompt is run in chunks of 4 tokens, and what was kept of it when it is asked for is its states there."""
+    text = tuple((3 * place + place // 4) % CACHED_STATES.model.vocab for place in range(11))
+    for interval, slots, served in (
+        (2, 9, 10),
+        (4, 9, 8),
+        (1, 9, 8),
+        (3, 9, 6),
+        (0, 9, 0),
+        (2, 0, 0),
+        (8, 9, 8),
+        (6, 9, 6),
+    ):
+        scenario = replace(
+            CACHED_STATES,
+            states=States(commit=commit, checkpoint=interval),
+            memory=replace(CACHED_STATES.memory, pages=60, max_len=30, checkpoint_slots=slots),
+            schedule=replace(CACHED_STATES.schedule, preemption=False, chunk=4),
+            requests=(alone(text, 0), alone(text, 20), alone(text, 40)),
+        )
+        of = lockstep(EngineSubject(), validate(scenario))
+        assert judge(of).passed
+        assert [of.schedule.cached[request, 0] for request in range(3)] == [0, served, served]
+
+
+def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
+    text = tuple((3 * place + place // 4) % CACHED.model.vocab for place in range(11))
+    requests = (replace(alone(text, 0), budget=9), alone(text, 2))
+    memory = replace(CACHED.memory, pages=60, max_len=30)
+    schedule = replace(CACHED.schedule, preemption=False, chunk=4)
+    scenario = validate(replace(CACHED, requests=requests, memory=memory, schedule=schedule))
+    of = lockstep(EngineSubject(), scenario)
+    assert judge(of).passed
+    # Two chunks of 4, of which the draft's entries look at the next token.
+    assert of.schedule.cached[1, 0] == 8
+    assert counts(of)["prefix_hits_on_running"] == 1
 
 
 def test_a_share_of_generated_scenarios_has_a_cache_and_reaches_all_that_is_counted() -> None:
     drawn = generate(3, 120, ALGORITHMS)
     some = [one for one in drawn if one.schedule.prefix_cache]
-    assert len(drawn) / 10 < len(some) < len(drawn) / 5
+    assert len(drawn) / 8 < len(some) < len(drawn) / 4
     assert {one.draft.__struct_config__.tag for one in some} == set(ALGORITHMS)
     reached = [counts(lockstep(EngineSubject(), replace(one, variant="none"))) for one in some]
-    assert not [name for name in COUNTS if not sum(one[name] for one in reached)]
+    assert not [name for name in (*COUNTS, *OF_STATES) if not sum(one[name] for one in reached)]
+    hybrids = [one for one in some if one.memory.checkpoint_slots]
+    assert len(some) / 3 < len(hybrids) < len(some)
 
 
 def test_who_cannot_is_not_asked() -> None:
     fitted = fit(CACHED, Limits(caching=False))
     assert not fitted.schedule.prefix_cache
     assert replace(fitted, schedule=CACHED.schedule) == CACHED
+    assert fit(CACHED_STATES, Limits(caching=False)).memory.checkpoint_slots == 0
 
 
-@pytest.mark.parametrize("other", [STATIC, TREE, ADAPTIVE], ids=["hybrid", "tree", "adaptive"])
+@pytest.mark.parametrize("other", [TREE, ADAPTIVE], ids=["tree", "adaptive"])
 def test_what_has_no_definition_is_refused(other: Scenario) -> None:
     with pytest.raises(InvalidScenarioError, match=r"invalid schedule\.prefix_cache"):
         validate(replace(other, schedule=replace(other.schedule, prefix_cache=True)))
 
 
-def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages]) -> Evidence:
-    """The same with what `change` makes of the first pages that the cache keeps."""
+def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], place: int = 0) -> Evidence:
+    """The same with what `change` makes of the first pages that the cache keeps, or of those at another place."""
     observations = list(of.subject.observations)
-    at = next(at for at, one in enumerate(observations) if one.channel == "pool.cached" and one.value)
+    at = [at for at, one in enumerate(observations) if one.channel == "pool.cached" and one.value][place]
     observations[at] = observations[at]._replace(value=change(observations[at].value))  # type: ignore[arg-type]
     return with_observations(of, observations)
 
@@ -118,8 +172,39 @@ def test_a_cache_that_keeps_something_else_is_noticed(
     assert isinstance(found.relation, relation)
 
 
+def _with_states(of: Evidence, change: Callable[[CheckpointReport], CheckpointReport]) -> Evidence:
+    """The same with what `change` makes of the first states that the cache keeps."""
+    observations = list(of.subject.observations)
+    at = next(at for at, one in enumerate(observations) if one.channel == "pool.checkpoints" and one.value.kept)  # type: ignore[union-attr]
+    observations[at] = observations[at]._replace(value=change(observations[at].value))  # type: ignore[arg-type]
+    return with_observations(of, observations)
+
+
+def test_states_of_a_hybrid_are_kept_as_defined() -> None:
+    assert judge(cached_states()).passed
+    assert all(counts(cached_states())[name] for name in ("prefix_hits_of_hybrids", "checkpoints_copied_again"))
+
+
+@pytest.mark.parametrize(
+    ("change", "relation"),
+    [
+        (lambda one: replace(one, kept=one.kept[1:]), Missing),
+        (lambda one: replace(one, kept=(*one.kept, KeptCheckpoint(6, (1, 2, 3)))), Surplus),
+        (lambda one: replace(one, kept=(*one.kept, replace(one.kept[0], slot=6))), Surplus),
+        (lambda one: replace(one, kept=(replace(one.kept[0], slot=1), *one.kept[1:])), OutOfRange),
+        (lambda one: replace(one, free_slots=one.free_slots + 1), Different),
+    ],
+    ids=["lost", "of another text", "kept twice", "in the slot of a request", "a slot too many"],
+)
+def test_a_cache_that_keeps_other_states_is_noticed(
+    change: Callable[[CheckpointReport], CheckpointReport], relation: type[Relation]
+) -> None:
+    (found,) = find("cache.states").check(_with_states(cached_states(), change))
+    assert isinstance(found.relation, relation)
+
+
 def test_a_page_that_is_cached_and_free_is_noticed() -> None:
-    of = _with_pages(cached(), lambda pages: pages[1:])
+    of = _with_pages(cached(), lambda pages: pages[1:], place=-1)
     (found,) = find("pool.balance").check(of)
     assert found.channel == "pool.owners"
 
@@ -141,3 +226,4 @@ def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
     of = dataclasses.replace(cached(), scenario=replace(CACHED, schedule=STATIC.schedule))
     assert not find("cache.matched").applies(of)
     assert not find("cache.pages").applies(of)
+    assert not find("cache.states").applies(cached())

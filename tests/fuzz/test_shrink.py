@@ -15,6 +15,8 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.fit import fit
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
 from draftproof.properties.values.limits import Limits
@@ -262,7 +264,8 @@ def test_features_of_layers_that_are_gone_are_dropped():
 def test_a_real_model_keeps_what_it_is():
     model = Checkpoint(path="somewhere", vocab=99)
     ngram = next(one for one in SCENARIOS if type(one.draft).__name__ == "Ngram")
-    scenario = validate(msgspec.structs.replace(without_aborts(ngram), model=model))
+    plain = without_aborts(without_prefix_cache(without_tree(ngram)))
+    scenario = validate(msgspec.structs.replace(plain, model=model))
     left = shrunk(scenario, lambda _: True).scenario
     assert left.model == model
     assert len(left.requests) == 1

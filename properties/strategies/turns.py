@@ -59,7 +59,7 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
-CACHED = (True, False, False, True, False)
+CACHED = (True, False)
 """Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)

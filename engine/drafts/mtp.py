@@ -30,7 +30,7 @@ from draftproof.engine.models.base import AttentionMetadata, Chain, Target
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
+from draftproof.engine.stages import DecodeRow, Launch, PrefillRow, Proposal
 
 
 class MtpDraft(ModelDraft[Chain]):
@@ -64,11 +64,11 @@ class MtpDraft(ModelDraft[Chain]):
         """Return L: an entry of the last layer takes the token L behind it."""
         return model.cache_shape.layers
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
         """Return the first proposals of those that the last extend made."""
         req_rows = torch.tensor([row.req_row for row in batch], device=self.context.device)
         draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
-        return draft_tokens, tuple(row.num_drafts for row in batch)
+        return Proposal(draft_tokens, tuple(row.num_drafts for row in batch))
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions of first and columns of last entries [B]; ids and hidden_states [B, L-1+W, ..]."""

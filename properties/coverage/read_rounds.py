@@ -78,8 +78,7 @@ def _rounds(
 ) -> Iterator[RoundSample]:
     """Yield a sample of every decode round, by request."""
     rows = {(row.request, row.round): row for row in evidence.schedule.rows if row.phase}
-    choices = evidence.reference.choices("verify.choice").items()
-    ties = {key[:2] for key, (_, margin) in choices if not margin}
+    ties = {key[:2] for key, (_, margin) in evidence.reference.choices("verify.choice").items() if not margin}
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     reported = evidence.subject.channel(shown)
     unfolded = evidence.subject.typed("commit.pending", int)

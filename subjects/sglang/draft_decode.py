@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from draftproof.engine.drafts.base import DraftContext
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.models.base import Head
 from draftproof.engine.parts import EngineParts
-from draftproof.engine.stages import DecodeRow, Launch
+from draftproof.engine.stages import DecodeRow, Launch, Proposal
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
@@ -43,10 +42,10 @@ class WorkerSteps(EagleDraft):
         # As a server does, before there is anything in a slot: captures write somewhere.
         self._workers = {steps: self._made(steps) for steps in context.config.candidates if steps}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
         """Return the worker's draft_tokens [R, K]."""
         if not steps:
-            return torch.zeros((len(batch), 0), dtype=torch.int64), (0,) * len(batch)
+            return Proposal(torch.zeros((len(batch), 0), dtype=torch.int64), (0,) * len(batch))
         worker, graphs = self._workers[steps]
         self._set(steps)
         ready = self._batch(batch, steps)
@@ -59,7 +58,8 @@ class WorkerSteps(EagleDraft):
         else:
             _, _, draft_tokens, *_ = worker.draft_forward(ready)
         self.context.probes.on_launch(Launch("draft", size, len(batch), replayed, steps + 1))
-        return draft_tokens.reshape(len(batch), steps).to(torch.int64), tuple(row.num_drafts for row in batch)
+        proposed = draft_tokens.reshape(len(batch), steps).to(torch.int64)
+        return Proposal(proposed, tuple(row.num_drafts for row in batch))
 
     @staticmethod
     def _can_run(graphs: Any, batch: Any) -> bool:

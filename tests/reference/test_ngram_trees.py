@@ -67,10 +67,7 @@ def test_rows_are_the_nodes_that_most_matches_share(match: str, longest: int) ->
         paths = [tokens[end : end + depth] for end in ends]
         prefixes = [path[:count] for path in paths for count in range(1, len(path) + 1)]
         rows, every = (
-            [
-                tuple(one.tokens[row - 1] for row in lineage(one.parents, at))
-                for at in range(1, len(one.tokens) + 1)
-            ]
+            [tuple(one.tokens[row - 1] for row in lineage(one.parents, at)) for at in range(1, len(one.tokens) + 1)]
             for one in (own, whole)
         )
         assert sorted(every) == sorted(set(prefixes))

@@ -303,12 +303,15 @@ def checker(
 def whole_check(
     of_traces: Checker, scenarios: Iterable[Scenario], calls: KernelCalls, seed: int, device: str, progress: Progress
 ) -> CheckReport:
-    """Check scenarios and calls of kernels; without scenarios only kernels."""
+    """Check scenarios and calls of kernels; without scenarios only kernels. `progress` is told of each op as well."""
     # It imports torch, which a subject of somebody else may do without.
-    from draftproof.harness.kernel_runs import kernel_verdict
+    from draftproof.harness.kernel_runs import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)
-    of_kernels = (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
+    of_kernels = []
+    for of_op in kernel_verdicts(calls, device):
+        of_kernels.append(of_op)
+        progress()
     contracts = (*(report.contracts if report.examples else ()), *of_kernels)
     counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
     verdict = worst([one.verdict for one in contracts])

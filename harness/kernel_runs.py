@@ -6,8 +6,12 @@ A worker answers for one call at a time, a check has a verdict for all calls of 
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 from draftproof.harness.workers.messages import Answer, KernelOrder
 from draftproof.properties.kernels.case import KernelCase
@@ -25,6 +29,8 @@ KernelCalls = dict[str, tuple[KernelCase, ...]]
 KERNEL_CALLS = 12
 """Calls that each kernel is held to its contract with in a check."""
 _LARGE_IN = 6
+_MOST_PROCESSES = 8
+"""Processes that judge kernels on a GPU: nearly all of their time goes into compiling, each call by itself."""
 
 
 def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
@@ -116,3 +122,23 @@ def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdi
         return Verdict(name=name, verdict=Outcome.CRASH, scenarios=count, reason=reason)
     outcome = Outcome.FAIL if first else Outcome.PASS if of_op else Outcome.INCONCLUSIVE
     return Verdict(name=name, verdict=outcome, scenarios=count, divergence=first)
+
+
+def kernel_verdicts(calls: KernelCalls, device: str, processes: int | None = None) -> Iterator[Verdict]:
+    """Yield the verdict of each op; on a GPU, where every call is compiled, in several `processes`."""
+    count = processes or (1 if device == "cpu" else min(_MOST_PROCESSES, os.cpu_count() or 1))
+    if count == 1 or len(calls) < 2:
+        yield from (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
+        return
+    # A fork would take the device along.
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        asked = [(op, of_op, pool.submit(kernel_verdict, op, of_op, device)) for op, of_op in calls.items()]
+        yield from (_answered(*one) for one in asked)
+
+
+def _answered(op: str, of_op: tuple[KernelCase, ...], asked: Future[Verdict]) -> Verdict:
+    try:
+        return asked.result()
+    except BrokenProcessPool:
+        reason = "a process that judged kernels ended, this one or another; expected an answer for every op"
+        return Verdict(name=f"{PREFIX}{op}", verdict=Outcome.CRASH, scenarios=len(of_op), reason=reason)

@@ -83,7 +83,9 @@ def is_telling(scenario: Scenario, script: Script) -> bool:
         # Its trace lacks rows of a run that is made again from the start.
         return False
     short = max(len(request.prompt) for request in scenario.requests) <= LONGEST_PROMPT
-    return short and any(round_.drafts > 1 for request in script.requests for round_ in request.rounds)
+    rounds = (round_ for request in script.requests for round_ in request.rounds)
+    # The weights of positions do nothing at position 0, where a context of one token has its only entry.
+    return short and any(round_.drafts > 1 and round_.context > 1 for round_ in rounds)
 
 
 def tensors(scenario: Scenario) -> tuple[WeightTensor, ...]:

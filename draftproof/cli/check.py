@@ -76,7 +76,7 @@ def check(
     started = time.monotonic()
     real, named = model is not None, bool(contract)
     check_ = checker(subject, of_traces, named=named, real=real, device=device, choice=under_test.choice)
-    with screen.progress("scenarios", len(scenarios)) as advance, contextlib.closing(subject):
+    with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance, contextlib.closing(subject):
         report = whole_check(check_, scenarios, calls, seed, device, advance)
     report = unless_skipped(report) if contract else report
     given = {"seed": seed, "examples": count, "device": device, "contract": contract}

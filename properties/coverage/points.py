@@ -89,7 +89,7 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "attempt": ("first", "again"),
     # Of a tree: the accepted path, beams, whether all candidates were verified, and where accepted entries go.
     "path": ("nothing", "first branch", "first to its end", "other branch", "other to its end"),
-    "topk": ("2", "3 and 4", "5 and more"),
+    "topk": ("1", "2", "3 and 4", "5 and more"),
     "nodes": ("some", "all"),
     "moved": ("nothing", "in a page", "to another page"),
     # How tokens are chosen: "beside sampled" is a greedy row in a batch with sampled ones.
@@ -115,7 +115,8 @@ _CROSSED = """
     rows x switch, rows x variant, rows x cut, stage x limit, waited x pages, joined x chunks, draft x length,
     layers x length, accept x wrong, draft x surplus,
     path x rows, path x topk, path x proposals, path x choice, path x crossing, path x penalty, path x grammar,
-    moved x page size, moved x rows, moved x choice, topk x nodes, topk x rows,
+    moved x page size, moved x rows, moved x choice, moved x layers, path x layers,
+    topk x nodes, topk x rows, draft x topk,
     accept x choice x draft, choice x rows, accept x choice x proposals, accept x drawn, draft x drawn,
     accept x filter, accept x temperature, choice x control, choice x layers,
     accept x penalty, penalty x choice, accept x grammar, grammar x choice, accept x logprobs, logprobs x choice,

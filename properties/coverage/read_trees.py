@@ -71,7 +71,7 @@ def tree_values(
     some = len(parents) < tree.candidates(depth)
     return OfTree(
         path=_path(parents, walk),
-        topk="2" if tree.topk == 2 else "3 and 4" if tree.topk < 5 else "5 and more",
+        topk=str(tree.topk) if tree.topk < 3 else "3 and 4" if tree.topk < 5 else "5 and more",
         nodes=None if solved.forced is not None or not depth else "some" if some else "all",
         moved=_moved(context, walk, size),
     )

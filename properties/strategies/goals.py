@@ -14,7 +14,7 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
-from draftproof.properties.strategies.goals_choices import CHOICES, TREES, aim_choices, aim_memory, plain
+from draftproof.properties.strategies.goals_choices import CHOICES, aim_choices, aim_memory, plain
 from draftproof.properties.strategies.goals_models import MODELS, able, aim_model, fitted
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
@@ -40,8 +40,6 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     unknown = sorted(set(wanted) - AIMED)
     if unknown:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
-    if TREES & set(wanted):
-        wanted = {"layers": "dense", **wanted}
     if scenario.variant == "chain_as_tree":
         scenario = without_tree(scenario)
     # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes.

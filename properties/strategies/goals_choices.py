@@ -44,7 +44,7 @@ _FILTERS: dict[str, tuple[dict[str, Any], ...]] = {
 _TEMPERATURES = {"below 1": (0.5,), "1": (1.0,), "above 1": (2.0, 4.0, 8.0)}
 # What makes drafts of a sampled request likely to be accepted, or not.
 _SURE, _UNSURE = 0.5, 8.0
-_TOPK = {"2": (2,), "3 and 4": (3, 4), "5 and more": (8, 5)}
+_TOPK = {"1": (1,), "2": (2,), "3 and 4": (3, 4), "5 and more": (8, 5)}
 _CROWD, _SMALL_PAGE = 3, 2
 
 

@@ -44,6 +44,7 @@ class OpenaiSubject(Subject):
         self.limits = Limits(
             models=("checkpoint",),
             sampling=False,
+            trees=False,
             penalties=False,
             grammars=False,
             logprobs=False,

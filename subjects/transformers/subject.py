@@ -46,6 +46,7 @@ class TransformersSubject(Subject):
         self.limits = Limits(
             models=("checkpoint",),
             sampling=False,
+            trees=False,
             penalties=False,
             grammars=False,
             logprobs=False,

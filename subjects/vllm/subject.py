@@ -91,6 +91,7 @@ class VllmSubject(Subject):
         self.limits = Limits(
             models=("checkpoint",),
             sampling=False,
+            trees=False,
             penalties=False,
             grammars=False,
             logprobs=False,

@@ -75,6 +75,7 @@ class PromptLookup(draftproof.Subject):
         models=("checkpoint",),
         drafts=("ngram",),
         sampling=False,
+        trees=False,
         penalties=False,
         grammars=False,
         logprobs=False,

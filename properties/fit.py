@@ -15,7 +15,7 @@ from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
-from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -28,7 +28,7 @@ from draftproof.properties.values.scenario import (
     Schedule,
     pages_needed,
 )
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
 
 
 class UnfitError(DraftproofError, ValueError):
@@ -238,7 +238,12 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if scenario.variant in ("none", *limits.variants) else replace(scenario, variant="none")
+    if scenario.variant not in ("none", *limits.variants):
+        return replace(scenario, variant="none")
+    if scenario.variant == "chain_as_tree":
+        made = beside_tree(scenario)
+        return made if is_valid(made) else without_tree(scenario)
+    return scenario
 
 
 def _once(scenario: Scenario, limits: Limits) -> Scenario:

@@ -36,7 +36,7 @@ _COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.
 # What shows the captured size of a launch, or counts captures among launches.
 _SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.discarded", "extend.discarded"})
 # What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others.
-_OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.states", "round.state"}
+_OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
 _OF_ONE |= {"commit.step_index", "commit.unfolded"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
 from draftproof.properties.values.script import RoundScript
-from draftproof.properties.values.tree import TreeShape, depths, lineage
+from draftproof.properties.values.tree import TreeShape, chain, depths, lineage
 from draftproof.reference.choose import best
 from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.protocols import ReferenceTarget
@@ -62,6 +64,8 @@ class TreeSolver(RequestSolver):
         sampling, shape = self._request.sampling, self._shape(plan, count)
         if sampling is None or plan.num_correct < 0 or shape is None:
             return self._chain(len(emitted), count, plan)
+        if shape.parents == chain(len(shape.parents)):
+            return super()._asked(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
         drafts: list[int] = []
         for row, parent in enumerate(shape.parents, start=1):
             before = self._request.prompt + emitted + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
@@ -96,6 +100,8 @@ class TreeSolver(RequestSolver):
         shape = self._shape(plan, count)
         if shape is None:
             return ()
+        if shape.parents == chain(len(shape.parents)):
+            return super()._chain(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
         tokens = self._request.prompt + tuple(self._truth.token(place) for place in range(emitted))
         drafts: list[int] = []
         for row, parent in enumerate(shape.parents, start=1):

@@ -63,6 +63,7 @@ SLOW = (
     # Hundreds of scenarios are drawn, or run.
     "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_triggers.py::test_no_trigger_is_rare",
     "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
     # Benchmarks.
     "tests/benchmarks/",

@@ -39,7 +39,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scenarios(checkpoint: Path) -> list[draftproof.Scenario]:
     """Those without a controller: it makes the reference solve many chains."""
-    generated = draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=0, count=4)
+    generated = draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=2, count=6)
     return [scenario for scenario in generated if not scenario.dynamic]
 
 

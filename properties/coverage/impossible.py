@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from draftproof.properties.coverage.points import POINTS, split
-from draftproof.properties.values.drafts import proposing
+from draftproof.properties.values.drafts import KINDS, proposing
 from draftproof.properties.values.scenario import WRONG
 
 
@@ -67,6 +67,14 @@ RULES: tuple[Rule, ...] = (
     Rule("what was not found is not verified", {"accept": _but("accept", *_NONE), "match": ("nothing",)}),
     Rule("what was found is verified", {"accept": _NONE, "match": _but("match", "nothing")}),
     Rule("only n-gram drafts find fewer", {"draft": _but("draft", *proposing("lookup")), "limit": ("found",)}),
+    Rule(
+        "not every draft can be drawn",
+        {"draft": tuple(kind.name for kind in KINDS if not kind.draws), "drawn": ("yes",)},
+    ),
+    Rule(
+        "not every draft can be a tree",
+        {"draft": tuple(kind.name for kind in KINDS if not kind.trees), "topk": POINTS["topk"]},
+    ),
     Rule("no draft was drawn or is an argmax where none is", {"accept": _NONE, "drawn": POINTS["drawn"]}),
     Rule("without drafts none is in the text", {"accept": _NONE, "penalty": ("other by draft",)}),
     Rule("a tree has proposals", {"proposals": ("none",), "path": POINTS["path"]}),

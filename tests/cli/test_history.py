@@ -15,6 +15,7 @@ from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.revision import RevisionResult
 from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.drawn import generate
@@ -38,7 +39,8 @@ class Mine(ReferenceSubject):
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("case") / "case.json"
     # Rounds of several draft steps, whatever else runs.
-    plain = (one for one in generate(0, 40) if one.adaptive is None and one.variant == "none" and one.taps)
+    chains = map(without_tree, generate(0, 40))
+    plain = (one for one in chains if one.adaptive is None and one.variant == "none" and one.taps)
     path.write_text(encode(next(one for one in plain if one.requests[0].rounds[0].num_drafts > 1)))
     return path
 

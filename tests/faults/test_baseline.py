@@ -62,11 +62,11 @@ def test_a_wrong_token_is_seen_in_its_scenario():
         first = one.channel == "accept.emitted" and one.key.request == 0 and one.key.round == 1
         return one._replace(value=(*one.value[:-1], one.value[-1] + 1)) if first else one  # type: ignore[index,operator]
 
-    scenarios = plain(6)
+    scenarios = plain(12)
     altered = sum(len(known.script.requests[0].tokens) > 1 for known in scenarios)
     found = run_of(Altered(wrong), scenarios)
-    assert (found.scenarios, found.changed) == (6, altered)
-    assert 1 < altered < 6
+    assert (found.scenarios, found.changed) == (12, altered)
+    assert 1 < altered < 12
 
 
 def test_tokens_that_never_come_are_seen():

@@ -172,7 +172,9 @@ GONE = Answer(number=0, outcome=Outcome.PASS)
 OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept.greedy"))
 BROKEN = Answer(number=0, outcome=Outcome.ERROR)
 RICH = next(
-    one for one in SCENARIOS if one.model.linear and one.graphs.sizes and len(one.requests) > 1 and not one.dynamic
+    without_tree(one)
+    for one in SCENARIOS
+    if one.model.linear and one.graphs.sizes and len(one.requests) > 1 and not one.dynamic
 )
 
 

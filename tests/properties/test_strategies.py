@@ -90,7 +90,7 @@ def test_every_relation_and_poison_is_drawn() -> None:
 def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> None:
     drawn = generate(4, 72)
     hybrid = [scenario for scenario in drawn if scenario.model.linear]
-    assert 0.4 < len(hybrid) / len(drawn) < 0.6
+    assert 0.4 < len(hybrid) / len(drawn) < 0.7
     commits = Counter(scenario.states.commit for scenario in hybrid)
     # A tree, of a dense target, may take the place of either, and those that are preempted have a deck of their own.
     assert abs(commits["snapshot"] - commits["replay"]) <= 4

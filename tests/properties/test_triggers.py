@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import NAMES, counts
@@ -30,7 +28,6 @@ def test_nothing_ran_is_no_share() -> None:
     assert not any(any(named.values()) for named in came_up([]).values())
 
 
-@pytest.mark.slow
 def test_no_trigger_is_rare() -> None:
     subject = EngineSubject()
     shares = came_up(counts(evidence(subject, scenario)) for scenario in generate(7, MANY, ALGORITHMS))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
 
 SEED, COUNT = 4040, 240
@@ -26,6 +27,13 @@ def _both_kinds(scenario: Scenario) -> bool:
 FEATURES: dict[str, Callable[[Scenario], object]] = {
     "a tree": lambda scenario: scenario.tree and not scenario.is_sampled,
     "a sampled tree": lambda scenario: scenario.tree and scenario.is_sampled,
+    "a tree of a hybrid by snapshot": lambda scenario: (
+        scenario.tree and _is_hybrid(scenario) and scenario.states.commit == "snapshot"
+    ),
+    "a tree of a hybrid by replay": lambda scenario: (
+        scenario.tree and _is_hybrid(scenario) and scenario.states.commit == "replay"
+    ),
+    "a tree of matches": lambda scenario: scenario.tree and isinstance(scenario.draft, Ngram),
     "sampled beside greedy": lambda scenario: not scenario.tree and _both_kinds(scenario),
     "drafts that are drawn": lambda scenario: scenario.drafts_sampled,
     "a sampled hybrid by snapshot": lambda scenario: (
@@ -38,7 +46,9 @@ FEATURES: dict[str, Callable[[Scenario], object]] = {
     "a grammar": lambda scenario: scenario.is_constrained,
     "logprobs": _any(lambda request: request.logprobs is not None),
     "preemption": lambda scenario: scenario.schedule.preemption,
-    "a prefix cache": lambda scenario: scenario.schedule.prefix_cache,
+    "a prefix cache": lambda scenario: scenario.schedule.prefix_cache and not _is_hybrid(scenario),
+    "a prefix cache of a hybrid": lambda scenario: scenario.schedule.prefix_cache and _is_hybrid(scenario),
+    "an abort": _any(lambda request: request.abort_at is not None),
     "a controller": lambda scenario: scenario.adaptive,
 }
 """What a scenario has to have, by its name."""
@@ -47,7 +57,7 @@ FEATURES: dict[str, Callable[[Scenario], object]] = {
 @cache
 def generated() -> tuple[Scenario, ...]:
     """Return the scenarios that are looked through."""
-    return tuple(generate(SEED, COUNT))
+    return tuple(generate(SEED, COUNT, ("eagle", "ngram")))
 
 
 def featured(name: str, most: int = 2) -> list[Scenario]:

@@ -134,15 +134,21 @@ def verify(
 
 
 def likeliest(
-    target: ReferenceTarget, tokens: tuple[int, ...], sampling: Sampling, wrong: Callable[[int], int]
+    target: ReferenceTarget,
+    tokens: tuple[int, ...],
+    sampling: Sampling,
+    wrong: Callable[[int], int],
+    siblings: tuple[int, ...] = (),
 ) -> tuple[int, int]:
-    """What a plan forces after these tokens (S-SAMPLE-7): the right draft, and the one that is to be rejected.
+    """What a plan forces after these tokens, beside siblings (S-SAMPLE-7, S-TREE-12): the right draft, and a wrong one.
 
     `wrong` gives the token that a plan would put in place of a right one.
     """
     weights = weights_of(target, target.forward(tokens).logits[-1], sampling)
-    right, count = weights.index(max(weights)), len(weights)
-    number = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights))
+    free = [token for token in range(len(weights)) if token not in siblings]
+    right = max(free, key=lambda token: (weights[token], -token))
     first = wrong(right)
-    others = ((first + place) % count for place in range(count))
-    return right, next((one for one in others if weights[one] <= number), (right + 1) % count)
+    others = [token for token in (*range(first, len(weights)), *range(first)) if token in free and token != right]
+    left = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights)) - sum(weights[token] for token in siblings)
+    rejected = [token for token in others if weights[token] <= left]
+    return right, next((token for token in rejected if weights[token]), next(iter((*rejected, *others))))

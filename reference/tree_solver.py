@@ -12,10 +12,11 @@ from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, 
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.tree import TreeShape, chain, depths, lineage
 from draftproof.reference.choose import best
+from draftproof.reference.decode import likeliest
 from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
-from draftproof.reference.trees import likeliest_child, verify_tree
+from draftproof.reference.trees import verify_tree
 
 
 class TreeSolver(RequestSolver):
@@ -64,13 +65,11 @@ class TreeSolver(RequestSolver):
         sampling, shape = self._request.sampling, self._shape(plan, count)
         if sampling is None or plan.num_correct < 0 or shape is None:
             return self._chain(len(emitted), count, plan)
-        if shape.parents == chain(len(shape.parents)):
-            return super()._asked(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
         drafts: list[int] = []
         for row, parent in enumerate(shape.parents, start=1):
             before = self._request.prompt + emitted + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
             known = tuple(drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent)
-            right, wrong = likeliest_child(self._target, before, known, sampling, partial(self._kinds, plan.wrong))
+            right, wrong = likeliest(self._target, before, sampling, partial(self._kinds, plan.wrong), known)
             drafts.append(right if self._is_right(shape, row, bool(known)) else wrong)
         return tuple(drafts)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import children, lineage
 from draftproof.reference.choose import Choice
-from draftproof.reference.chooser import Chooser, TokenPlace, chooser_of, weights_of
+from draftproof.reference.chooser import Chooser, TokenPlace, chooser_of
 from draftproof.reference.decode import Verification
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import ACCEPT, coins
 
 
 def verify_tree(
@@ -62,24 +59,3 @@ def _following(
     """The choice after a text, or what follows it."""
     follows = len(text) < len(followed) and followed[: len(text)] == text and followed[len(text)] != choice.token
     return chooser.instead(choice, whole.logits[-1], place, followed[len(text)]) if follows else choice
-
-
-def likeliest_child(
-    target: ReferenceTarget,
-    tokens: tuple[int, ...],
-    siblings: tuple[int, ...],
-    sampling: Sampling,
-    wrong: Callable[[int], int],
-) -> tuple[int, int]:
-    """What a plan forces below a row, after tokens t_0 .. and siblings (S-TREE-12): the right draft, and a wrong one.
-
-    `wrong` gives the token that a plan would put in place of a right one.
-    """
-    weights = weights_of(target, target.forward(tokens).logits[-1], sampling)
-    free = [token for token in range(len(weights)) if token not in siblings]
-    right = max(free, key=lambda token: (weights[token], -token))
-    first = wrong(right)
-    others = [token for token in (*range(first, len(weights)), *range(first)) if token in free and token != right]
-    left = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights)) - sum(weights[token] for token in siblings)
-    rejected = [token for token in others if weights[token] <= left]
-    return right, next((token for token in rejected if weights[token]), next(iter((*rejected, *others))))

@@ -45,13 +45,13 @@ PENALIZED_TREES = (True, False)
 SAMPLED_TREES = (True, False)
 """Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
 trees there are few."""
-TREES = (True, False, False, False, False)
+TREES = (True, False, False, False)
 TREES_OF_MATCHES = (True, False, False)
-HYBRID_TREES = (True, False, True)
+HYBRID_TREES = (True, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
 of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
 layers, where a tree shows more."""
-BESIDE_TREES = (True, True, True, False)
+BESIDE_TREES = (False, True, False, False, False, False)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
@@ -128,20 +128,24 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
+        elif BY_NAME[turn.draft].trees and dealer.deal("beside trees", BESIDE_TREES, player):
+            yield _beside_tree(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _preempted(turn, dealer, player)
-        elif _may_be_tree(turn) and dealer.deal("beside trees", BESIDE_TREES, player):
-            yield turn._replace(variant="chain_as_tree")
         else:
             yield turn
 
 
-def _may_be_tree(turn: Turn) -> bool:
-    """Return whether a turn's chains could be trees."""
-    profile = turn.profile
-    return BY_NAME[turn.draft].trees and not (profile.hybrid or profile.adaptive or profile.draft_batch)
+def _beside_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose chains are compared with trees; what other turns are does not hang on it."""
+    return turn._replace(
+        profile=dealer.deal("profile beside trees", _OF_TREES, player),
+        variant="chain_as_tree",
+        commit=COMMITS[0],
+        is_by_batch=False,
+    )
 
 
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:

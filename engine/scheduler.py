@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
@@ -68,16 +69,15 @@ class Sequence:
         budget_left = self.request.budget - len(self.emitted)
         return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
 
-    def cut(self, tokens: tuple[int, ...], max_len: int) -> tuple[tuple[int, ...], bool]:
+    def cut(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
         """Return the tokens up to the first that ends the request, and whether one did."""
-        taken: list[int] = []
-        for token in tokens:
-            taken.append(token)
-            emitted = len(self.emitted) + len(taken)
-            full = len(self.request.prompt) + emitted >= max_len
-            if token in self.request.stop or emitted >= self.request.budget or full:
-                return tuple(taken), True
-        return tuple(taken), False
+        emitted = list(self.emitted)
+        for count, token in enumerate(tokens, start=1):
+            emitted.append(token)
+            full = len(self.request.prompt) + len(emitted) >= config.max_len
+            if full or len(emitted) >= self.request.budget or stopping.stops(self.request, emitted, config.eos):
+                return tokens[:count], True
+        return tokens, False
 
 
 class Scheduler:
@@ -140,7 +140,7 @@ class Scheduler:
         if first is None:
             sequence.extended = row.end
             return None
-        emitted, finished = sequence.cut((first,), self._config.max_len)
+        emitted, finished = sequence.cut((first,), self._config)
         sequence.emitted.extend(emitted)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
@@ -149,7 +149,7 @@ class Scheduler:
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
         sequence = self.find(row.request)
-        emitted, finished = sequence.cut(tokens, self._config.max_len)
+        emitted, finished = sequence.cut(tokens, self._config)
         sequence.emitted.extend(emitted)
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
@@ -281,6 +281,7 @@ class Scheduler:
             emitted=waited.emitted,
             cached=sequence.served,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
+            minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
         )
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
@@ -311,6 +312,7 @@ class Scheduler:
             sequence.request.penalties,
             sequence.request.grammar,
             sequence.request.logprobs,
+            stopping.minimum(sequence.request, len(sequence.emitted), self._config.eos),
         )
 
 

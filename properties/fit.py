@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
@@ -124,6 +125,10 @@ def _caching(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.aborts else without_aborts(scenario)
+
+
+def _ends(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.ends else without_ends(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -260,6 +265,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _preemption,
     _caching,
     _aborts,
+    _ends,
     _sampling,
     _penalties,
     _grammars,

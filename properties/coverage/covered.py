@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from draftproof.properties.coverage.counts import (
     CONSTRAINED,
+    ENDED,
     LOGPROBS,
     OF_ABORTS,
     OF_BATCHES,
@@ -127,6 +128,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
+    if not limits.ends:
+        yield "its requests end by stop ids of their own and by limits", set(ENDED)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_choices import CHOICES, aim_choices, aim_memory, plain
@@ -70,7 +71,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
-    scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
+    scenario = without_ends(without_aborts(without_prefix_cache(without_tree(drawn_scenario))))
     name: Algorithm = draw(sampled(able(wanted, drafts)))
     scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})

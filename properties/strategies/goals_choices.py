@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.coverage.points import OF_TREES
+from draftproof.properties.strategies.ends import with_ends, without_ends
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.grammars import SHORT, with_grammars, without_grammars
@@ -32,7 +33,8 @@ TREES = frozenset(OF_TREES)
 SAMPLED = frozenset({"choice", "drawn", "filter", "temperature"})
 PREEMPTED = frozenset({"preempted", "resumed in", "refilled", "attempt"})
 CACHED = frozenset({"prefix", "evicted", "copied", "shared", "continued"})
-CHOICES = TREES | SAMPLED | PREEMPTED | CACHED | {"penalty", "grammar", "logprobs"}
+ENDED = frozenset({"ended by", "sequence", "minimum"})
+CHOICES = TREES | SAMPLED | PREEMPTED | CACHED | ENDED | {"penalty", "grammar", "logprobs"}
 _FILTERS: dict[str, tuple[dict[str, Any], ...]] = {
     "none": ({},),
     "top-k 1": ({"top_k": 1},),
@@ -51,7 +53,7 @@ _CROWD, _SMALL_PAGE = 3, 2
 def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Return the scenario without what no aim at rounds, or at one of these, reckons with."""
     # Proposals that know of no penalties, and of no grammar, are seldom right.
-    scenario = without_grammars(without_penalties(without_tree(greedy(scenario))))
+    scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
     is_of_memory = (PREEMPTED | CACHED) & set(wanted)
     return put_in(without_prefix_cache(scenario), "schedule", preemption=False) if is_of_memory else scenario
 
@@ -71,6 +73,8 @@ def aim_choices(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if "grammar" in wanted:
         is_short = wanted["grammar"] == "one token"
         scenario = with_grammars(draw, scenario, SHORT) if is_short else with_grammars(draw, scenario)
+    if ENDED & set(wanted) and wanted.get("ended by") not in ("id", "budget", "max_len"):
+        scenario = with_ends(draw, without_grammars(scenario) if "minimum" in wanted else scenario)
     if "logprobs" in wanted:
         count = 0 if wanted["logprobs"] == "of the token" else draw(sampled((2, 1, 5)))
         requests = tuple(one if one.logprobs is None else replace(one, logprobs=count) for one in scenario.requests)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.aborts import with_aborts
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.ends import with_ends
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
 from draftproof.properties.strategies.logprobs import with_logprobs
@@ -37,6 +38,7 @@ from draftproof.properties.strategies.turns import (
     COMMITS,
     CONSTRAINED,
     DENSE_VARIANTS,
+    ENDED,
     HYBRID_VARIANTS,
     LOGPROBS,
     PENALIZED,
@@ -130,6 +132,7 @@ def _drawn(
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
+        is_ended=draw(sampled(ENDED)),
     )
     return draw(_scenario(turn))
 
@@ -176,6 +179,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_grammars(draw, made) if turn.is_constrained else made
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    if turn.is_ended and not (made.adaptive or made.schedule.draft_batch) and size.name != WIDE.name:
+        made = with_ends(draw, made)
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.

@@ -66,6 +66,10 @@ ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
+ENDED = (True, False)
+ENDED_CACHED = (False, True, False, False)
+"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; and
+whether those that share pages do, or give way to each other, which go on for some rounds."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -96,6 +100,7 @@ class Turn(NamedTuple):
     has_logprobs: bool = False
     is_cached: bool = False
     is_aborted: bool = False
+    is_ended: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -124,6 +129,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
+            is_ended=not (profile.adaptive or profile.draft_batch) and dealer.deal("ended", ENDED, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
@@ -157,6 +163,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
         is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
+        is_ended=dealer.deal("ended of preemption", ENDED_CACHED, player),
     )
 
 
@@ -172,6 +179,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
+        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
     )
 
 
@@ -190,6 +198,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
+        is_ended=dealer.deal("ended of trees", ENDED, player),
     )
 
 

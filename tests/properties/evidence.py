@@ -29,6 +29,7 @@ from draftproof.properties.values.scenario import (
     RoundPlan,
     Scenario,
     Schedule,
+    Span,
     States,
     Variant,
 )
@@ -271,6 +272,25 @@ ABORTED_AGAIN = with_aborts(PREEMPTED, None, 8, 5, 11)
 def aborted(scenario: Scenario = ABORTED) -> Evidence:
     """A run of the engine in which requests are aborted."""
     return lockstep(EngineSubject(), scenario)
+
+
+ENDED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        eos=(1,),
+        requests=tuple(
+            msgspec.structs.replace(one, min_tokens=3, stop_at=3, sequences_at=(Span(first=2, last=4),))
+            for one in STATIC.requests
+        ),
+    )
+)
+"""With a minimum, a stop sequence, and an id of the model."""
+
+
+@lru_cache
+def ended() -> Evidence:
+    """A run of the engine in which requests end by more than their own stop ids and limits."""
+    return lockstep(EngineSubject(), ENDED)
 
 
 _SHARED = (3, 1, 4, 1, 5, 9, 2, 6)

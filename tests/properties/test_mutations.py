@@ -34,6 +34,7 @@ from tests.properties.evidence import (
     aborted,
     cached,
     cached_states,
+    ended,
     evidence,
     evidence_of,
     preempted,
@@ -77,6 +78,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         cached(),
         cached_states(),
         aborted(),
+        ended(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

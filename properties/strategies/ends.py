@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import without_stops
-from draftproof.properties.strategies.some_requests import with_some
 from draftproof.properties.values.scenario import Request, Scenario, Span
 
+Kind = Literal["both", "sequences", "minimum", "ids"]
+_KINDS: tuple[Kind, ...] = ("both", "sequences", "minimum", "ids")
+# Of requests that are to go on for some rounds.
+_LASTING: tuple[Kind, ...] = ("both", "minimum")
 _BELOW = 97
 # Of a vocabulary of 61 tokens few come in a text of ten.
-_EOS = (4, 6, 3, 8, 0)
+_EOS = (6, 4, 8, 3, 10)
 # How many of the first tokens; a budget is 5 to 11, seldom more.
 _LEAST = (3, 2, 4, 1, 6)
 # Where the stop token is, behind the minimum: the first that may be one, one that may not, the next, or none.
@@ -20,11 +25,16 @@ _BEHIND = (0, -1, 0, 1, None)
 
 
 def with_ends(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw the model's own ids, and which requests have sequences and a minimum; the first has."""
-    vocab = scenario.model.vocab
-    count = min(draw(sampled(_EOS)), vocab // 4)
+    """Draw the model's own ids, and what ends each request: kinds take turns, from a drawn one on."""
+    vocab, kinds = scenario.model.vocab, _LASTING if scenario.schedule.preemption else _KINDS
+    count = min(draw(sampled(_EOS)), max(1, vocab // 5))
     eos = dict.fromkeys(draw(integers(0, _BELOW - 1)) * vocab // _BELOW for _ in range(count))
-    return with_some(draw, replace(scenario, eos=tuple(eos)), lambda request: _ended(draw, request, scenario))
+    first = draw(integers(0, len(kinds) - 1))
+    requests = (
+        _ended(draw, request, scenario, kinds[(first + number) % len(kinds)])
+        for number, request in enumerate(scenario.requests)
+    )
+    return replace(scenario, eos=tuple(eos), requests=tuple(requests))
 
 
 def without_ends(scenario: Scenario) -> Scenario:
@@ -34,13 +44,19 @@ def without_ends(scenario: Scenario) -> Scenario:
     return replace(scenario, eos=(), requests=tuple(map(without_stops, scenario.requests)))
 
 
-def _ended(draw: st.DrawFn, request: Request, scenario: Scenario) -> Request:
-    has_minimum, has_sequence = draw(sampled(((True, True), (True, False), (False, True), (True, True))))
-    request = replace(request, ignore_eos=draw(sampled((False, True, True))))
+def _ended(draw: st.DrawFn, request: Request, scenario: Scenario, kind: Kind) -> Request:
+    """Draw what ends a request; but where that is to be shown, it seldom ends by an id of the model."""
+    if kind == "ids":
+        return request
     knows_text = request.sampling is None or not scenario.dynamic
-    if has_minimum and not request.grammar:
+    request = replace(request, ignore_eos=draw(sampled((True, True, True, False))))
+    if kind != "sequences" and not request.grammar:
         request = _with_minimum(draw, request, knows_text=knows_text)
-    return replace(request, sequences_at=_sequences(draw, request)) if has_sequence and knows_text else request
+    if not knows_text:
+        return request
+    early = _before_minimum(request)
+    has_more = kind != "minimum" or request.grammar is not None
+    return replace(request, sequences_at=(*_sequences(draw, request), *early) if has_more else early)
 
 
 def _with_minimum(draw: st.DrawFn, request: Request, *, knows_text: bool) -> Request:
@@ -52,13 +68,17 @@ def _with_minimum(draw: st.DrawFn, request: Request, *, knows_text: bool) -> Req
 
 
 def _sequences(draw: st.DrawFn, request: Request) -> tuple[Span, ...]:
-    """Draw a sequence near the end, perhaps one that begins in the prompt, and one before the minimum."""
+    """Draw a sequence near the end, and perhaps one that begins in the prompt."""
     length = draw(sampled((2, 3, 2, 4, 1)))
     last = min(draw(sampled((3, 4, 2, 5, 6))) + request.min_tokens, request.budget - 1)
     found = [Span(first=max(0, last - length + 1), last=last)]
-    if draw(sampled((False, True, False))):
+    if draw(st.booleans()):
         before = min(len(request.prompt), draw(sampled((1, 2))))
         found.append(Span(first=-before, last=draw(sampled((0, 1)))))
-    if request.min_tokens > 1 and draw(sampled((True, True, False))):
-        found.append(Span(first=request.min_tokens - 2, last=request.min_tokens - 1))
     return tuple(found)
+
+
+def _before_minimum(request: Request) -> tuple[Span, ...]:
+    """Return a sequence that ends with the last token before the minimum."""
+    least = request.min_tokens
+    return (Span(first=least - 2, last=least - 1),) if least > 1 else ()

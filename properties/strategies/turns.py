@@ -66,10 +66,8 @@ ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
-ENDED = (True, False)
-ENDED_CACHED = (False, True, False, False)
-"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; and
-whether those that share pages do, or give way to each other, which go on for some rounds."""
+ENDED = (True, False, True)
+"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -163,7 +161,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
         is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
-        is_ended=dealer.deal("ended of preemption", ENDED_CACHED, player),
+        is_ended=dealer.deal("ended of preemption", ENDED, player),
     )
 
 
@@ -179,7 +177,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
-        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
+        is_ended=dealer.deal("ended of caching", ENDED, player),
     )
 
 

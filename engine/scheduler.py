@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
@@ -120,14 +121,13 @@ class Scheduler:
         preempted = self._preempt(steps_of)
         if not preempted:
             self._admit(step, steps_of)
-        prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
-        decode = list(self._decode(steps_of))
+        prefill, decode = self._batches(steps_of)
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
         evicted = self._evict(wanted)
         self.page_table.grow(wanted, self.pool)
-        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted, *evicted)
+        return StepPlan(step, steps_of(len(decode)), tuple(prefill), tuple(decode), preempted, *evicted)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -226,6 +226,8 @@ class Scheduler:
         These are the pages of its worst case, or with preemption those of its prefill that it shares with nobody.
         """
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
+            if not self._tokens_left(*self._batches(steps_of)):
+                return
             waited = self._waiting[0]
             cached = self.cache.match(waited.text)
             if self._config.preemption:
@@ -262,9 +264,32 @@ class Scheduler:
             longest = tokens + self._config.num_columns(self._config.steps)
         return self._pages_to(longest)
 
-    def _chunk(self, sequence: Sequence) -> PrefillRow:
+    def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:
+        """Return a chunk of each sequence in prefill, and a round of those past it, as many as a batch may have.
+
+        In the order of admission they share the tokens of a step: a round gets fewer drafts, or none of them runs.
+        """
+        prefill, decode = list[PrefillRow](), list[DecodeRow]()
+        rounds = {row.request: row for row in self._decode(steps_of)}
+        for sequence in self.live:
+            left = self._tokens_left(prefill, decode)
+            if left and sequence.in_prefill:
+                prefill.append(self._chunk(sequence, left))
+            elif left and sequence.request.id in rounds:
+                row = rounds[sequence.request.id]
+                decode.append(replace(row, num_drafts=min(row.num_drafts, left - 1)))
+        return prefill, decode
+
+    def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
+        """Return how many tokens of a step these rows leave."""
+        if not self._config.step_tokens:
+            return sys.maxsize
+        taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
+        return self._config.step_tokens - taken
+
+    def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled
-        end = min(len(waited.text), start + self._config.chunk)
+        end = min(len(waited.text), start + self._config.chunk, start + most)
         return PrefillRow(
             sequence.request.id,
             sequence.req_row,

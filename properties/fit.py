@@ -16,6 +16,7 @@ from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
@@ -129,6 +130,10 @@ def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _ends(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.ends else without_ends(scenario)
+
+
+def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.step_tokens else without_step_tokens(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -266,6 +271,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _caching,
     _aborts,
     _ends,
+    _step_tokens,
     _sampling,
     _penalties,
     _grammars,

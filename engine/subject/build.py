@@ -128,6 +128,7 @@ def config(scenario: Scenario) -> EngineConfig:
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
         prefix_cache=schedule.prefix_cache,
+        step_tokens=schedule.step_tokens,
         checkpoint_slots=memory.checkpoint_slots if schedule.prefix_cache else 0,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,

@@ -97,6 +97,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
+        Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),

@@ -61,6 +61,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         scenario.schedule.services,
         int(scenario.schedule.preemption),
         int(scenario.schedule.prefix_cache),
+        int(scenario.schedule.step_tokens > 0),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),
         int(not scenario.taps),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_rounds import read_samples
+from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
@@ -80,6 +81,10 @@ def _of_prefixes(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.prefixes.get(name, 0)
 
 
+def _of_step_tokens(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.step_tokens.get(name, 0)
+
+
 def _is_of_ends(name: str) -> Callable[[RequestSample], bool]:
     return lambda request: name in request.ends
 
@@ -129,6 +134,7 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in OF_PREFIXES},
+    **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,

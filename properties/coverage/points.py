@@ -81,7 +81,7 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "crossing": ("none", "one", "more"),
     "beside": ("nothing", "prefill"),
     "proposals": ("none", "forced", "own"),
-    "limit": ("none", "budget", "max_len", "steps", "batch", "found"),
+    "limit": ("none", "budget", "max_len", "steps", "batch", "found", "tokens"),
     "cut": ("whole", "stop", "max_len"),
     "tie": ("no", "yes"),
     "checkpoint": ("off", "none yet", "kept", "one", "two and more"),

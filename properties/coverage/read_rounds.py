@@ -245,6 +245,8 @@ def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> s
         return "found"
     if drafts == planned:
         return "none"
+    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.step_tokens:
+        return "tokens"
     if drafts == evidence.plans.drafts_wanted(row):
         return "batch" if _is_too_large(evidence, evidence.schedule.batches[row.step, 1]) else "steps"
     left = request.budget - (n + 1 - len(request.prompt)) - 1

@@ -86,6 +86,12 @@ TRIGGERS: tuple[Trigger, ...] = (
         sequence_from_the_prompt="sequences_from_prompt",
     ),
     *_of(
+        "step budget",
+        cut_drafts="drafts_cut_by_step_tokens",
+        cut_a_chunk="chunks_cut_by_step_tokens",
+        let_somebody_wait="waits_for_step_tokens",
+    ),
+    *_of(
         "minimum",
         moved_a_choice="minimum_changed_choice",
         by_row="minimum_of_first_row",

@@ -22,6 +22,7 @@ from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.scenarios import scenarios, unforced
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -71,7 +72,8 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
-    scenario = without_ends(without_aborts(without_prefix_cache(without_tree(drawn_scenario))))
+    scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
+    scenario = without_step_tokens(without_ends(scenario))
     name: Algorithm = draw(sampled(able(wanted, drafts)))
     scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})

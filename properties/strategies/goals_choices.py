@@ -22,6 +22,7 @@ from draftproof.properties.strategies.penalties import with_penalties, without_p
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache, without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy, with_sampling
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import with_tree, without_tree
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.sampling import Sampling
@@ -55,6 +56,7 @@ def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     # Proposals that know of no penalties, and of no grammar, are seldom right.
     scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
     is_of_memory = (PREEMPTED | CACHED) & set(wanted)
+    scenario = without_step_tokens(scenario)
     return put_in(without_prefix_cache(scenario), "schedule", preemption=False) if is_of_memory else scenario
 
 
@@ -68,6 +70,9 @@ def aim_choices(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         if wanted.get("choice") == "beside sampled" and len(requests) == 1:
             scenario = replace(scenario, requests=tuple(copies(scenario, 2)))
         scenario = _sampled(draw, with_sampling(draw, scenario), wanted)
+    if wanted.get("limit") == "tokens":
+        crowd = scenario if len(scenario.requests) > 1 else replace(scenario, requests=tuple(copies(scenario, _CROWD)))
+        scenario = put_in(crowd, "schedule", step_tokens=scenario.width + draw(sampled((1, 0, 2))), services=1)
     if "penalty" in wanted:
         scenario = with_penalties(draw, scenario)
     if "grammar" in wanted:

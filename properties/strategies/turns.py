@@ -68,6 +68,8 @@ ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (True, False, True)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long."""
+BUDGETED = (False, True, False, False)
+"""Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -99,6 +101,7 @@ class Turn(NamedTuple):
     is_cached: bool = False
     is_aborted: bool = False
     is_ended: bool = False
+    is_budgeted: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -132,6 +135,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
+        elif _may_be_budgeted(turn) and dealer.deal(f"budgeted {turn.size.name}", BUDGETED, player):
+            yield _budgeted(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
@@ -146,6 +151,25 @@ def _may_be_tree(turn: Turn) -> bool:
     """Return whether a turn's chains could be trees."""
     profile = turn.profile
     return BY_NAME[turn.draft].trees and not (profile.hybrid or profile.adaptive or profile.draft_batch)
+
+
+def _may_be_budgeted(turn: Turn) -> bool:
+    """Return whether the steps of a turn may have a budget of tokens."""
+    return turn.size.name != WIDE.name and not (turn.profile.adaptive or turn.profile.draft_batch)
+
+
+def _budgeted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose requests share the tokens of a step; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of budgets", _OF_PREEMPTED, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of budgets {len(variants)}", variants, player),
+        commit=dealer.deal("commit of budgets", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
+        is_budgeted=True,
+        is_aborted=False,
+    )
 
 
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:

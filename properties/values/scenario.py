@@ -188,7 +188,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
     requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
-    `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE).
+    `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
+    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10).
     """
 
     max_batch: Small
@@ -198,6 +199,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     services: Annotated[int, Meta(ge=1, le=2)] = 1
     preemption: bool = False
     prefix_cache: bool = False
+    step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -280,7 +282,8 @@ class Scenario(Value, frozen=True, kw_only=True):
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
-        return self.adaptive is not None or self.schedule.draft_batch > 0 or self.schedule.preemption
+        own = self.schedule
+        return self.adaptive is not None or own.draft_batch > 0 or own.preemption or own.step_tokens > 0
 
     @property
     def width(self) -> int:

@@ -50,6 +50,7 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _prefix_cache(scenario)
+    _step_tokens(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -156,7 +157,7 @@ def _tree(scenario: Scenario) -> None:
         not scenario.dynamic,
         "tree",
         "of a dynamic scenario",
-        "none with adaptive steps, schedule.draft_batch or schedule.preemption",
+        "none with adaptive steps, schedule.draft_batch, schedule.preemption or schedule.step_tokens",
     )
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
@@ -191,6 +192,23 @@ def _prefix_cache(scenario: Scenario) -> None:
     _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
     by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
     _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
+
+
+def _step_tokens(scenario: Scenario) -> None:
+    schedule, at = scenario.schedule, "schedule.step_tokens"
+    if not schedule.step_tokens:
+        return
+    beside = {
+        "a tree": scenario.tree is not None,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": schedule.draft_batch > 0,
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "aborts": scenario.has_aborts,
+    }
+    for name, has in beside.items():
+        _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
+    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -56,6 +56,7 @@ class OpenaiSubject(Subject):
             caching=False,
             aborts=False,
             ends=False,
+            step_tokens=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -132,6 +132,7 @@ class StateCommit(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

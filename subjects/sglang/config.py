@@ -50,6 +50,7 @@ class DraftConfig(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         drafts=("eagle",),
         variants=(),
     )

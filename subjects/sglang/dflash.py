@@ -65,6 +65,7 @@ class BlockAcceptance(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         drafts=("dflash",),
         variants=(),
     )

@@ -274,6 +274,7 @@ class ChainExtend(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         drafts=("mtp",),
         variants=(),
     )

@@ -93,6 +93,7 @@ class AdaptivePolicy(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

@@ -110,6 +110,7 @@ class PoolSteps(WorkerSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

@@ -40,6 +40,7 @@ class WorkerSubject(EngineSubject):
         caching=False,
         aborts=False,
         ends=False,
+        step_tokens=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -57,6 +57,7 @@ class TransformersSubject(Subject):
             caching=False,
             aborts=False,
             ends=False,
+            step_tokens=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

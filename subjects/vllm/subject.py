@@ -103,6 +103,7 @@ class VllmSubject(Subject):
             caching=False,
             aborts=False,
             ends=False,
+            step_tokens=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

@@ -13,11 +13,9 @@ from draftproof.properties.values.scenario import Request, Scenario, Span
 
 Kind = Literal["both", "sequences", "minimum", "ids"]
 _KINDS: tuple[Kind, ...] = ("both", "sequences", "minimum", "ids")
-# Of requests that are to go on for some rounds.
-_LASTING: tuple[Kind, ...] = ("both", "minimum")
 _BELOW = 97
 # Of a vocabulary of 61 tokens few come in a text of ten.
-_EOS = (6, 4, 8, 3, 10)
+_EOS = (8, 6, 10, 5, 3)
 # How many of the first tokens; a budget is 5 to 11, seldom more.
 _LEAST = (3, 2, 4, 1, 6)
 # Where the stop token is, behind the minimum: the first that may be one, one that may not, the next, or none.
@@ -26,12 +24,12 @@ _BEHIND = (0, -1, 0, 1, None)
 
 def with_ends(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw the model's own ids, and what ends each request: kinds take turns, from a drawn one on."""
-    vocab, kinds = scenario.model.vocab, _LASTING if scenario.schedule.preemption else _KINDS
-    count = min(draw(sampled(_EOS)), max(1, vocab // 5))
+    vocab = scenario.model.vocab
+    count = min(draw(sampled(_EOS)), max(1, vocab // 4))
     eos = dict.fromkeys(draw(integers(0, _BELOW - 1)) * vocab // _BELOW for _ in range(count))
-    first = draw(integers(0, len(kinds) - 1))
+    first = draw(integers(0, len(_KINDS) - 1))
     requests = (
-        _ended(draw, request, scenario, kinds[(first + number) % len(kinds)])
+        _ended(draw, request, scenario, _KINDS[(first + number) % len(_KINDS)])
         for number, request in enumerate(scenario.requests)
     )
     return replace(scenario, eos=tuple(eos), requests=tuple(requests))
@@ -45,11 +43,15 @@ def without_ends(scenario: Scenario) -> Scenario:
 
 
 def _ended(draw: st.DrawFn, request: Request, scenario: Scenario, kind: Kind) -> Request:
-    """Draw what ends a request; but where that is to be shown, it seldom ends by an id of the model."""
+    """Draw what ends a request; but where that is to be shown, it ends by no id of the model."""
+    if scenario.schedule.preemption:
+        # Who gives way is to go on for some rounds.
+        least = 0 if request.grammar else min(draw(sampled(_LEAST)), request.budget)
+        return replace(request, ignore_eos=True, min_tokens=least)
     if kind == "ids":
         return request
     knows_text = request.sampling is None or not scenario.dynamic
-    request = replace(request, ignore_eos=draw(sampled((True, True, True, False))))
+    request = replace(request, ignore_eos=True)
     if kind != "sequences" and not request.grammar:
         request = _with_minimum(draw, request, knows_text=knows_text)
     if not knows_text:

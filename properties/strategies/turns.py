@@ -67,7 +67,10 @@ ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (True, False, True)
-"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long."""
+ENDED_CACHED = (False, True, False)
+ENDED_TREES = (True, True, True, False)
+"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
+those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 PREEMPTED = (True, False)
@@ -201,7 +204,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
-        is_ended=dealer.deal("ended of caching", ENDED, player),
+        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
     )
 
 
@@ -220,7 +223,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
-        is_ended=dealer.deal("ended of trees", ENDED, player),
+        is_ended=dealer.deal("ended of trees", ENDED_TREES, player),
     )
 
 

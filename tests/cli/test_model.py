@@ -40,7 +40,7 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
     "chain.ids",
     "chain.hidden",
 }
-OF_PROBES = {"cache.matched", "cache.pages", "schedule.aborted", "output.ends"}
+OF_PROBES = {"cache.matched", "cache.pages", "schedule.aborted", "schedule.step_tokens", "output.ends"}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
 

@@ -287,6 +287,16 @@ ENDED = validate(
 """With a minimum, a stop sequence, and an id of the model."""
 
 
+BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.replace(STATIC.schedule, step_tokens=4)))
+"""With a budget of tokens for a step, fewer than a chunk and a round."""
+
+
+@lru_cache
+def budgeted() -> Evidence:
+    """A run of the engine in which requests share the tokens of a step."""
+    return lockstep(EngineSubject(), BUDGETED)
+
+
 @lru_cache
 def ended() -> Evidence:
     """A run of the engine in which requests end by more than their own stop ids and limits."""

@@ -285,7 +285,7 @@ class Scheduler:
         if not self._config.step_tokens:
             return sys.maxsize
         taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
-        return self._config.step_tokens - taken
+        return max(0, self._config.step_tokens - taken)
 
     def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled

@@ -71,7 +71,7 @@ ENDED_CACHED = (False, True, False)
 ENDED_TREES = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
-BUDGETED = (False, True, False, False)
+BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""

@@ -17,10 +17,12 @@ class EngineConfig:
     `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
-    on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`.
+    on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`. A step
+    runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit).
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
-    draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
+    draft, and without `penalized`, `constrained` (some tokens are excluded) and `most_logprobs`. With a `tree` drafts
+    are one, of `steps` levels. `eos` are the ids after which the model ends a text.
     """
 
     steps: int
@@ -40,6 +42,7 @@ class EngineConfig:
     preemption: bool = False
     prefix_cache: bool = False
     checkpoint_slots: int = 0
+    step_tokens: int = 0
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
@@ -48,6 +51,7 @@ class EngineConfig:
     constrained: bool = False
     most_logprobs: int | None = None
     tree: TreeConfig | None = None
+    eos: frozenset[int] = frozenset()
 
     @property
     def candidates(self) -> tuple[int, ...]:

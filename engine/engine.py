@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
+from draftproof.engine import stopping
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
@@ -201,7 +202,7 @@ class Engine:
             begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})
         choosing = self._choosing(batch)
         if self.grammars:
-            choosing["excluded"] = self.grammars.prompt_masks(batch)
+            choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
         hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
@@ -258,7 +259,8 @@ class Engine:
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
         batch = tuple(replace(row, num_drafts=count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
-            proposal = replace(proposal, excluded=self.grammars.masks(batch, proposal, runtime.width))
+            excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
+            proposal = replace(proposal, excluded=excluded)
         acceptance = runtime.verify(proposal, len(batch))
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
@@ -68,16 +70,15 @@ class Sequence:
         budget_left = self.request.budget - len(self.emitted)
         return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
 
-    def cut(self, tokens: tuple[int, ...], max_len: int) -> tuple[tuple[int, ...], bool]:
+    def cut(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
         """Return the tokens up to the first that ends the request, and whether one did."""
-        taken: list[int] = []
-        for token in tokens:
-            taken.append(token)
-            emitted = len(self.emitted) + len(taken)
-            full = len(self.request.prompt) + emitted >= max_len
-            if token in self.request.stop or emitted >= self.request.budget or full:
-                return tuple(taken), True
-        return tuple(taken), False
+        emitted = list(self.emitted)
+        for count, token in enumerate(tokens, start=1):
+            emitted.append(token)
+            full = len(self.request.prompt) + len(emitted) >= config.max_len
+            if full or len(emitted) >= self.request.budget or stopping.stops(self.request, emitted, config.eos):
+                return tokens[:count], True
+        return tokens, False
 
 
 class Scheduler:
@@ -120,14 +121,13 @@ class Scheduler:
         preempted = self._preempt(steps_of)
         if not preempted:
             self._admit(step, steps_of)
-        prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
-        decode = list(self._decode(steps_of))
+        prefill, decode = self._batches(steps_of)
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
         evicted = self._evict(wanted)
         self.page_table.grow(wanted, self.pool)
-        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted, *evicted)
+        return StepPlan(step, steps_of(len(decode)), tuple(prefill), tuple(decode), preempted, *evicted)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -140,7 +140,7 @@ class Scheduler:
         if first is None:
             sequence.extended = row.end
             return None
-        emitted, finished = sequence.cut((first,), self._config.max_len)
+        emitted, finished = sequence.cut((first,), self._config)
         sequence.emitted.extend(emitted)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
@@ -149,7 +149,7 @@ class Scheduler:
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
         sequence = self.find(row.request)
-        emitted, finished = sequence.cut(tokens, self._config.max_len)
+        emitted, finished = sequence.cut(tokens, self._config)
         sequence.emitted.extend(emitted)
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
@@ -226,6 +226,8 @@ class Scheduler:
         These are the pages of its worst case, or with preemption those of its prefill that it shares with nobody.
         """
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
+            if not self._tokens_left(*self._batches(steps_of)):
+                return
             waited = self._waiting[0]
             cached = self.cache.match(waited.text)
             if self._config.preemption:
@@ -262,9 +264,32 @@ class Scheduler:
             longest = tokens + self._config.num_columns(self._config.steps)
         return self._pages_to(longest)
 
-    def _chunk(self, sequence: Sequence) -> PrefillRow:
+    def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:
+        """Return a chunk of each sequence in prefill, and a round of those past it, as many as a batch may have.
+
+        In the order of admission they share the tokens of a step: a round gets fewer drafts, or none of them runs.
+        """
+        prefill, decode = list[PrefillRow](), list[DecodeRow]()
+        rounds = {row.request: row for row in self._decode(steps_of)}
+        for sequence in self.live:
+            left = self._tokens_left(prefill, decode)
+            if left and sequence.in_prefill:
+                prefill.append(self._chunk(sequence, left))
+            elif left and sequence.request.id in rounds:
+                row = rounds[sequence.request.id]
+                decode.append(replace(row, num_drafts=min(row.num_drafts, left - 1)))
+        return prefill, decode
+
+    def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
+        """Return how many tokens of a step these rows leave."""
+        if not self._config.step_tokens:
+            return sys.maxsize
+        taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
+        return max(0, self._config.step_tokens - taken)
+
+    def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled
-        end = min(len(waited.text), start + self._config.chunk)
+        end = min(len(waited.text), start + self._config.chunk, start + most)
         return PrefillRow(
             sequence.request.id,
             sequence.req_row,
@@ -281,6 +306,7 @@ class Scheduler:
             emitted=waited.emitted,
             cached=sequence.served,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
+            minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
         )
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
@@ -311,6 +337,7 @@ class Scheduler:
             sequence.request.penalties,
             sequence.request.grammar,
             sequence.request.logprobs,
+            stopping.minimum(sequence.request, len(sequence.emitted), self._config.eos),
         )
 
 

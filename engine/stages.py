@@ -24,10 +24,19 @@ class GrammarParams:
 
 
 @dataclass(frozen=True)
+class Minimum:
+    """So many `tokens` must still be emitted before one of `ids`."""
+
+    tokens: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
-    Without `sampling` it is greedy. It is aborted when engine step `abort_at` begins, if it is not done by then.
+    Without `sampling` it is greedy. It is aborted when engine step `abort_at` begins, if it is not done by then. See
+    stopping.py for what else ends it.
     """
 
     id: int
@@ -41,6 +50,9 @@ class GenerationRequest:
     grammar: GrammarParams | None = None
     logprobs: int | None = None
     abort_at: int | None = None
+    stop_sequences: tuple[tuple[int, ...], ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class PrefillRow:
     emitted: tuple[int, ...] = ()
     cached: int = 0
     checkpoint: int = 0
+    minimum: Minimum | None = None
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -98,6 +111,7 @@ class DecodeRow:
     penalties: PenaltyParams | None = None
     grammar: GrammarParams | None = None
     logprobs: int | None = None
+    minimum: Minimum | None = None
 
 
 @dataclass(frozen=True)

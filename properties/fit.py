@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
@@ -124,6 +126,14 @@ def _caching(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.aborts else without_aborts(scenario)
+
+
+def _ends(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.ends else without_ends(scenario)
+
+
+def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.step_tokens else without_step_tokens(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -260,6 +270,8 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _preemption,
     _caching,
     _aborts,
+    _ends,
+    _step_tokens,
     _sampling,
     _penalties,
     _grammars,

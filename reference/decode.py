@@ -32,26 +32,42 @@ class Greedy:
 
 
 class RequestLimits(NamedTuple):
-    """Where a request ends: after `most` emitted tokens, or after the first token of `stop`."""
+    """Where a request ends: after `most` emitted tokens, after the first token of `stop`, or after one of `sequences`.
+
+    Of these sequences one counts that comes to its end behind the first `least` tokens. The tokens `eos` are stop
+    tokens that the request does not ask for.
+    """
 
     most: int
     stop: tuple[int, ...]
     max_len: int
+    sequences: tuple[tuple[int, ...], ...] = ()
+    eos: tuple[int, ...] = ()
+    least: int = 0
 
     @classmethod
-    def of(cls, request: Request, max_len: int, stop: tuple[int, ...]) -> RequestLimits:
+    def of(
+        cls,
+        request: Request,
+        max_len: int,
+        stop: tuple[int, ...],
+        sequences: tuple[tuple[int, ...], ...] = (),
+        eos: tuple[int, ...] = (),
+    ) -> RequestLimits:
         """`max_len` bounds prompt and emitted tokens together."""
-        return cls(min(request.budget, max_len - len(request.prompt)), stop, max_len)
+        most = min(request.budget, max_len - len(request.prompt))
+        return cls(most, stop, max_len, sequences, eos, request.min_tokens)
 
     def cut(self, emitted: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
         """The part of `new` that a request still emits that has emitted `emitted`."""
-        kept = new[: self.most - len(emitted)]
-        ends = [place for place, token in enumerate(kept) if token in self.stop]
-        return kept[: ends[0] + 1] if ends else kept
+        ends = (place for place in range(1, len(new)) if self.ended(emitted + new[:place]))
+        return new[: next(ends, len(new))]
 
     def ended(self, emitted: tuple[int, ...]) -> bool:
         """Whether nothing follows what has been emitted."""
-        return len(emitted) >= self.most or emitted[-1] in self.stop
+        if len(emitted) >= self.most or emitted[-1] in (*self.stop, *self.eos):
+            return True
+        return len(emitted) > self.least and any(emitted[-len(one) :] == one for one in self.sequences)
 
 
 def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:

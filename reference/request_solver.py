@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import msgspec
@@ -24,6 +24,7 @@ from draftproof.reference.choose import best
 from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
 from draftproof.reference.drafts.base import ReferenceDraft, ReferenceProposal, propose
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.request_target import target_of
 
 NOTHING = ReferenceProposal((), ())
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
@@ -33,22 +34,48 @@ class RequestSolver:
     """One request on its own; no other request can change its tokens."""
 
     def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: ReferenceDraft) -> None:
-        self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
-        self._truth = Greedy(target, request.prompt)
-        self._misled: dict[tuple[int, int], int] = {}
+        """`target` is the model's, as it is for every request."""
+        self._scenario, self._request, self._plain, self._draft = scenario, request, target, draft
         self._followed: TokenIds = ()
-        stop = set(request.stops)
-        if request.stop_at >= 0 and request.sampling is None:
-            stop.add(self._truth.token(request.stop_at))
-        self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
+        self._end_with(tuple(sorted({*request.stops})), request.stop_sequences)
+        if request.sampling is None:
+            if request.stop_at >= 0:
+                stop = {*request.stops, self._truth.token(request.stop_at)}
+                self._end_with(tuple(sorted(stop)), request.stop_sequences)
+            self._end_with(self._limits.stop, self._sequences(self._truth.token))
+
+    def _end_with(self, stop: TokenIds, sequences: tuple[TokenIds, ...]) -> None:
+        """Let the request end after any of these, none of which comes before its minimum, and after its limits."""
+        request, eos = self._request, self._scenario.eos
+        own = self._scenario.eos_of(request)
+        self._limits = RequestLimits.of(request, self._scenario.memory.max_len, stop, sequences, own)
+        self._target = target_of(self._plain, request, {*stop, *eos})
+        self._truth = Greedy(self._target, request.prompt)
+        self._misled: dict[tuple[int, int], int] = {}
+
+    def _sequences(self, token: Callable[[int], int]) -> tuple[TokenIds, ...]:
+        """The sequences after which it ends, of which some are in the text that it would emit without them."""
+        found = list(self._request.stop_sequences)
+        for span in self._request.sequences_at:
+            before = self._request.prompt[len(self._request.prompt) + span.first :] if span.first < 0 else ()
+            numbers = range(max(span.first, 0), span.last + 1)
+            found.append((*before, *(token(number) for number in numbers)))
+        return tuple(found)
 
     def solve(self, first: FirstDrafts) -> RequestScript:
         solved = self._solve(first)
-        if self._request.sampling is None or not 0 <= self._request.stop_at < len(solved.tokens):
+        if self._request.sampling is None:
             return solved
-        stop = {*self._limits.stop, solved.tokens[self._request.stop_at]}
-        self._limits = self._limits._replace(stop=tuple(sorted(stop)))
-        return self._solve(first)
+        request = self._request
+        if 0 <= request.stop_at < len(solved.tokens):
+            self._end_with(tuple(sorted({*request.stops, solved.tokens[request.stop_at]})), self._limits.sequences)
+            solved = self._solve(first)
+        known = [span for span in request.sequences_at if span.last < len(solved.tokens)]
+        if known:
+            self._request = msgspec.structs.replace(request, sequences_at=tuple(known))
+            self._end_with(self._limits.stop, self._sequences(solved.tokens.__getitem__))
+            solved = self._solve(first)
+        return solved
 
     def _solve(self, first: FirstDrafts) -> RequestScript:
         emitted: tuple[int, ...] = (self._first_token(),)
@@ -59,7 +86,7 @@ class RequestSolver:
             emitted += rounds[-1].emitted
         if self._request.sampling is None and (first == "with prompt" or self._is_open()):
             return self.chained(tuple(rounds))
-        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
+        return self._script(tokens=emitted, rounds=tuple(rounds))
 
     def _first_token(self) -> int:
         """What the prompt's round emits."""
@@ -86,9 +113,7 @@ class RequestSolver:
         """With the chain of `steps` drafts for every number of emitted tokens and every plan; of a sampled request
         there is none, and its text is not known (S-SAMPLE-8)."""
         if self._request.sampling is not None:
-            return RequestScript(
-                tokens=(self._first_token(),), stop=self._limits.stop, rounds=rounds, chains=((None,),)
-            )
+            return self._script(tokens=(self._first_token(),), rounds=rounds, chains=((None,),))
         emitted: tuple[int, ...] = (self._truth.token(0),)
         while not self._limits.ended(emitted):
             emitted += (self._truth.token(len(emitted)),)
@@ -96,7 +121,11 @@ class RequestSolver:
             tuple(self._chain(done, self._longest(done, plan), plan) for plan in self._request.rounds)
             for done in range(1, len(emitted))
         )
-        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=rounds, chains=chains)
+        return self._script(tokens=emitted, rounds=rounds, chains=chains)
+
+    def _script(self, tokens: TokenIds, rounds: tuple[RoundScript, ...], chains: Chains = ()) -> RequestScript:
+        limits = self._limits
+        return RequestScript(tokens=tokens, stop=limits.stop, rounds=rounds, chains=chains, sequences=limits.sequences)
 
     def _longest(self, emitted: int, plan: RoundPlan) -> int:
         """The most drafts that a round of a plan can have after so many tokens."""
@@ -113,7 +142,7 @@ class RequestSolver:
     ) -> RequestScript:
         """The same with its rounds: `drafts`, what was `verified`, numbers of drafts that were `chosen`, rounds that
         were `resumed`, and how many `ended` before it was to be aborted, if it was."""
-        self._limits = self._limits._replace(stop=solved.stop)
+        self._end_with(solved.stop, solved.sequences)
         self._followed = self._request.prompt + solved.followed
         if ended == 0:
             return msgspec.structs.replace(solved, tokens=(), rounds=(), aborted=True)

@@ -1,26 +1,38 @@
-"""What a target is for one request: its logits go by the text (S-PENALTY), and by its grammar (S-GRAMMAR)."""
+"""What a target is for one request: its logits go by the text (S-PENALTY), its grammar (S-GRAMMAR) and its minimum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from draftproof.properties.values.scenario import Request
-from draftproof.reference import grammar, penalties
+from draftproof.reference import grammar, minimum, penalties
 from draftproof.reference.grammar import with_grammar
+from draftproof.reference.minimum import with_minimum
 from draftproof.reference.penalties import with_penalties
 from draftproof.reference.protocols import ReferenceTarget
 
 
-def target_of(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """The target of a request: the one given, if it has neither penalties nor a grammar."""
-    return with_grammar(with_penalties(target, request), request)
+def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] = ()) -> ReferenceTarget:
+    """The target of a request: the one given, if it has neither penalties nor a grammar nor a minimum.
+
+    None of `stops` may come before its minimum of tokens.
+    """
+    return _masked(with_penalties(target, request), request, stops)
 
 
-def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+def _masked(target: ReferenceTarget, request: Request, stops: Collection[int]) -> ReferenceTarget:
+    return with_minimum(with_grammar(target, request), request, stops)
+
+
+def others(
+    target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
+) -> Iterator[tuple[str, ReferenceTarget]]:
     """What the target of a request would be without a part of what it is, by the count of choices that this changes.
 
-    Of a round before which `pending` tokens are committed and pending.
+    Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
     """
     for name, other in penalties.others(target, request, pending):
-        yield name, with_grammar(other, request)
-    yield from grammar.others(with_penalties(target, request), request, pending)
+        yield name, _masked(other, request, stops)
+    penalized = with_penalties(target, request)
+    yield from grammar.others(penalized, request, pending)
+    yield from minimum.others(with_grammar(penalized, request), request, stops, pending)

@@ -19,6 +19,7 @@ from draftproof.properties.values.script import Finish, RequestScript, RoundScri
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.tree import lineage
+from draftproof.reference import minimum
 from draftproof.reference.build import build
 from draftproof.reference.chooser import chooser_of, weights_of
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
@@ -95,7 +96,8 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
     known = Known(Gaps(), Near(), Told())
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
-        limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
+        eos = scenario.eos_of(request)
+        limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop, solved.sequences, eos)
         own = models._replace(draft=drawing(models.draft, scenario, request))
         one = _RequestTrace(index, scenario, limits, own, out)
         one.run(solved)
@@ -150,7 +152,8 @@ class _RequestTrace:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
-        self._target = target_of(self._plain, self._request)
+        self._stops = frozenset({*limits.stop, *scenario.eos})
+        self._target = target_of(self._plain, self._request, self._stops)
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
@@ -228,12 +231,14 @@ class _RequestTrace:
         verified = self._verify(self._target, tokens, drafts, round_, drawn_by)
         tried = {
             name: self._verify(other, tokens, drafts, round_, drawn_by)
-            for name, other in others(self._plain, self._request, len(tokens))
+            for name, other in others(self._plain, self._request, self._stops, len(tokens))
         }
         changed = frozenset(name for name, other in tried.items() if other.tokens != verified.tokens)
         paths = self._paths(drafts, round_)
         free = tried.get("grammar_changed_choice", verified).correct_len
-        self.told[number] = changed.union(counted(self._request, self._vocab, emitted, paths, verified, free))
+        of_grammar = counted(self._request, self._vocab, emitted, paths, verified, free)
+        of_minimum = minimum.counted(self._request, emitted, paths, verified)
+        self.told[number] = changed.union(of_grammar, of_minimum)
         self._allowed(number, emitted, paths)
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
@@ -259,11 +264,15 @@ class _RequestTrace:
         return tuple(tuple(drafts[row - 1] for row in path) for path in rows)
 
     def _allowed(self, number: int, emitted: tuple[int, ...], paths: tuple[tuple[int, ...], ...]) -> None:
-        """What may follow each row (S-GRAMMAR-4)."""
-        if (grammar := self._request.grammar) is not None:
-            for row, path in enumerate(paths):
-                state = state_of(grammar, emitted + path, self._vocab)
-                self._say("verify.allowed", number, allowed(state, self._vocab), row=row)
+        """What may follow each row (S-GRAMMAR-4, S-LIMIT-15)."""
+        grammar = self._request.grammar
+        if grammar is None and not self._request.min_tokens:
+            return
+        for row, path in enumerate(paths):
+            state = state_of(grammar, emitted + path, self._vocab) if grammar else None
+            never = minimum.excluded(self._request, len(emitted + path), self._stops)
+            some = tuple(token for token in allowed(state, self._vocab) if token not in never)
+            self._say("verify.allowed", number, some, row=row)
 
     def _logprobs(self, number: int, emitted: tuple[int, ...], logits: Sequence[np.ndarray]) -> None:
         """What each token was chosen from, by the logits [V] of its row (S-SAMPLE-12)."""

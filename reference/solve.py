@@ -21,7 +21,6 @@ from draftproof.reference.drafts.base import ReferenceDraft, drawing
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
-from draftproof.reference.request_target import target_of
 from draftproof.reference.tree_solver import TreeSolver
 
 Place = tuple[int, int]
@@ -89,7 +88,6 @@ def _solver(
     parents: Mapping[int, TokenIds] = UNCHANGED,
 ) -> RequestSolver:
     """What solves one request on its own; no other request can change its tokens."""
-    target = target_of(target, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
     return RequestSolver(scenario, request, target, drawing(draft, scenario, request))

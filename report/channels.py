@@ -43,7 +43,7 @@ WHAT = {
     "verify.slots": "the KV slot of a verify row",
     "verify.parents": "the parent row of a verify row",
     "verify.hidden": "the target's hidden state of a verify row",
-    "verify.allowed": "the tokens that the grammar allows after a verify row",
+    "verify.allowed": "the tokens that grammar or minimum allow after a verify row",
     "verify.choice": "the target's choice after a verify row",
     "verify.discarded": "the surplus columns and padding rows of a verify launch",
     "accept.correct_len": "the number of accepted drafts",

@@ -128,15 +128,17 @@ def config(scenario: Scenario) -> EngineConfig:
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
         prefix_cache=schedule.prefix_cache,
+        step_tokens=schedule.step_tokens,
         checkpoint_slots=memory.checkpoint_slots if schedule.prefix_cache else 0,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=scenario.is_sampled,
         drafts_sampled=scenario.drafts_sampled,
         penalized=scenario.is_penalized,
-        constrained=scenario.is_constrained,
+        constrained=scenario.is_constrained or scenario.has_minimum,
         most_logprobs=scenario.most_logprobs,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
+        eos=frozenset(scenario.eos),
     )
 
 
@@ -154,7 +156,7 @@ def _grammar(request: Request, vocab: int) -> GrammarParams | None:
 
 
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
-    """Return the scenario's requests in order of arrival, with stop tokens as the script resolved them.
+    """Return the scenario's requests in order of arrival, with stop tokens and sequences as the script resolved them.
 
     Arrivals and aborts count from engine step `first_step` on, requests from `first_id`.
     """
@@ -171,6 +173,9 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             grammar=_grammar(request, scenario.model.vocab),
             logprobs=request.logprobs,
             abort_at=None if request.abort_at is None else first_step + request.abort_at,
+            stop_sequences=script.requests[number].sequences,
+            min_tokens=request.min_tokens,
+            ignore_eos=request.ignore_eos,
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -40,7 +40,7 @@ class TapRecorder:
             for place, (row, choice) in enumerate(zip(batch, _choices("prefill", "choice", tapped), strict=True)):
                 if row.tail < 0:
                     self._log.add("verify.choice", Key(row.request, row.round, row=0), choice)
-                    if row.grammar:
+                    if row.grammar or row.minimum:
                         self._add_allowed(Key(row.request, row.round), tapped["prefill.excluded", -1][place][None])
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
@@ -101,7 +101,7 @@ class TapRecorder:
                 self._log.add("verify.parents", Key(row.request, row.round, row=place), parent)
             for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
-            if row.grammar:
+            if row.grammar or row.minimum:
                 excluded = tapped["verify.excluded", -1][index][: row.num_drafts + 1]
                 self._add_allowed(Key(row.request, row.round), excluded)
         live = [row.num_drafts + 1 for row in batch]

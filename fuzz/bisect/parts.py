@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
@@ -96,7 +97,9 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
+        Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("aborts", "requests are aborted", without_aborts),
+        Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

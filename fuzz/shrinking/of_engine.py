@@ -22,6 +22,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("schedule.services", 1),
     ("schedule.preemption", False),
     ("schedule.prefix_cache", False),
+    ("schedule.step_tokens", 0),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),

@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
+from draftproof.properties.strategies.requests import without_stops
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Span
 from draftproof.properties.values.tree import TreeShape
 
 T = TypeVar("T", bound=Struct)
@@ -79,13 +80,23 @@ def fewer_rounds(scenario: Scenario) -> Iterator[Scenario]:
     for place, request in enumerate(scenario.requests):
         for count in lower(rounds(request, max_len), 0):
             yield one_request(scenario, place, _at_most(request, count, max_len))
-        for changed in lowered(request, "budget", 1):
-            yield one_request(scenario, place, changed)
+        for budget in lower(request.budget, 1):
+            yield one_request(scenario, place, _with_budget(request, budget))
 
 
 def _at_most(request: Request, count: int, max_len: int) -> Request:
     """Return the request with so many rounds, if it has more."""
-    return replace(request, budget=tokens_of(request, count)) if rounds(request, max_len) > count else request
+    return _with_budget(request, tokens_of(request, count)) if rounds(request, max_len) > count else request
+
+
+def _with_budget(request: Request, budget: int) -> Request:
+    """Return the request with a budget, and a minimum that is no more."""
+    return replace(request, budget=budget, min_tokens=min(budget, request.min_tokens))
+
+
+def fewer_eos(scenario: Scenario) -> Iterator[Scenario]:
+    """Fewer ids of the model."""
+    return fewer(scenario, "eos")
 
 
 def fewer_plans(request: Request) -> Iterator[Request]:
@@ -99,7 +110,7 @@ def simpler_plans(request: Request) -> Iterator[Request]:
     for place, plan in enumerate(request.rounds):
         for simpler in _simpler(plan):
             changed = replace(request, rounds=(*request.rounds[:place], simpler, *request.rounds[place + 1 :]))
-            yield replace(changed, budget=max(1, min(request.budget, tokens_of(changed, count))))
+            yield _with_budget(changed, max(1, min(request.budget, tokens_of(changed, count))))
             yield changed
 
 
@@ -157,11 +168,34 @@ def sooner(request: Request) -> Iterator[Request]:
 def no_stops(request: Request) -> Iterator[Request]:
     """No stop token; a budget that ends the request where it did, or the one it has; fewer further ids."""
     if request.stop_at >= 0:
-        yield replace(request, stop_at=-1, budget=min(request.budget, request.stop_at + 1))
+        yield _with_budget(replace(request, stop_at=-1), min(request.budget, request.stop_at + 1))
         yield replace(request, stop_at=-1)
     if request.stops:
         yield replace(request, stops=())
     yield from fewer(request, "stops")
+
+
+def fewer_ends(request: Request) -> Iterator[Request]:
+    """Yield a request that ends at stop ids of its own and at limits; ones with less that ends it besides."""
+    if not request.has_ends:
+        return
+    yield without_stops(request)
+    if request.ignore_eos:
+        yield replace(request, ignore_eos=False)
+    for smaller in lower(request.min_tokens, 0):
+        yield replace(request, min_tokens=smaller)
+    for name in ("stop_sequences", "sequences_at"):
+        yield from fewer(request, name)
+    for place, span in enumerate(request.sequences_at):
+        before, behind = request.sequences_at[:place], request.sequences_at[place + 1 :]
+        for shorter in (*lowered(span, "last", max(span.first, 0)), *_later(span)):
+            yield replace(request, sequences_at=(*before, shorter, *behind))
+
+
+def _later(span: Span) -> Iterator[Span]:
+    """Yield spans of fewer tokens that end where this one does."""
+    for length in lower(span.last - span.first + 1, 1):
+        yield replace(span, first=span.last - length + 1)
 
 
 def plainer_sampling(request: Request) -> Iterator[Request]:
@@ -231,12 +265,15 @@ def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
                 prompt = (*request.prompt[:at], smaller, *request.prompt[at + 1 :])
                 yield one_request(scenario, place, replace(request, prompt=prompt))
     for fewer_tokens in lowered(scenario, "model.vocab", 4) if get(scenario, "model.lanes") else ():
-        yield all_requests(fewer_tokens, partial(_below, vocab=fewer_tokens.model.vocab))
+        vocab = fewer_tokens.model.vocab
+        eos = tuple(dict.fromkeys(token % vocab for token in fewer_tokens.eos))
+        yield all_requests(replace(fewer_tokens, eos=eos), partial(_below, vocab=vocab))
 
 
 def _below(request: Request, vocab: int) -> Request:
     prompt, stops = (tuple(token % vocab for token in tokens) for tokens in (request.prompt, request.stops))
+    sequences = tuple(tuple(token % vocab for token in tokens) for tokens in request.stop_sequences)
     penalties = request.penalties and request.penalties.below(vocab)
     if request.grammar:
         stops = tuple(dict.fromkeys((*stops, end_token(vocab))))
-    return replace(request, prompt=prompt, stops=stops, penalties=penalties)
+    return replace(request, prompt=prompt, stops=stops, penalties=penalties, stop_sequences=sequences)

@@ -54,6 +54,8 @@ PASSES: tuple[Pass, ...] = (
     of_engine.smaller_draft,
     of_requests.each_request(of_requests.fewer_plans),
     of_requests.each_request(of_requests.no_stops),
+    of_requests.fewer_eos,
+    of_requests.each_request(of_requests.fewer_ends),
     of_requests.each_request(of_requests.plainer_sampling),
     of_requests.each_request(of_requests.fewer_penalties),
     of_requests.each_request(of_requests.plainer_grammar),

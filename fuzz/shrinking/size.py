@@ -61,6 +61,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         scenario.schedule.services,
         int(scenario.schedule.preemption),
         int(scenario.schedule.prefix_cache),
+        int(scenario.schedule.step_tokens > 0),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),
         int(not scenario.taps),
@@ -91,7 +92,14 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(len(one.grammar.pattern) for one in requests if one.grammar),
         sum(1 + one.logprobs for one in requests if one.logprobs is not None),
         sum(1 + one.abort_at for one in requests if one.abort_at is not None),
+        len(scenario.eos) + sum(map(_ends, requests)),
     )
+
+
+def _ends(request: Request) -> int:
+    """Count what ends a request besides stop ids of its own, with the tokens of its sequences."""
+    spans = sum(2 + span.last - span.first + span.last for span in request.sequences_at)
+    return spans + sum(1 + len(one) for one in request.stop_sequences) + request.min_tokens + int(request.ignore_eos)
 
 
 def _drawn(request: Request) -> int:

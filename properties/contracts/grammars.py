@@ -48,10 +48,10 @@ def _disobeys(evidence: Evidence) -> Iterator[Mismatch]:
 CONTRACTS = (
     equals(
         "verify.allowed",
-        cites="S-GRAMMAR-3, S-GRAMMAR-4, S-GRAMMAR-9",
+        cites="S-GRAMMAR-3, S-GRAMMAR-4, S-GRAMMAR-9, S-LIMIT-15",
         minimum="grammar_changed_choice grammar_by_draft_in_window grammar_forces_token grammar_sampled_rounds "
-        "free_beside_grammar",
-        concerns=_constrained,
+        "free_beside_grammar minimum_changed_choice minimum_of_first_row minimum_in_window",
+        concerns=lambda evidence: evidence.scenario.is_constrained or evidence.scenario.has_minimum,
     ),
     equals(
         "commit.allowed",

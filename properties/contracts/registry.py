@@ -8,6 +8,7 @@ from draftproof.properties.contracts import (
     control,
     discarded,
     drafts,
+    ends,
     grammars,
     launches,
     memory,
@@ -19,6 +20,7 @@ from draftproof.properties.contracts import (
     slots,
     states,
     steering,
+    step_tokens,
     totals,
     trees,
     variants,
@@ -27,8 +29,8 @@ from draftproof.properties.contracts import (
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-_OF_REQUESTS = (drafts, trees, rounds, grammars, steering, states, slots)
-_OF_SCHEDULE = (schedule, preemption, aborts, prefix_cache)
+_OF_REQUESTS = (drafts, trees, rounds, grammars, ends, steering, states, slots)
+_OF_SCHEDULE = (schedule, preemption, aborts, step_tokens, prefix_cache)
 _OF_ENGINE = (pools, memory, *_OF_SCHEDULE, launches, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}

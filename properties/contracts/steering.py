@@ -138,11 +138,11 @@ def _forced(evidence: Evidence, one: _Verified, request: Request, plan: RoundPla
 def _wrong(evidence: Evidence, one: _Verified, request: Request, plan: RoundPlan, true: int) -> int | None:
     """Return the token that the plan wants in place of a true one; None if the stop token is not known.
 
-    `stop_at` names one that only shows if the request gets there.
+    `stop_at` names one that only shows if the request gets there, and with a minimum not even then.
     """
     vocab, stops = evidence.scenario.model.vocab, set(request.stops)
     if plan.wrong == "stop" and request.stop_at >= 0:
-        if request.stop_at >= len(one.text):
+        if request.stop_at >= len(one.text) or request.min_tokens:
             return None
         stops.add(one.text[request.stop_at])
     kinds = {"zero": 0, "last": vocab - 1, "far": (true + vocab // 2) % vocab, "stop": min(stops, default=true)}

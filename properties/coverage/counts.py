@@ -8,9 +8,11 @@ from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_rounds import read_samples
+from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
+from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.schedule import StepLaunch
@@ -44,6 +46,15 @@ OF_PREFIXES = (*COUNTS, *OF_STATES)
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
+OF_MINIMA = (
+    "minimum_changed_choice",
+    "minimum_of_first_row",
+    "minimum_in_window",
+    "minimum_in_accepted_run",
+)
+"""Rounds of requests with a minimum of tokens: in which a choice would be another one without it, or with what is
+excluded after row 0 excluded after all rows; with rows before the minimum and behind it; and that emit tokens of both
+kinds."""
 OF_GRAMMARS = (
     "grammar_changed_choice",
     "grammar_by_draft_in_window",
@@ -68,6 +79,14 @@ def _is_one(**values: str | bool) -> Callable[[object], bool]:
 
 def _of_prefixes(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.prefixes.get(name, 0)
+
+
+def _of_step_tokens(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.step_tokens.get(name, 0)
+
+
+def _is_of_ends(name: str) -> Callable[[RequestSample], bool]:
+    return lambda request: name in request.ends
 
 
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
@@ -115,6 +134,7 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in OF_PREFIXES},
+    **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -139,6 +159,7 @@ _REQUESTS: Table[RequestSample] = {
     "stops_in_accepted_run": lambda request: request.stops_in_run,
     "limits_hit": lambda request: request.is_at_limit,
     "zero_tails": lambda request: request.zero_tails,
+    **{name: _is_of_ends(name) for name in OF_ENDS},
 }
 _BATCHES: Table[BatchSample] = {
     "batch_shrinks": lambda batch: batch.has_fewer_rows,
@@ -286,7 +307,7 @@ _ROUNDS: Table[RoundSample] = {
     "trees_cut_by_limits": lambda round_: "tree_rounds" in round_.tree and round_.limit in ("budget", "max_len"),
     "trees_moved_to_another_page": _is_one(moved="to another page"),
     **{name: _is_of_tree(name) for name in (*OF_TREES, *OF_TRIES, *SAMPLED_TREES)},
-    **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
+    **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS, *OF_MINIMA)},
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
     "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
     "logprobs_of_sampled": lambda round_: round_.has_logprobs and round_.is_sampled,
@@ -349,6 +370,8 @@ _OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
 _OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
+ENDED = frozenset({*OF_ENDS, *OF_MINIMA})
+"""Counts of requests that end by more than stop ids of their own and limits."""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}

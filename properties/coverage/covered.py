@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from draftproof.properties.coverage.counts import (
     CONSTRAINED,
+    ENDED,
     LOGPROBS,
     OF_ABORTS,
     OF_BATCHES,
@@ -19,6 +20,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -34,7 +36,7 @@ _BY_CHANNEL = {
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
-        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS),
+        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS, *OF_STEP_TOKENS),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
     "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
@@ -127,6 +129,10 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
+    if not limits.ends:
+        yield "its requests end by stop ids of their own and by limits", set(ENDED)
+    if not limits.step_tokens:
+        yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -77,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("no draft was drawn or is an argmax where none is", {"accept": _NONE, "drawn": POINTS["drawn"]}),
     Rule("without drafts none is in the text", {"accept": _NONE, "penalty": ("other by draft",)}),
+    Rule("without drafts a round has one row", {"accept": _NONE, "minimum": ("in window", "other by row")}),
     Rule("a tree has proposals", {"proposals": ("none",), "path": POINTS["path"]}),
     Rule("one beam has one branch", {"topk": ("1",), "path": ("other branch", "other to its end")}),
     Rule("on pages of one entry all that moves leaves its page", {"page size": ("1",), "moved": ("in a page",)}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from draftproof.properties.evidence.ends import ENDS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, Proposes, proposing
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -43,6 +44,9 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "length": ("to 8", "to 16", "to 32", "to 64", "to 128", "to 256", "to 512", "more"),
     "stops": ("none", "one", "several"),
     "stopped by": ("only one", "lowest", "higher"),
+    # What ended it: a stop id of its own or of the model, a stop sequence, a limit; what became of its sequences.
+    "ended by": ENDS,
+    "sequence": ("nothing", "in one round", "across rounds", "before minimum", "from prompt"),
     "end": ("stop in run", "stop as bonus", "stop at prefill", "stop on budget", "budget", "max_len", "at prefill"),
     "pages": ("fresh", "after shorter", "after longer"),
     "state": ("fresh", "after shorter", "after longer"),
@@ -77,7 +81,7 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "crossing": ("none", "one", "more"),
     "beside": ("nothing", "prefill"),
     "proposals": ("none", "forced", "own"),
-    "limit": ("none", "budget", "max_len", "steps", "batch", "found"),
+    "limit": ("none", "budget", "max_len", "steps", "batch", "found", "tokens"),
     "cut": ("whole", "stop", "max_len"),
     "tie": ("no", "yes"),
     "checkpoint": ("off", "none yet", "kept", "one", "two and more"),
@@ -100,6 +104,7 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "penalty": ("same choice", "other choice", "other by draft"),
     "grammar": ("same choice", "other choice", "ends", "one token"),
     "logprobs": ("of the token", "with others"),
+    "minimum": ("same choice", "other choice", "in window", "other by row"),
 }
 """Those of a decode round."""
 POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
@@ -122,7 +127,9 @@ _CROSSED = """
     accept x penalty, penalty x choice, accept x grammar, grammar x choice, accept x logprobs, logprobs x choice,
     draft x attempt, accept x attempt x layers, attempt x rows, attempt x choice, draft x preempted, layers x preempted,
     layers x resumed in, draft x refilled, draft x prefix, prefix x chunks, accept x prefix, prefix x preempted,
-    draft x evicted, draft x copied, draft x shared, draft x continued
+    draft x evicted, draft x copied, draft x shared, draft x continued,
+    draft x ended by, layers x ended by, ended by x preempted, ended by x prefix, draft x sequence,
+    accept x minimum, minimum x choice, minimum x rows, path x minimum, draft x minimum
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))

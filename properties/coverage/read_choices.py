@@ -19,6 +19,7 @@ class Choices(NamedTuple):
     penalty: str | None
     grammar: str | None
     logprobs: str | None
+    minimum: str | None
 
 
 def read_choices(request: Request, told: AbstractSet[str], *, drafts: bool, own: bool, beside: bool) -> Choices:
@@ -33,6 +34,7 @@ def read_choices(request: Request, told: AbstractSet[str], *, drafts: bool, own:
         penalty=_penalty(told) if request.penalties else None,
         grammar=_grammar(told) if request.grammar else None,
         logprobs=None if request.logprobs is None else "with others" if request.logprobs else "of the token",
+        minimum=_minimum(told) if request.min_tokens else None,
     )
 
 
@@ -52,6 +54,16 @@ def _penalty(told: AbstractSet[str]) -> str:
     if "penalty_by_draft_in_window" in told:
         return "other by draft"
     return "other choice" if "penalty_changed_choice" in told else "same choice"
+
+
+def _minimum(told: AbstractSet[str]) -> str:
+    """Return the most that a minimum of tokens did: rows of one verify are before it and behind, a choice is other."""
+    effects = {
+        "minimum_of_first_row": "other by row",
+        "minimum_in_window": "in window",
+        "minimum_changed_choice": "other choice",
+    }
+    return next((effect for name, effect in effects.items() if name in told), "same choice")
 
 
 def _grammar(told: AbstractSet[str]) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
+from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
+from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
@@ -63,6 +65,7 @@ def read_run(evidence: Evidence) -> RunSample:
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
+        step_tokens=read_step_tokens(evidence),
     )
 
 
@@ -90,6 +93,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
         before = pages.get(index, [])
         length = min(request.budget, evidence.scenario.memory.max_len - len(request.prompt))
         first = evidence.schedule.spans.get(index, (request.arrival, 0))[0]
+        ends = frozenset(count_ends(evidence.scenario, index, script))
         samples.append(
             RequestSample(
                 run=run,
@@ -119,6 +123,9 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 zero_tails=_zero_tails(request, evidence.scenario.schedule.chunk),
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
+                ended_by=ended_by(evidence.scenario, index, script),
+                sequence=_sequence(ends) if script.sequences else None,
+                ends=ends,
             )
         )
     return tuple(samples)
@@ -147,6 +154,17 @@ def _stopped_by(tokens: Sequence[int], stop: Sequence[int]) -> str | None:
     if not tokens or tokens[-1] not in stop:
         return None
     return "only one" if len(stop) == 1 else "lowest" if tokens[-1] == min(stop) else "higher"
+
+
+def _sequence(ends: frozenset[str]) -> str:
+    """Return what became of the stop sequences of a request, by the counts of its end."""
+    effects = {
+        "sequences_across_rounds": "across rounds",
+        "ends_by_sequence": "in one round",
+        "sequences_before_minimum": "before minimum",
+        "sequences_from_prompt": "from prompt",
+    }
+    return next((effect for name, effect in effects.items() if name in ends), "nothing")
 
 
 def _is_before_others(evidence: Evidence, index: int) -> bool:
@@ -242,7 +260,7 @@ def _end(evidence: Evidence, index: int) -> str | None:
     request, script = evidence.scenario.requests[index], evidence.script.requests[index]
     if not script.tokens or script.aborted:
         return None
-    stopped = script.tokens[-1] in script.stop
+    stopped = ended_by(evidence.scenario, index, script) in STOPS
     if not script.rounds:
         return "stop at prefill" if stopped else "at prefill"
     spent = len(script.tokens) == request.budget
@@ -255,14 +273,14 @@ def _end(evidence: Evidence, index: int) -> str | None:
 
 
 def _stops_in_run(evidence: Evidence, index: int) -> bool:
-    """Return whether the subject's last round ended at a stop token among its accepted drafts."""
+    """Return whether the subject's last round ended at a stop among its accepted drafts."""
     script = evidence.script.requests[index]
     key = Key(index, len(script.rounds))
     last = evidence.subject.typed("accept.emitted", TokenIds).get(key)
     correct_len = evidence.subject.typed("accept.correct_len", int).get(key)
     if last is None or correct_len is None:
         return False
-    return script.tokens[-1] in script.stop and len(last) <= correct_len
+    return ended_by(evidence.scenario, index, script) in STOPS and len(last) <= correct_len
 
 
 def _lengths(evidence: Evidence) -> list[int]:

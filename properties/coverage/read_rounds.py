@@ -13,6 +13,7 @@ from draftproof.properties.coverage.read_choices import read_choices
 from draftproof.properties.coverage.read_requests import read_requests, read_run
 from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree, tree_values
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
+from draftproof.properties.evidence.ends import STOPS, ended_by
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
@@ -192,8 +193,8 @@ def _cut(evidence: Evidence, request: int, solved: RoundScript) -> str:
     """Return what cut the emitted tokens of the round that ends a request, if anything did."""
     if len(solved.emitted) > solved.correct_len:
         return "whole"
-    stopped = solved.emitted[-1] in evidence.script.requests[request].stop
-    return "stop" if stopped else "max_len"
+    script = evidence.script.requests[request]
+    return "stop" if ended_by(evidence.scenario, request, script) in STOPS else "max_len"
 
 
 def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
@@ -244,6 +245,8 @@ def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> s
         return "found"
     if drafts == planned:
         return "none"
+    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.step_tokens:
+        return "tokens"
     if drafts == evidence.plans.drafts_wanted(row):
         return "batch" if _is_too_large(evidence, evidence.schedule.batches[row.step, 1]) else "steps"
     left = request.budget - (n + 1 - len(request.prompt)) - 1

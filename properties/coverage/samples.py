@@ -17,7 +17,7 @@ class RunSample(NamedTuple):
     """One scenario. `changed` is its variant if the variant run was another run, else "none".
 
     `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar. `prefixes` are the
-    counts of its prefix cache.
+    counts of its prefix cache, `step_tokens` those of a budget of its steps.
     """
 
     draft: str
@@ -62,6 +62,7 @@ class RunSample(NamedTuple):
     is_sampled: bool
     is_constrained: bool
     prefixes: Mapping[str, int]
+    step_tokens: Mapping[str, int]
 
     @property
     def is_hybrid(self) -> bool:
@@ -70,7 +71,10 @@ class RunSample(NamedTuple):
 
 
 class RequestSample(NamedTuple):
-    """One request; `reuses` pages that another request had before, `shorter_reuses` where that one was longer."""
+    """One request; `reuses` pages that another request had before, `shorter_reuses` where that one was longer.
+
+    `ends` are the counts of ends that it adds to.
+    """
 
     run: RunSample
     end: str | None
@@ -86,6 +90,8 @@ class RequestSample(NamedTuple):
     resumed_in: str | None
     refilled: str | None
     prefix: str | None
+    ended_by: str | None
+    sequence: str | None
 
     is_admitted_before_others: bool
     reuses: int
@@ -101,6 +107,7 @@ class RequestSample(NamedTuple):
     zero_tails: int
     has_final_state: bool
     flushes: int
+    ends: frozenset[str]
 
 
 class BatchSample(NamedTuple):
@@ -141,7 +148,7 @@ class RoundSample(NamedTuple):
     `is_sampled`: its request draws its tokens, `is_constrained`: it has a grammar, `has_logprobs`: it asks for them;
     `is_drawn`: its draft drew those that were verified. `depth`: as many levels of drafts as it may have, of a tree
     others than its `drafts`; `tree` are the counts of trees that it adds to, `told` those that only the reference can
-    tell: of penalties, and of grammars.
+    tell: of penalties, of grammars, and of minima.
     """
 
     request: RequestSample
@@ -173,6 +180,7 @@ class RoundSample(NamedTuple):
     penalty: str | None
     grammar: str | None
     logprobs: str | None
+    minimum: str | None
 
     is_reported: bool
     drafts: int

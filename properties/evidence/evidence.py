@@ -201,7 +201,8 @@ class Evidence:
     @cached_property
     def plans(self) -> DraftPlans:
         """How many drafts each round may have."""
-        return DraftPlans(self.scenario, self.reference, self.subject if self.ties else self.reference, self.schedule)
+        controller = self.subject if self.ties else self.reference
+        return DraftPlans(self.scenario, self.script, self.reference, controller, self.schedule)
 
     @cached_property
     def contexts(self) -> Mapping[tuple[int, int], int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.values.observed import NgramMatch, StepsInForce
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, round_plan
+from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
 
 
@@ -19,6 +22,7 @@ class DraftPlans:
     """
 
     scenario: Scenario
+    script: Script
     reference: Trace
     controller: Trace
     schedule: ObservedSchedule
@@ -41,10 +45,59 @@ class DraftPlans:
 
     def drafts_allowed(self, row: Row, n: int) -> int:
         """Return the most drafts of a decode row at context n: what it wants within its limits."""
-        request = self.scenario.requests[row.request]
+        fitting = self.drafts_fitting(row, n)
+        if not self.scenario.schedule.step_tokens:
+            return fitting
+        return max(0, min(fitting, self.tokens_of_step(row.step).get(row.request, 0) - 1))
+
+    def drafts_fitting(self, row: Row, n: int) -> int:
+        """Return the same but for what others take of the tokens of its step."""
+        return self._fitting(self.drafts_wanted(row), row.request, n)
+
+    def _fitting(self, wanted: int, index: int, n: int) -> int:
+        request = self.scenario.requests[index]
         left = request.budget - (n + 1 - len(request.prompt))
-        limit = self.scenario.memory.max_len
-        return drafts_allowed(self.drafts_wanted(row), context=n, max_len=limit, budget_left=left)
+        return drafts_allowed(wanted, context=n, max_len=self.scenario.memory.max_len, budget_left=left)
+
+    def tokens_of_step(self, step: int) -> Mapping[int, int]:
+        """Return the tokens that each request has to run in a step with a budget, live ones in order (S-SCHED-10)."""
+        return {index: min(wanted, left) for index, wanted, left in self._shares(step)}
+
+    def tokens_wanted(self, step: int) -> Mapping[int, int]:
+        """Return the tokens that it would run, were there enough."""
+        return {index: wanted for index, wanted, _ in self._shares(step)}
+
+    def _shares(self, step: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each live request with the tokens that it wants of a step, and those that are left for it."""
+        requests, spans = self.scenario.requests, self.schedule.spans
+        live = [index for index, (first, last) in spans.items() if first <= step <= last]
+        live.sort(key=lambda index: (spans[index][0], requests[index].arrival, index))
+        left, rounds = self.scenario.schedule.step_tokens, 0
+        for index in live:
+            before = [row for row in self._rows_of.get(index, ()) if row.step < step]
+            text = len(requests[index].prompt) - sum(row.count for row in before if not row.phase)
+            wanted = min(text, self.scenario.schedule.chunk)
+            if not text:
+                number = 1 + sum(row.phase for row in before)
+                wanted = self._wanted_by_round(index, number) if rounds < self.scenario.schedule.max_batch else 0
+                rounds += 1
+            yield index, wanted, left
+            left -= min(wanted, left)
+
+    def _wanted_by_round(self, index: int, number: int) -> int:
+        """Return the verify rows that a round wants; none behind the last."""
+        rounds = self.script.requests[index].rounds
+        if number > len(rounds):
+            return 0
+        planned = min(round_plan(self.scenario.requests[index], number).num_drafts, self.scenario.steps)
+        return 1 + self._fitting(planned, index, rounds[number - 1].context)
+
+    @cached_property
+    def _rows_of(self) -> Mapping[int, list[Row]]:
+        rows: dict[int, list[Row]] = {}
+        for row in self.schedule.rows:
+            rows.setdefault(row.request, []).append(row)
+        return rows
 
     def num_found(self, request: int, round_: int, n: int) -> int | None:
         """Return how many tokens there were to propose, by the reference; None for a draft that does not look."""

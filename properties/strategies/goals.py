@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_choices import CHOICES, aim_choices, aim_memory, plain
@@ -21,6 +22,7 @@ from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.scenarios import scenarios, unforced
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -71,6 +73,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
+    scenario = without_step_tokens(without_ends(scenario))
     name: Algorithm = draw(sampled(able(wanted, drafts)))
     scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})

@@ -21,7 +21,7 @@ _SEVERAL = {
     "mix": ("equal", "unequal", "zero among"),
     "rows": ("oversized",),
     "control": ("draft batch", "adaptive and draft batch"),
-    "limit": ("batch",),
+    "limit": ("batch", "tokens"),
     "variant": ("rows_permuted",),
     "choice": ("beside sampled",),
 }

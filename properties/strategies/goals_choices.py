@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.coverage.points import OF_TREES
+from draftproof.properties.strategies.ends import with_ends, without_ends
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.grammars import SHORT, with_grammars, without_grammars
@@ -21,6 +22,7 @@ from draftproof.properties.strategies.penalties import with_penalties, without_p
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache, without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy, with_sampling
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import with_tree, without_tree
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.sampling import Sampling
@@ -32,7 +34,8 @@ TREES = frozenset(OF_TREES)
 SAMPLED = frozenset({"choice", "drawn", "filter", "temperature"})
 PREEMPTED = frozenset({"preempted", "resumed in", "refilled", "attempt"})
 CACHED = frozenset({"prefix", "evicted", "copied", "shared", "continued"})
-CHOICES = TREES | SAMPLED | PREEMPTED | CACHED | {"penalty", "grammar", "logprobs"}
+ENDED = frozenset({"ended by", "sequence", "minimum"})
+CHOICES = TREES | SAMPLED | PREEMPTED | CACHED | ENDED | {"penalty", "grammar", "logprobs"}
 _FILTERS: dict[str, tuple[dict[str, Any], ...]] = {
     "none": ({},),
     "top-k 1": ({"top_k": 1},),
@@ -51,8 +54,9 @@ _CROWD, _SMALL_PAGE = 3, 2
 def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Return the scenario without what no aim at rounds, or at one of these, reckons with."""
     # Proposals that know of no penalties, and of no grammar, are seldom right.
-    scenario = without_grammars(without_penalties(without_tree(greedy(scenario))))
+    scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
     is_of_memory = (PREEMPTED | CACHED) & set(wanted)
+    scenario = without_step_tokens(scenario)
     return put_in(without_prefix_cache(scenario), "schedule", preemption=False) if is_of_memory else scenario
 
 
@@ -66,11 +70,16 @@ def aim_choices(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         if wanted.get("choice") == "beside sampled" and len(requests) == 1:
             scenario = replace(scenario, requests=tuple(copies(scenario, 2)))
         scenario = _sampled(draw, with_sampling(draw, scenario), wanted)
+    if wanted.get("limit") == "tokens":
+        crowd = scenario if len(scenario.requests) > 1 else replace(scenario, requests=tuple(copies(scenario, _CROWD)))
+        scenario = put_in(crowd, "schedule", step_tokens=scenario.width + draw(sampled((1, 0, 2))), services=1)
     if "penalty" in wanted:
         scenario = with_penalties(draw, scenario)
     if "grammar" in wanted:
         is_short = wanted["grammar"] == "one token"
         scenario = with_grammars(draw, scenario, SHORT) if is_short else with_grammars(draw, scenario)
+    if ENDED & set(wanted) and wanted.get("ended by") not in ("id", "budget", "max_len"):
+        scenario = with_ends(draw, without_grammars(scenario) if "minimum" in wanted else scenario)
     if "logprobs" in wanted:
         count = 0 if wanted["logprobs"] == "of the token" else draw(sampled((2, 1, 5)))
         requests = tuple(one if one.logprobs is None else replace(one, logprobs=count) for one in scenario.requests)

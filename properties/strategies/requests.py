@@ -45,8 +45,13 @@ def requests(draw: Draw, profile: Profile, size: Size, fit: Fit, count: int) -> 
 
 
 def endless(request: Request) -> Request:
-    """Return the request without any stop token, hence without a grammar, whose words end with one."""
-    return replace(request, stop_at=-1, stops=(), grammar=None)
+    """Return the request without any stop of its own, hence without a grammar, whose words end with one."""
+    return replace(without_stops(request), stop_at=-1, stops=(), grammar=None)
+
+
+def without_stops(request: Request) -> Request:
+    """Return the request with nothing but its stop ids, its budget and `max_len` to end it."""
+    return replace(request, stop_sequences=(), sequences_at=(), min_tokens=0, ignore_eos=False)
 
 
 def _alike(request: Request, shift: int, vocab: int) -> Request:

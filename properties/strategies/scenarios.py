@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.aborts import with_aborts
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.ends import with_ends
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
 from draftproof.properties.strategies.logprobs import with_logprobs
@@ -28,6 +29,7 @@ from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
+from draftproof.properties.strategies.step_tokens import with_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, with_tree
 from draftproof.properties.strategies.turns import (
     ABORTED,
@@ -37,6 +39,7 @@ from draftproof.properties.strategies.turns import (
     COMMITS,
     CONSTRAINED,
     DENSE_VARIANTS,
+    ENDED,
     HYBRID_VARIANTS,
     LOGPROBS,
     PENALIZED,
@@ -130,6 +133,7 @@ def _drawn(
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
+        is_ended=draw(sampled(ENDED)),
     )
     return draw(_scenario(turn))
 
@@ -169,17 +173,23 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_tree(draw, made)
     if turn.is_preempted and not (made.dynamic or made.tree):
         made = with_preemption(draw, made)
+    if turn.is_budgeted and not (made.dynamic or made.tree):
+        made = with_step_tokens(draw, made)
     if turn.is_sampled:
         made = with_sampling(draw, made)
     if not (made.adaptive or made.schedule.draft_batch):
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
-        made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
+        takes_any = not (made.tree or made.schedule.step_tokens)
+        made = with_prefix_cache(draw, made) if turn.is_cached and takes_any else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    if turn.is_ended and not (made.adaptive or made.schedule.draft_batch) and size.name != WIDE.name:
+        made = with_ends(draw, made)
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.
-    return validate(with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made)
+    is_aborted = turn.is_aborted and size.name != WIDE.name and not made.schedule.step_tokens
+    return validate(with_aborts(draw, made) if is_aborted else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -66,6 +66,13 @@ ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
+ENDED = (True, False, True)
+ENDED_CACHED = (False, True, False)
+ENDED_TREES = (True, True, True, False)
+"""Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
+those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
+BUDGETED = (False, True, False, False, False)
+"""Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -96,6 +103,8 @@ class Turn(NamedTuple):
     has_logprobs: bool = False
     is_cached: bool = False
     is_aborted: bool = False
+    is_ended: bool = False
+    is_budgeted: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -124,12 +133,15 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
+            is_ended=not (profile.adaptive or profile.draft_batch) and dealer.deal("ended", ENDED, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
         elif BY_NAME[turn.draft].trees and dealer.deal("beside trees", BESIDE_TREES, player):
             yield _beside_tree(turn, dealer, player)
+        elif _may_be_budgeted(turn) and dealer.deal(f"budgeted {turn.size.name}", BUDGETED, player):
+            yield _budgeted(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
@@ -148,6 +160,25 @@ def _beside_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     )
 
 
+def _may_be_budgeted(turn: Turn) -> bool:
+    """Return whether the steps of a turn may have a budget of tokens."""
+    return turn.size.name != WIDE.name and not (turn.profile.adaptive or turn.profile.draft_batch)
+
+
+def _budgeted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose requests share the tokens of a step; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of budgets", _OF_PREEMPTED, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of budgets {len(variants)}", variants, player),
+        commit=dealer.deal("commit of budgets", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
+        is_budgeted=True,
+        is_aborted=False,
+    )
+
+
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
     profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
@@ -161,6 +192,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
         is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
+        is_ended=dealer.deal("ended of preemption", ENDED, player),
     )
 
 
@@ -176,6 +208,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
+        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
     )
 
 
@@ -194,6 +227,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
+        is_ended=dealer.deal("ended of trees", ENDED_TREES, player),
     )
 
 

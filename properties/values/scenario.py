@@ -188,7 +188,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
     requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
-    `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE).
+    `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
+    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10).
     """
 
     max_batch: Small
@@ -198,6 +199,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     services: Annotated[int, Meta(ge=1, le=2)] = 1
     preemption: bool = False
     prefix_cache: bool = False
+    step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -213,13 +215,23 @@ class RoundPlan(Value, frozen=True, kw_only=True):
     shape: TreeShape | None = None
 
 
+class Span(Value, frozen=True, kw_only=True):
+    """Tokens `first` .. `last` that a request emits, counted from 0; -1 is the last token of its prompt, and so on."""
+
+    first: Annotated[int, Meta(ge=-64, le=4096)]
+    last: Annotated[int, Meta(ge=0, le=4096)]
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
-    The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
-    with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
-    a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
-    and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
+    The ids `stops` are stop tokens as well, and so are those of the scenario's `eos` unless `ignore_eos`. It ends after
+    a stop sequence, too: one of `stop_sequences`, or what it emits at one of `sequences_at` (S-PLAN-9). Of its first
+    `min_tokens` none is a stop token or ends such a sequence (S-LIMIT-15). The plans of rounds 1, 2, .. are `rounds`,
+    repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With `penalties` either
+    does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs` it is told what
+    each emitted token was chosen from, and so many of the likeliest tokens. It is aborted when engine step `abort_at`
+    begins (S-SCHED-9), if not done.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -233,6 +245,15 @@ class Request(Value, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
+    sequences_at: tuple[Span, ...] = ()
+    min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
+    ignore_eos: bool = False
+
+    @property
+    def has_ends(self) -> bool:
+        """Return whether anything says how it ends besides stop ids of its own, a budget and `max_len`."""
+        return bool(self.stop_sequences or self.sequences_at or self.min_tokens or self.ignore_eos)
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -240,6 +261,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive` the drafts of a round
     are at most the controller's step count, and `steps` is the largest of those. With `tree` it is the largest depth.
+    `eos` are ids after which every text ends, unless its request ignores them.
     """
 
     model: ProbeModel | Checkpoint
@@ -254,12 +276,14 @@ class Scenario(Value, frozen=True, kw_only=True):
     states: States = States()
     adaptive: Adaptive | AdaptiveByBatch | None = None
     tree: Tree | None = None
+    eos: tuple[Token, ...] = ()
     version: int = VERSION
 
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
-        return self.adaptive is not None or self.schedule.draft_batch > 0 or self.schedule.preemption
+        own = self.schedule
+        return self.adaptive is not None or own.draft_batch > 0 or own.preemption or own.step_tokens > 0
 
     @property
     def width(self) -> int:
@@ -294,6 +318,20 @@ class Scenario(Value, frozen=True, kw_only=True):
     def has_aborts(self) -> bool:
         """Return whether any request is aborted, unless it ends before."""
         return any(request.abort_at is not None for request in self.requests)
+
+    @property
+    def has_minimum(self) -> bool:
+        """Return whether any request has a minimum of tokens."""
+        return any(request.min_tokens for request in self.requests)
+
+    @property
+    def has_ends(self) -> bool:
+        """Return whether any request ends by more than stop ids of its own, its budget and `max_len`."""
+        return bool(self.eos) or any(request.has_ends for request in self.requests)
+
+    def eos_of(self, request: Request) -> tuple[int, ...]:
+        """Return the ids of `eos` that end a request."""
+        return () if request.ignore_eos else self.eos
 
     @property
     def most_logprobs(self) -> int | None:

@@ -47,7 +47,8 @@ class RequestScript(Value, frozen=True, kw_only=True):
     `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
     drafts with the prompt (S-FOLLOW-6), where it did. `followed` is as much of a subject's text as is right, where that
     has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it. A request that was `aborted` (S-SCHED-9)
-    has the rounds that ended before, and no token if its prompt had not been run by then.
+    has the rounds that ended before, and no token if its prompt had not been run by then. `stop` are the ids of its own
+    that end it, `sequences` the tokens after which it ends.
     """
 
     tokens: tuple[int, ...]
@@ -57,6 +58,7 @@ class RequestScript(Value, frozen=True, kw_only=True):
     first: RoundScript | None = None
     followed: tuple[int, ...] = ()
     aborted: bool = False
+    sequences: tuple[tuple[int, ...], ...] = ()
 
     @property
     def ended(self) -> int:
@@ -88,7 +90,7 @@ def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tup
 
 
 def steering(script: Script) -> Script:
-    """Return what a subject is given of a script: stop ids and forced drafts, and nothing that it has to observe.
+    """Return what a subject is given of a script: what ends a text and forced drafts, nothing that it has to observe.
 
     `tokens` and `emitted` are empty, `context`, `drafts` and `correct_len` -1.
     """

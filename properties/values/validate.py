@@ -50,6 +50,9 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _prefix_cache(scenario)
+    _step_tokens(scenario)
+    beyond = max(scenario.eos, default=0)
+    _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
     _require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
@@ -154,7 +157,7 @@ def _tree(scenario: Scenario) -> None:
         not scenario.dynamic,
         "tree",
         "of a dynamic scenario",
-        "none with adaptive steps, schedule.draft_batch or schedule.preemption",
+        "none with adaptive steps, schedule.draft_batch, schedule.preemption or schedule.step_tokens",
     )
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
@@ -191,6 +194,23 @@ def _prefix_cache(scenario: Scenario) -> None:
     _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
 
 
+def _step_tokens(scenario: Scenario) -> None:
+    schedule, at = scenario.schedule, "schedule.step_tokens"
+    if not schedule.step_tokens:
+        return
+    beside = {
+        "a tree": scenario.tree is not None,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": schedule.draft_batch > 0,
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "aborts": scenario.has_aborts,
+    }
+    for name, has in beside.items():
+        _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
+    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
+
+
 def _request(scenario: Scenario, index: int) -> None:
     request, memory = scenario.requests[index], scenario.memory
     at = f"requests[{index}]"
@@ -213,6 +233,7 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(right < 0, f"{at}.rounds num_correct", right, free)
     _penalties(scenario, f"{at}.penalties", request.penalties)
     _grammar(scenario, at, request)
+    _ends(scenario, at, request)
     of_probe = isinstance(scenario.model, ProbeModel)
     if request.abort_at is not None:
         _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
@@ -235,6 +256,29 @@ def _request(scenario: Scenario, index: int) -> None:
             f"at most num_drafts = {plan.num_drafts}",
         )
         _shape(scenario, where, plan)
+
+
+def _ends(scenario: Scenario, at: str, request: Request) -> None:
+    """Check what ends a request besides its own stop ids (S-LIMIT-13 .. 15)."""
+    if not (scenario.eos or request.has_ends):
+        return
+    vocab = scenario.model.vocab
+    of_probe, names = isinstance(scenario.model, ProbeModel), "min_tokens, ignore_eos, stop sequences or eos"
+    _require(of_probe, at, f"with {names}", "none beside a checkpoint")
+    top = max((token for tokens in request.stop_sequences for token in tokens), default=0)
+    _require(top < vocab, f"token in {at}.stop_sequences", top, f"below model.vocab = {vocab}")
+    for number, span in enumerate(request.sequences_at):
+        where, least = f"{at}.sequences_at[{number}]", -len(request.prompt)
+        _require(span.first >= least, f"{where}.first", span.first, f"at least {least}, the first token of the prompt")
+        _require(span.first <= span.last, f"{where}.last", span.last, f"at least {where}.first = {span.first}")
+        hangs = request.sampling is not None and scenario.dynamic
+        _require(not hangs, where, "given", "none, as its rounds depend on the schedule and it is sampled")
+    least, most = request.min_tokens, request.budget
+    _require(least <= most, f"{at}.min_tokens", least, f"at most {at}.budget = {most}")
+    _require(not (least and request.grammar), f"{at}.min_tokens", least, "0 beside a grammar, which says when it ends")
+    stops = len({*request.stops, *scenario.eos}) + int(request.stop_at >= 0)
+    left = f"fewer than model.vocab = {vocab}, as none of them may come before min_tokens"
+    _require(not least or stops < vocab, f"{at}.stops and eos", f"of {stops} ids", left)
 
 
 def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:

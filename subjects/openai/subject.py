@@ -55,6 +55,8 @@ class OpenaiSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ends=False,
+            step_tokens=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -131,6 +131,8 @@ class StateCommit(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

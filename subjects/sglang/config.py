@@ -49,6 +49,8 @@ class DraftConfig(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -64,6 +64,8 @@ class BlockAcceptance(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         drafts=("dflash",),
         variants=(),
     )

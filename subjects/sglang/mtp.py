@@ -273,6 +273,8 @@ class ChainExtend(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         drafts=("mtp",),
         variants=(),
     )

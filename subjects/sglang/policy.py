@@ -92,6 +92,8 @@ class AdaptivePolicy(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

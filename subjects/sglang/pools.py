@@ -109,6 +109,8 @@ class PoolSteps(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

@@ -39,6 +39,8 @@ class WorkerSubject(EngineSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ends=False,
+        step_tokens=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -56,6 +56,8 @@ class TransformersSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ends=False,
+            step_tokens=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

@@ -102,6 +102,8 @@ class VllmSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ends=False,
+            step_tokens=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

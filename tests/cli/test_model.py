@@ -41,6 +41,7 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
     "chain.hidden",
 }
 OF_PROBES = {"cache.matched", "cache.pages", "cache.states", "schedule.aborted", "variant.chain_as_tree"}
+OF_PROBES |= {"schedule.step_tokens", "output.ends"}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
 

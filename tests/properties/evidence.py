@@ -29,6 +29,7 @@ from draftproof.properties.values.scenario import (
     RoundPlan,
     Scenario,
     Schedule,
+    Span,
     States,
     Variant,
 )
@@ -271,6 +272,35 @@ ABORTED_AGAIN = with_aborts(PREEMPTED, None, 8, 5, 11)
 def aborted(scenario: Scenario = ABORTED) -> Evidence:
     """A run of the engine in which requests are aborted."""
     return lockstep(EngineSubject(), scenario)
+
+
+ENDED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        eos=(1,),
+        requests=tuple(
+            msgspec.structs.replace(one, min_tokens=3, stop_at=3, sequences_at=(Span(first=2, last=4),))
+            for one in STATIC.requests
+        ),
+    )
+)
+"""With a minimum, a stop sequence, and an id of the model."""
+
+
+BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.replace(STATIC.schedule, step_tokens=4)))
+"""With a budget of tokens for a step, fewer than a chunk and a round."""
+
+
+@lru_cache
+def budgeted() -> Evidence:
+    """A run of the engine in which requests share the tokens of a step."""
+    return lockstep(EngineSubject(), BUDGETED)
+
+
+@lru_cache
+def ended() -> Evidence:
+    """A run of the engine in which requests end by more than their own stop ids and limits."""
+    return lockstep(EngineSubject(), ENDED)
 
 
 _SHARED = (3, 1, 4, 1, 5, 9, 2, 6)

@@ -32,8 +32,10 @@ from tests.properties.evidence import (
     STATIC,
     TREE,
     aborted,
+    budgeted,
     cached,
     cached_states,
+    ended,
     evidence,
     evidence_of,
     preempted,
@@ -71,12 +73,16 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
+    if contract.name == "output.ends":
+        # A token that is changed shows in a text that a stop ends.
+        return ended()
     known = (
         *(evidence(scenario=scenario) for scenario in SCENARIOS),
         preempted(),
         cached(),
         cached_states(),
         aborted(),
+        budgeted(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

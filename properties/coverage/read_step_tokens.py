@@ -1,0 +1,26 @@
+"""Read what a budget of tokens made of engine steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from draftproof.properties.evidence.evidence import Evidence
+
+OF_STEP_TOKENS = ("drafts_cut_by_step_tokens", "chunks_cut_by_step_tokens", "waits_for_step_tokens")
+"""Rounds with fewer drafts and chunks with fewer tokens than they wanted, and requests that did not run in a step."""
+
+
+def read_step_tokens(evidence: Evidence) -> Mapping[str, int]:
+    """Return how often each of these was in a scenario."""
+    counted = Counter[str]()
+    if not evidence.scenario.schedule.step_tokens:
+        return counted
+    for step in range(evidence.schedule.last_step + 1):
+        decoding = {row.request for row in evidence.schedule.batches.get((step, 1), ())}
+        wanted = evidence.plans.tokens_wanted(step)
+        for request, got in evidence.plans.tokens_of_step(step).items():
+            if got < wanted[request]:
+                cut = "drafts_cut_by_step_tokens" if request in decoding else "chunks_cut_by_step_tokens"
+                counted["waits_for_step_tokens" if not got else cut] += 1
+    return counted

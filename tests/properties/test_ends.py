@@ -1,0 +1,318 @@
+"""Ends of requests: ids of the model, stop sequences, a minimum of tokens, and which of them comes first (S-LIMIT)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.shrinking.of_requests import fewer_ends, fewer_eos, no_stops
+from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import ENDED, counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.evidence.ends import OF_ENDS, end_of
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS, Ngram
+from draftproof.properties.values.grammar import Grammar
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.relations import Different, Resized
+from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, Span
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.reference.solve import solve
+from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, with_observations
+
+CONTRACT = find("output.ends")
+RIGHT = (RoundPlan(num_drafts=3, num_correct=3),)
+
+
+def ended(scenario: Scenario = STATIC, /, eos: TokenIds = (), **changes: Any) -> Scenario:
+    """Return the scenario with a first request whose drafts are all right, with these changes."""
+    first, *others = scenario.requests
+    return replace(scenario, eos=eos, requests=(replace(first, rounds=RIGHT, **changes), *others))
+
+
+def text_of(scenario: Scenario) -> TokenIds:
+    """Return what the first request emits by definition."""
+    return solve(scenario).requests[0].tokens
+
+
+def run(scenario: Scenario) -> Evidence:
+    """Return a run of the engine that is judged right."""
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).passed
+    return of
+
+
+PLAIN = text_of(ended())
+"""Nine tokens: one of the prompt, four of the first round, four of the second."""
+
+
+def emitted(of: Evidence) -> list[TokenIds]:
+    """Return what each round of the first request emitted."""
+    return [value for key, value in sorted(of.subject.typed("accept.emitted", TokenIds).items()) if not key.request]
+
+
+def told(of: Evidence) -> set[str]:
+    """Return the counts of ends that are not zero."""
+    return {name for name, count in counts(of).items() if count and name in ENDED}
+
+
+def first_at(token: int) -> int:
+    """Return which token of the plain text is the first of this id."""
+    return PLAIN.index(token)
+
+
+def test_an_id_of_the_model_ends_a_text_unless_it_is_ignored() -> None:
+    token = PLAIN[3]
+    of = run(ended(eos=(token,)))
+    assert of.subject.texts[0] == PLAIN[: first_at(token) + 1]
+    assert "ends_by_eos" in told(of)
+    ignoring = run(ended(eos=(token,), ignore_eos=True))
+    assert ignoring.subject.texts[0] == PLAIN
+    assert "eos_ignored" in told(ignoring)
+
+
+def test_ids_of_the_request_end_one_that_ignores_those_of_the_model() -> None:
+    token = PLAIN[3]
+    of = run(ended(eos=(token,), stops=(token,), ignore_eos=True))
+    assert of.subject.texts[0] == PLAIN[: first_at(token) + 1]
+    assert "eos_ignored" not in told(of)
+
+
+@pytest.mark.parametrize("last", range(1, 9))
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) -> None:
+    span = Span(first=max(0, last - length + 1), last=last)
+    of = run(ended(sequences_at=(span,)))
+    own = PLAIN[span.first : last + 1]
+    ends = [end for end in range(len(own), len(PLAIN) + 1) if PLAIN[end - len(own) : end] == own]
+    assert of.subject.texts[0] == PLAIN[: ends[0]]
+    # The rounds emit 1, 4 and 4 tokens: of a sequence over a border the beginning came before.
+    assert ("sequences_across_rounds" in told(of)) == (ends[0] - len(own) < (5 if ends[0] > 5 else 1) and ends[0] > 1)
+
+
+def test_what_is_committed_follows_the_cut() -> None:
+    of = run(ended(sequences_at=(Span(first=5, last=6),)))
+    assert emitted(of) == [PLAIN[:1], PLAIN[1:5], PLAIN[5:7]]
+    lengths = [value for key, value in sorted(of.subject.typed("commit.length", int).items()) if not key.request]
+    prompt = len(of.scenario.requests[0].prompt)
+    assert lengths == [prompt, prompt + 4, prompt + 6]
+    assert "sequences_in_accepted_run" in told(of)
+
+
+def test_a_sequence_that_begins_in_the_prompt_is_none() -> None:
+    of = run(ended(sequences_at=(Span(first=-2, last=1),)))
+    assert of.subject.texts[0] == PLAIN
+    assert "sequences_from_prompt" in told(of)
+
+
+def test_a_sequence_of_the_scenario_is_found_too() -> None:
+    of = run(ended(stop_sequences=(PLAIN[4:6], (0, 0, 0, 0))))
+    assert of.subject.texts[0] == PLAIN[:6]
+
+
+@pytest.mark.parametrize("least", range(10))
+def test_no_stop_token_comes_before_the_minimum(least: int) -> None:
+    """Of an id that comes early, in a text that is another then, with drafts that are all right."""
+    scenario = ended(stop_at=2, min_tokens=min(least, 9))
+    of = run(scenario)
+    (stop,) = of.script.requests[0].stop
+    text = of.subject.texts[0]
+    assert stop == PLAIN[2]
+    assert stop not in text[:least]
+    assert len(text) == 9 or (text[-1] == stop and len(text) > least)
+    if least > 2:
+        assert "minimum_changed_choice" in told(of)
+        assert text[:2] == PLAIN[:2]
+
+
+def test_the_minimum_ends_inside_of_a_verify() -> None:
+    # The first round verifies numbers 1 .. 4: of these 3 and 4 may be the stop token, and 3 is it.
+    of = run(ended(stop_at=3, min_tokens=3))
+    (stop,) = of.script.requests[0].stop
+    text = of.subject.texts[0]
+    assert (text[-1], len(text)) == (stop, 4)
+    assert {"minimum_in_window", "minimum_of_first_row", "minimum_in_accepted_run"} <= told(of)
+    assert "ends_as_minimum_is_reached" in told(of)
+
+
+def test_ids_of_the_model_are_excluded_though_they_are_ignored() -> None:
+    token = PLAIN[3]
+    of = run(ended(eos=(token,), ignore_eos=True, min_tokens=5))
+    assert token not in of.subject.texts[0][:5]
+
+
+def test_a_sequence_before_the_minimum_ends_nothing_and_one_behind_does() -> None:
+    early = run(ended(min_tokens=4, sequences_at=(Span(first=2, last=3),)))
+    again = [end for end in range(5, 10) if PLAIN[end - 2 : end] == PLAIN[2:4]]
+    assert early.subject.texts[0] == PLAIN[: min(again, default=9)]
+    assert "sequences_before_minimum" in told(early)
+    behind = run(ended(min_tokens=4, sequences_at=(Span(first=2, last=4),)))
+    assert behind.subject.texts[0] == PLAIN[:5]
+
+
+def test_the_first_in_the_text_ends_it() -> None:
+    """Not that of the run: a stop before a budget, a budget before a stop, in one accepted run."""
+    of = run(ended(budget=5, sequences_at=(Span(first=2, last=3),)))
+    assert of.subject.texts[0] == PLAIN[:4]
+    assert "stops_before_budget_in_run" in told(of)
+    assert run(ended(budget=5, sequences_at=(Span(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
+    longest = len(STATIC.requests[0].prompt) + 5
+    limited = ended(sequences_at=(Span(first=5, last=6),))
+    limited = replace(limited, memory=replace(limited.memory, max_len=longest))
+    limited = replace(limited, requests=limited.requests[:1])
+    assert run(limited).subject.texts[0] == PLAIN[:5]
+
+
+@pytest.mark.parametrize("scenario", [TREE, PREEMPTED], ids=["tree", "preempted"])
+def test_of_trees_and_after_a_preemption_rows_have_their_own_place(scenario: Scenario) -> None:
+    changed = tuple(replace(one, min_tokens=min(4, one.budget), stop_at=3) for one in scenario.requests)
+    of = run(replace(scenario, requests=changed, eos=(1, 2)))
+    assert {"minimum_changed_choice", "minimum_in_window"} <= told(of)
+
+
+def _with_text(of: Evidence, text: TokenIds) -> Evidence:
+    """The same with another text of the first request, in rounds of four tokens."""
+
+    def changed(one: Observation) -> Observation:
+        if one.channel != "accept.emitted" or one.key.request:
+            return one
+        first = 4 * one.key.round
+        return one._replace(value=text[first : first + 4])
+
+    return with_observations(of, map(changed, of.subject.observations))
+
+
+def test_a_text_that_ends_elsewhere_is_noticed() -> None:
+    of = run(ended(stop_at=5, min_tokens=3))
+    text = of.subject.texts[0]
+    assert not CONTRACT.check(_with_text(of, text))
+    (longer,) = CONTRACT.check(_with_text(of, (*text, 0)))
+    assert longer.relation == Resized(1)
+    (shorter,) = CONTRACT.check(_with_text(of, text[:-1]))
+    assert shorter.relation == Resized(-1)
+    (early,) = CONTRACT.check(_with_text(of, (text[0], text[-1], *text[2:])))
+    assert early.relation == Different()
+
+
+def test_the_order_of_ends_at_one_token() -> None:
+    scenario, script = ended(budget=3), solve(ended(stop_at=2, budget=3)).requests[0]
+    request = scenario.requests[0]
+    assert end_of(scenario, request, script, PLAIN[:3]) == "id"
+    assert end_of(scenario, request, replace(script, stop=()), PLAIN[:3]) == "budget"
+    assert end_of(scenario, request, replace(script, stop=(), sequences=(PLAIN[1:3],)), PLAIN[:3]) == "sequence"
+    assert end_of(scenario, request, replace(script, stop=()), PLAIN[:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eos": (99,)}, r"eos 99: expected below model.vocab = "),
+        ({"stop_sequences": ((1, 99),)}, r"token in requests\[0\].stop_sequences 99: expected below model.vocab = "),
+        ({"min_tokens": 10}, r"requests\[0\].min_tokens 10: expected at most requests\[0\].budget = 9"),
+        (
+            {"sequences_at": (Span(first=-8, last=1),)},
+            r"requests\[0\].sequences_at\[0\].first -8: expected at least -7, the first token of the prompt",
+        ),
+        (
+            {"sequences_at": (Span(first=3, last=2),)},
+            r"requests\[0\].sequences_at\[0\].last 2: expected at least requests\[0\].sequences_at\[0\].first = 3",
+        ),
+        (
+            {"min_tokens": 1, "stops": tuple(range(STATIC.model.vocab))},
+            r"requests\[0\].stops and eos of \d+ ids: expected fewer than model.vocab = ",
+        ),
+        (
+            {"min_tokens": 1, "grammar": Grammar(pattern="a*"), "stops": (STATIC.model.vocab - 1,)},
+            r"requests\[0\].min_tokens 1: expected 0 beside a grammar, which says when it ends",
+        ),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=f"invalid {message}"):
+        validate(ended(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_tokens": -1}, r"`int` >= 0 - at `\$\.requests\[0\]\.min_tokens`"),
+        ({"stop_sequences": [[]]}, r"length >= 1 - at `\$\.requests\[0\]\.stop_sequences\[0\]`"),
+        ({"sequences_at": [{"first": 0, "last": -1}]}, r"`int` >= 0 - at `\$\.requests\[0\]\.sequences_at\[0\]\.last`"),
+        ({"sequences_at": [{"last": 1}]}, "missing required field `first`"),
+        ({"ignore_eos": 1}, r"`bool`, got `int`"),
+    ],
+)
+def test_values_of_fields_are_checked(changes: dict[str, Any], message: str) -> None:
+    fields = msgspec.to_builtins(STATIC)
+    fields["requests"] = [{**one, **changes} for one in fields["requests"]]
+    with pytest.raises(msgspec.ValidationError, match=message):
+        msgspec.convert(fields, Scenario)
+
+
+def test_checkpoints_have_none() -> None:
+    real = replace(STATIC, model=Checkpoint(path="none", vocab=STATIC.model.vocab), draft=Ngram(max_n=2))
+    assert validate(real)
+    with pytest.raises(InvalidScenarioError, match=r"requests\[0\] with min_tokens.*expected none beside a checkpoint"):
+        validate(replace(real, eos=(1,)))
+
+
+def test_who_cannot_is_not_asked() -> None:
+    scenario = ended(eos=(1,), min_tokens=2, sequences_at=(Span(first=1, last=2),))
+    fitted = fit(scenario, Limits(ends=False))
+    assert fitted == without_ends(scenario) == ended()
+    assert not fitted.has_ends
+    lacking = uncovered(Limits(ends=False), frozenset({"accept.emitted"}))
+    assert any(one.names == ENDED for one in lacking)
+
+
+def test_a_share_of_generated_scenarios_has_each() -> None:
+    drawn = generate(3, 120, ALGORITHMS)
+    some = [one for one in drawn if one.has_ends]
+    assert len(drawn) / 6 < len(some) < len(drawn) / 2
+    assert any(one.schedule.preemption for one in some)
+    assert any(one.schedule.prefix_cache for one in some)
+    assert any(one.tree for one in some)
+    assert any(one.is_sampled and one.has_minimum for one in some)
+    requests = [request for one in some for request in one.requests]
+    assert {one.ignore_eos for one in requests} == {True, False}
+    assert any(one.sequences_at and one.min_tokens for one in requests)
+
+
+def test_shrinking_drops_them() -> None:
+    span = Span(first=2, last=5)
+    scenario = ended(eos=(1, 2), min_tokens=4, ignore_eos=True, stop_at=7, sequences_at=(span,), stop_sequences=((3,),))
+    request = scenario.requests[0]
+    smaller = list(fewer_ends(request))
+    assert not smaller[0].has_ends
+    assert any(one.sequences_at and one.sequences_at[0].last < 5 for one in smaller)
+    assert any(one.sequences_at and one.sequences_at[0].first > 2 for one in smaller)
+    assert not list(fewer_ends(ended().requests[0]))
+    for one in (*smaller, *no_stops(request)):
+        made = replace(scenario, requests=(one, *scenario.requests[1:]))
+        assert is_valid(made)
+        assert size(made) < size(scenario)
+    assert [one.eos for one in fewer_eos(scenario)] == [(1,), (2,)]
+    assert size(without_ends(scenario)) < size(scenario)
+
+
+def test_counts_of_ends_are_named_once() -> None:
+    assert len(set(OF_ENDS)) == len(OF_ENDS)
+    assert set(OF_ENDS) < ENDED
+    assert set(counts(lockstep(EngineSubject(), STATIC))) >= ENDED
+
+
+def test_a_request_without_any_says_so() -> None:
+    assert not Request(arrival=0, prompt=(1,), budget=1, rounds=RIGHT).has_ends
+    assert not STATIC.has_ends
+    assert ended(eos=(1,)).has_ends

@@ -1,0 +1,183 @@
+"""A budget of tokens for an engine step: who gets how many, and what does not change (S-SCHED-10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.step_tokens import without_step_tokens
+from draftproof.properties.values.drafts import ALGORITHMS, Ngram
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import BatchRow
+from draftproof.properties.values.relations import Missing, OffBy, Surplus
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.reference.solve import solve
+from tests.properties.evidence import (
+    ABORTED,
+    ADAPTIVE,
+    CACHED,
+    NGRAM,
+    PREEMPTED,
+    STATIC,
+    TREE,
+    EngineSubject,
+    with_observations,
+)
+
+CONTRACT = find("schedule.step_tokens")
+
+
+def budgeted(tokens: int, scenario: Scenario = STATIC) -> Scenario:
+    """Return the scenario with so many tokens a step."""
+    return replace(scenario, schedule=replace(scenario.schedule, step_tokens=tokens))
+
+
+def run(scenario: Scenario) -> Evidence:
+    """Return a run of the engine that is judged right."""
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).passed
+    return of
+
+
+def taken(of: Evidence) -> dict[int, int]:
+    """Return the tokens that each step ran."""
+    found = Counter[int]()
+    for row in of.schedule.rows:
+        found[row.step] += row.count + row.phase
+    return dict(found)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 8, 11, 100])
+def test_no_step_runs_more_and_texts_stay(tokens: int) -> None:
+    of = run(budgeted(tokens))
+    assert max(taken(of).values()) <= tokens
+    assert of.subject.texts == {index: one.tokens for index, one in enumerate(solve(STATIC).requests)}
+
+
+def test_as_many_as_all_would_take_change_nothing() -> None:
+    plain, whole = lockstep(EngineSubject(), STATIC), run(budgeted(1000))
+    rows = [of.subject.channel("round.rows") for of in (plain, whole)]
+    assert rows[0] == rows[1]
+    assert not any(counts(whole)[name] for name in OF_STEP_TOKENS)
+
+
+def test_who_was_admitted_first_takes_first() -> None:
+    # A chunk of 4 of the first prompt, and one token of the second; then 3 and 2.
+    of = run(budgeted(5))
+    first = [(row.step, row.request, row.count) for row in of.schedule.rows if row.step < 2]
+    assert first == [(0, 0, 4), (0, 1, 1), (1, 0, 3), (1, 1, 2)]
+    assert counts(of)["chunks_cut_by_step_tokens"] > 0
+
+
+def test_a_round_is_cut_to_what_is_left_and_one_token_is_enough() -> None:
+    of = run(budgeted(4))
+    counted = counts(of)
+    assert counted["drafts_cut_by_step_tokens"] > 0
+    assert counted["waits_for_step_tokens"] > 0
+    # One that wants a draft and more, behind one that takes three of four.
+    assert any(row.phase and not row.count and taken(of)[row.step] == 4 for row in of.schedule.rows)
+
+
+def test_nobody_is_admitted_without_a_token() -> None:
+    of = run(budgeted(1))
+    assert {len(rows) for rows in of.schedule.batches.values()} == {1}
+    firsts = [of.schedule.spans[index][0] for index in range(4)]
+    assert firsts == sorted(set(firsts))
+
+
+def test_a_draft_that_finds_fewer_took_what_it_might_have_had() -> None:
+    of = run(budgeted(4, NGRAM))
+    assert max(taken(of).values()) <= 4
+
+
+def _changed(of: Evidence, change: Callable[[BatchRow], BatchRow | None], step: int, request: int) -> Evidence:
+    def changed(one: Observation) -> Observation | None:
+        row = one.value
+        if one.channel == "round.rows" and isinstance(row, BatchRow) and one.key.request == request:
+            made = change(row) if row.step == step else row
+            return None if made is None else one._replace(value=made)
+        return one
+
+    return with_observations(of, (one for one in map(changed, of.subject.observations) if one is not None))
+
+
+def test_more_or_fewer_tokens_are_noticed() -> None:
+    of = run(budgeted(5))
+    (found,) = CONTRACT.check(_changed(of, lambda row: replace(row, count=row.count + 1), 0, 1))
+    assert (found.request, found.relation) == (1, OffBy(1))
+    (found,) = CONTRACT.check(_changed(of, lambda row: replace(row, count=row.count - 1), 0, 0))
+    assert (found.request, found.relation) == (0, OffBy(-1))
+
+
+def test_a_row_that_lacks_or_should_not_be_there_is_noticed() -> None:
+    of = run(budgeted(4))
+    last = max(row.step for row in of.schedule.rows if not row.request and row.step < of.schedule.spans[0][1])
+    found = CONTRACT.check(_changed(of, lambda row: None, last, 0))[0]
+    assert (found.request, found.relation) == (0, Missing())
+    waits = next(
+        (step, index)
+        for step in range(of.schedule.last_step)
+        for index, tokens in of.plans.tokens_of_step(step).items()
+        if tokens < of.plans.tokens_wanted(step)[index] and not tokens
+    )
+    later = min(row.step for row in of.schedule.rows if row.request == waits[1] and row.step > waits[0])
+    sooner = _changed(of, lambda row: replace(row, step=waits[0]), later, waits[1])
+    found = CONTRACT.check(sooner)[0]
+    assert (found.request, found.relation) == (waits[1], Surplus())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "beside"),
+    [
+        (ADAPTIVE, "adaptive steps"),
+        (PREEMPTED, "schedule.preemption"),
+        (CACHED, "schedule.preemption"),
+        (ABORTED, "aborts"),
+    ],
+)
+def test_it_stands_alone(scenario: Scenario, beside: str) -> None:
+    with pytest.raises(
+        InvalidScenarioError, match=f"invalid schedule.step_tokens beside {beside}: expected 0, or none"
+    ):
+        validate(budgeted(4, scenario))
+
+
+def test_trees_and_checkpoints_have_none() -> None:
+    with pytest.raises(InvalidScenarioError, match=r"invalid tree of a dynamic scenario: .* or schedule.step_tokens"):
+        validate(budgeted(4, TREE))
+    real = replace(STATIC, model=Checkpoint(path="none", vocab=STATIC.model.vocab), draft=Ngram(max_n=2))
+    with pytest.raises(InvalidScenarioError, match=r"schedule.step_tokens of a checkpoint: expected 0"):
+        validate(budgeted(4, real))
+    fields = msgspec.to_builtins(STATIC)
+    fields["schedule"]["step_tokens"] = -1
+    with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.step_tokens`"):
+        msgspec.convert(fields, Scenario)
+
+
+def test_who_cannot_is_not_asked() -> None:
+    assert fit(budgeted(4), Limits(step_tokens=False)) == STATIC == without_step_tokens(budgeted(4))
+    lacking = uncovered(Limits(step_tokens=False), frozenset({"round.rows"}))
+    assert any(one.names == set(OF_STEP_TOKENS) for one in lacking)
+
+
+def test_a_share_of_generated_scenarios_has_one() -> None:
+    drawn = generate(3, 120, ALGORITHMS)
+    some = [one for one in drawn if one.schedule.step_tokens]
+    assert len(drawn) / 24 < len(some) < len(drawn) / 4
+    assert any(one.has_ends for one in some)
+    assert {one.model.types[-1] for one in some} == {"full_attention", "linear_attention"}  # type: ignore[union-attr]

@@ -39,11 +39,15 @@ OF_PREEMPTIONS = (
 )
 """Times that a request gave its pages back; requests that did so again, that ran again in their first round, in
 chunks; and those of hybrids."""
-OF_PREFIXES = (*COUNTS, *OF_STATES)
-"""What a prefix cache did (evidence/cached_pages.py)."""
+PREFIXES_BESIDE = ("prefix_hits_of_trees", "prefix_hits_under_controllers", "prefix_hits_by_batch_size")
+"""Requests that were served something, whose drafts are trees, whose step count a controller chooses, or that have none
+in large batches."""
+OF_PREFIXES = (*COUNTS, *OF_STATES, *PREFIXES_BESIDE)
+"""What a prefix cache did (evidence/cached_pages.py), and beside what."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
-OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
-"""Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
+OF_ABORTS = (*(f"aborted_{when}" for when in ABORTED), "aborted_before_others", "aborted_on_served_pages")
+"""Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again; with
+others behind them in the queue; and on pages that a prefix cache had served them."""
 OF_GRAMMARS = (
     "grammar_changed_choice",
     "grammar_by_draft_in_window",
@@ -68,6 +72,10 @@ def _is_one(**values: str | bool) -> Callable[[object], bool]:
 
 def _of_prefixes(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.prefixes.get(name, 0)
+
+
+def _hits_where(holds: Callable[[RunSample], bool]) -> Callable[[RunSample], int]:
+    return lambda run: holds(run) * run.prefixes.get("prefix_hits", 0)
 
 
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
@@ -114,7 +122,10 @@ _RUNS: Table[RunSample] = {
     "own_heads": _is_one(head="own"),
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
-    **{name: _of_prefixes(name) for name in OF_PREFIXES},
+    **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
+    "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
+    "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
+    "prefix_hits_by_batch_size": _hits_where(lambda run: "draft batch" in run.control),
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -122,6 +133,8 @@ _REQUESTS: Table[RequestSample] = {
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
     **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
+    "aborted_before_others": lambda request: request.is_aborted_before_others,
+    "aborted_on_served_pages": lambda request: request.is_aborted_on_served_pages,
     "preemptions": lambda request: request.preemptions,
     "preempted_again": _is_one(preempted="again"),
     "resumed_in_first_round": _is_one(resumed_in="1"),
@@ -329,6 +342,7 @@ TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TRE
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
+    "prefix_hits_of_trees",
 }
 """Counts of rounds whose drafts are trees, and of states along them."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})

@@ -64,6 +64,8 @@ _OF_CONTROLLERS |= {
     "batches_too_large_for_drafts",
     "drafts_after_batch_without",
     "unfound_beside_found",
+    "prefix_hits_under_controllers",
+    "prefix_hits_by_batch_size",
 }
 _OF_SEVERAL_DRAFTS = {*OF_TWO, "second_draft_steps", "matches_after_partial", "matches_of_fewer"}
 
@@ -124,7 +126,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.preemption:
         yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted"}
     if not limits.caching:
-        yield "it keeps no pages for others", set(OF_PREFIXES)
+        yield "it keeps no pages for others", {*OF_PREFIXES, "aborted_on_served_pages"}
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.sampling:

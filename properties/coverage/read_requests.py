@@ -108,6 +108,8 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 is_prefilled=Key(index, 0) in emitted,
                 is_chunked=index in chunked,
                 aborted=_aborted(evidence, index),
+                is_aborted_before_others=_is_aborted_before_others(evidence, index),
+                is_aborted_on_served_pages=_is_aborted_on_served_pages(evidence, index),
                 **read_memory(evidence, index)._asdict(),
                 preemptions=max(
                     (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
@@ -236,6 +238,26 @@ def _aborted(evidence: Evidence, index: int) -> str | None:
         if any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
         else "in_decode"
     )
+
+
+def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
+    """Return whether one who came later waited as well when a request was aborted that waited, and goes on."""
+    abort, requests = evidence.aborts.get(index), evidence.scenario.requests
+    if abort is None or index in evidence.schedule.spans:
+        return False
+    return any(
+        requests[other].arrival < abort.step <= first
+        for other, (first, _) in evidence.schedule.spans.items()
+        if (requests[other].arrival, other) > (requests[index].arrival, index)
+    )
+
+
+def _is_aborted_on_served_pages(evidence: Evidence, index: int) -> bool:
+    """Return whether a request was aborted on pages that a prefix cache had served it."""
+    if not evidence.scenario.schedule.prefix_cache or _aborted(evidence, index) not in ("in_prefill", "in_decode"):
+        return False
+    begun = [row.round for row in evidence.schedule.rows if row.request == index and not row.phase]
+    return evidence.prefixes.served.get((index, max(begun)), 0) > 0
 
 
 def _end(evidence: Evidence, index: int) -> str | None:

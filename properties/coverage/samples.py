@@ -93,6 +93,8 @@ class RequestSample(NamedTuple):
     is_prefilled: bool
     is_chunked: bool
     aborted: str | None
+    is_aborted_before_others: bool
+    is_aborted_on_served_pages: bool
     preemptions: int
     resumed_in_chunks: int
     tokens: int

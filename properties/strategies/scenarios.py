@@ -174,7 +174,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if not (made.adaptive or made.schedule.draft_batch):
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
-        made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
+    if turn.is_cached:
+        made = with_prefix_cache(draw, made)
     made = with_logprobs(draw, made) if turn.has_logprobs else made
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))

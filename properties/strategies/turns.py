@@ -60,7 +60,11 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 CACHED = (True, False)
-"""Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
+CACHED_TREES = (True, False, True)
+CACHED_ADAPTIVE = (True, False, False)
+CACHED_DRAFT_BATCH = (True, True, False)
+"""Whether pages are kept in a prefix cache: of small scenarios, of trees, under a controller, and where large batches
+have no drafts, of which there are few."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
@@ -69,7 +73,7 @@ ABORTED_PREEMPTED = (True, False, True)
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
-_OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
+_OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
@@ -130,6 +134,9 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             yield _of_tree(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
+        elif turn.size.name == SMALL.name and profile.adaptive:
+            cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
+            yield turn._replace(is_cached=dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player))
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _preempted(turn, dealer, player)
         elif _may_be_tree(turn) and dealer.deal("beside trees", BESIDE_TREES, player):
@@ -190,6 +197,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
+        is_cached=turn.size.name == SMALL.name and dealer.deal("cached trees", CACHED_TREES, player),
     )
 
 

@@ -170,6 +170,8 @@ def _variant(scenario: Scenario) -> None:
     of_probe = isinstance(scenario.model, ProbeModel)
     _require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
     _require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
+    keeps = scenario.schedule.prefix_cache
+    _require(not keeps, "variant", "chain_as_tree beside a prefix cache", "another one: trees leave it fewer pages")
     try:
         validate(msgspec.structs.replace(as_tree(scenario), variant="none"))
     except InvalidScenarioError as problem:
@@ -186,9 +188,6 @@ def _prefix_cache(scenario: Scenario) -> None:
         return
     at, model = "schedule.prefix_cache", scenario.model
     _require(isinstance(model, ProbeModel), at, "of a checkpoint", "none: only those of probes are defined")
-    _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
-    by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
-    _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
 
 
 def _request(scenario: Scenario, index: int) -> None:

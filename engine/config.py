@@ -20,7 +20,8 @@ class EngineConfig:
     on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`.
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
-    draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
+    draft, and without `penalized`, `constrained`, `most_logprobs` and `most_prompt_logprobs`. With a `tree` drafts are
+    one, of `steps` levels.
     """
 
     steps: int
@@ -47,6 +48,7 @@ class EngineConfig:
     penalized: bool = False
     constrained: bool = False
     most_logprobs: int | None = None
+    most_prompt_logprobs: int | None = None
     tree: TreeConfig | None = None
 
     @property

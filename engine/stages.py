@@ -24,6 +24,14 @@ class GrammarParams:
 
 
 @dataclass(frozen=True)
+class PromptLogprobs:
+    """The `top` likeliest tokens at each position of a prompt behind `start` are to be told, and what was there."""
+
+    top: int
+    start: int
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
@@ -41,6 +49,7 @@ class GenerationRequest:
     grammar: GrammarParams | None = None
     logprobs: int | None = None
     abort_at: int | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class PrefillRow:
 
     The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
     `cached` tokens are in a prefix cache, and the state after them in `checkpoint` (0: none, or a later chunk).
+    With `prompt_logprobs` what its tokens were weighed among is to be told.
     """
 
     request: int
@@ -66,6 +76,7 @@ class PrefillRow:
     emitted: tuple[int, ...] = ()
     cached: int = 0
     checkpoint: int = 0
+    prompt_logprobs: PromptLogprobs | None = None
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -189,7 +200,8 @@ class Acceptance:
 class Commit:
     """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
 
-    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..
+    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..; after the prompt
+    `prompt_logprobs` are (position, what it was weighed among).
     """
 
     request: int
@@ -202,6 +214,7 @@ class Commit:
     finished: bool
     logprobs: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
+    prompt_logprobs: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def last_correct_step_index(self) -> int:

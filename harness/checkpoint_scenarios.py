@@ -13,6 +13,7 @@ import msgspec
 from draftproof.properties.fit import fitted
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import repeating, with_steps
+from draftproof.properties.strategies.logprobs import without_prompt_logprobs
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, generated, unforced
@@ -201,7 +202,7 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
     scenario = without_aborts(without_prefix_cache(scenario if kind_of(draft).trees else without_tree(scenario)))
-    scenario = msgspec.structs.replace(scenario, draft=draft)
+    scenario = without_prompt_logprobs(msgspec.structs.replace(scenario, draft=draft))
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs

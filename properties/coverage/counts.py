@@ -78,6 +78,10 @@ def _hits_where(holds: Callable[[RunSample], bool]) -> Callable[[RunSample], int
     return lambda run: holds(run) * run.prefixes.get("prefix_hits", 0)
 
 
+def _is_told_of_prompt(how: str) -> Callable[[RequestSample], bool]:
+    return lambda request: how in request.prompt_logprobs
+
+
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
     return lambda launch: launch.kind == LaunchKind.VERIFY and launch.width == width
 
@@ -132,6 +136,7 @@ _REQUESTS: Table[RequestSample] = {
     "rounds": lambda request: request.is_prefilled,
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
+    **{f"prompt_logprobs_{name}": _is_told_of_prompt(name) for name in ("told", "in_chunks", "behind_prefix")},
     **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
     "aborted_before_others": lambda request: request.is_aborted_before_others,
     "aborted_on_served_pages": lambda request: request.is_aborted_on_served_pages,
@@ -357,8 +362,11 @@ SAMPLED = frozenset(
 _OF_REAL_DRAWS = frozenset({"sampled_accepted", "sampled_residuals", "greedy_beside_sampled"})
 _OF_REAL_PENALTIES = frozenset({"penalty_changed_choice"})
 """Counts of requests that draw their tokens and have penalties which the few scenarios of a real model reach."""
-LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"})
-"""Counts of rounds of requests that ask for logprobs."""
+OF_PROMPTS = frozenset({"prompt_logprobs_told", "prompt_logprobs_in_chunks", "prompt_logprobs_behind_prefix"})
+"""Requests that were told of their prompts, in several chunks, and behind what a prefix cache had served them."""
+LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"}) | OF_PROMPTS
+LOGPROBS |= {"prefix_hits_cut_by_logprobs"}
+"""Counts of rounds of requests that ask for logprobs, and of those that ask for them of their prompts."""
 _OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""

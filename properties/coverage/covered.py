@@ -126,7 +126,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.preemption:
         yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted"}
     if not limits.caching:
-        yield "it keeps no pages for others", {*OF_PREFIXES, "aborted_on_served_pages"}
+        yield "it keeps no pages for others", {*OF_PREFIXES, "aborted_on_served_pages", "prompt_logprobs_behind_prefix"}
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.sampling:

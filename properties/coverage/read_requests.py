@@ -118,6 +118,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 tokens=sum(count for owner, count in tokens if owner == index),
                 stops_in_run=_stops_in_run(evidence, index),
                 is_at_limit=len(script.tokens) == length,
+                prompt_logprobs=_told_of_prompt(evidence, index, is_chunked=index in chunked),
                 zero_tails=_zero_tails(request, evidence.scenario.schedule.chunk),
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
@@ -237,6 +238,16 @@ def _aborted(evidence: Evidence, index: int) -> str | None:
         "in_prefill"
         if any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
         else "in_decode"
+    )
+
+
+def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> frozenset[str]:
+    """Return how a request was told of its prompt; nothing if it was not."""
+    if not any(key.request == index for key in evidence.reference.channel("accept.prompt_logprobs")):
+        return frozenset()
+    served = evidence.schedule.cached.get((index, 0), 0)
+    return frozenset(
+        name for name, is_so in (("told", True), ("in_chunks", is_chunked), ("behind_prefix", served > 0)) if is_so
     )
 
 

@@ -100,6 +100,7 @@ class RequestSample(NamedTuple):
     tokens: int
     stops_in_run: bool
     is_at_limit: bool
+    prompt_logprobs: frozenset[str]
     zero_tails: int
     has_final_state: bool
     flushes: int

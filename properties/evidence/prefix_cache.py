@@ -77,6 +77,11 @@ class _Run:
             return prompt
         return (prompt + solved.tokens)[: solved.context(first.round, len(prompt)) + 1]
 
+    def unasked(self, attempt: Attempt) -> int | None:
+        """Return up to which position nothing is to be told of its prompt, None if nothing is at all."""
+        asked = self.requests[attempt[0]].prompt_logprobs
+        return asked.start if asked and not self.rows[attempt][0].round else None
+
     def kept(self, attempt: Attempt, step: int, keep: Keep, pages: list[int], path: list[Kept]) -> list[Kept]:
         """Let the cache keep what it does of an attempt after a step, by one of its two ways."""
         prompt, emitted = self.requests[attempt[0]].prompt, self.solved[attempt[0]].tokens
@@ -145,7 +150,8 @@ def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahea
         for attempt in reversed(run.preempted.get(step, [])):
             run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
         for attempt in run.beginning(step):
-            paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0)
+            end = run.unasked(attempt)
+            paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0, end=end)
             held[attempt] = [one.page for one in paths[attempt]]
             served[attempt[0], run.rows[attempt][0].round] = len(held[attempt]) * tables.page_size
         after = {attempt: run.pages(attempt, step) for attempt in held}

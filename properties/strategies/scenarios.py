@@ -20,7 +20,7 @@ from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
-from draftproof.properties.strategies.logprobs import with_logprobs
+from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -41,6 +41,7 @@ from draftproof.properties.strategies.turns import (
     LOGPROBS,
     PENALIZED,
     PREEMPTED,
+    PROMPT_LOGPROBS,
     SAMPLED,
     SERVICES,
     TREES,
@@ -129,6 +130,7 @@ def _drawn(
         is_constrained=draw(sampled(CONSTRAINED)),
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
+        has_prompt_logprobs=draw(sampled(PROMPT_LOGPROBS)),
         is_aborted=draw(sampled(ABORTED)),
     )
     return draw(_scenario(turn))
@@ -177,6 +179,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if turn.is_cached:
         made = with_prefix_cache(draw, made)
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    if turn.has_prompt_logprobs and size.name == SMALL.name:
+        made = with_prompt_logprobs(draw, made)
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.

@@ -59,6 +59,9 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
+PROMPT_LOGPROBS = (False, True, False)
+PROMPT_LOGPROBS_CACHED = (True, False)
+"""Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
 CACHED = (True, False)
 CACHED_TREES = (True, False, True)
 CACHED_ADAPTIVE = (True, False, False)
@@ -100,6 +103,7 @@ class Turn(NamedTuple):
     has_logprobs: bool = False
     is_cached: bool = False
     is_aborted: bool = False
+    has_prompt_logprobs: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -128,6 +132,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
+            has_prompt_logprobs=dealer.deal("prompt logprobs", PROMPT_LOGPROBS, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
@@ -179,6 +184,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
+        has_prompt_logprobs=dealer.deal("prompt logprobs of caching", PROMPT_LOGPROBS_CACHED, player),
     )
 
 

@@ -213,13 +213,21 @@ class RoundPlan(Value, frozen=True, kw_only=True):
     shape: TreeShape | None = None
 
 
+class PromptLogprobs(Value, frozen=True, kw_only=True):
+    """What a request is told of its prompt: so many `top` tokens beside each of those behind position `start`."""
+
+    top: Annotated[int, Meta(ge=0, le=20)] = 0
+    start: Annotated[int, Meta(ge=0)] = 0
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
     with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
     a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
-    and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
+    and so many of the likeliest tokens; with `prompt_logprobs` the same of its prompt (S-SAMPLE-16). It is aborted when
+    engine step `abort_at` begins (S-SCHED-9), if not done.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -233,6 +241,7 @@ class Request(Value, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -299,6 +308,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def most_logprobs(self) -> int | None:
         """Return how many likeliest tokens the requests with logprobs ask for at most; None if none has any."""
         return max((one.logprobs for one in self.requests if one.logprobs is not None), default=None)
+
+    @property
+    def most_prompt_logprobs(self) -> int | None:
+        """Return the same of the requests with prompt logprobs."""
+        return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
     def is_served_twice(self) -> bool:

@@ -217,6 +217,8 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
         since = f"at least {at}.arrival = {request.arrival}"
         _require(request.abort_at >= request.arrival, f"{at}.abort_at", request.abort_at, since)
+    if request.prompt_logprobs is not None:
+        _require(of_probe, f"{at}.prompt_logprobs", "given", "none beside a checkpoint")
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):

@@ -21,7 +21,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfRange, Relation, Surplus
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, States
+from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from tests.properties.evidence import (
@@ -161,6 +161,26 @@ def test_trees_and_controllers_are_served_and_change_no_text(base: Scenario, cou
     assert of.subject.texts == plain.subject.texts
     assert counts(of)[count] > 0
     assert not counts(plain)[count]
+
+
+@pytest.mark.parametrize(("start", "served"), [(0, 0), (1, 0), (2, 2), (7, 6), (8, 8), (10, 10), (40, 10)])
+def test_who_is_told_of_its_prompt_runs_what_is_asked_for(start: int, served: int) -> None:
+    """Of a prompt of 11 tokens that another has left in pages of 2 all but the last page may be served."""
+    text = tuple((3 * place + place // 4) % CACHED.model.vocab for place in range(11))
+    again = replace(alone(text, 20), prompt_logprobs=PromptLogprobs(top=2, start=start))
+    scenario = replace(
+        CACHED,
+        memory=replace(CACHED.memory, pages=60, max_len=30),
+        schedule=replace(CACHED.schedule, preemption=False, chunk=4),
+        requests=(alone(text, 0), again),
+    )
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).passed
+    assert of.schedule.cached[1, 0] == served
+    told = of.subject.channel("accept.prompt_logprobs")
+    assert sorted(key.row for key in told) == list(range(start + 1, 11))
+    assert counts(of)["prefix_hits_cut_by_logprobs"] == int(served < 10)
+    assert counts(of)["prompt_logprobs_behind_prefix"] == int(served > 0 and start < 10)
 
 
 def test_who_is_compared_with_trees_keeps_no_pages_for_others() -> None:

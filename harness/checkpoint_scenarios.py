@@ -129,7 +129,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     """
     target, scenarios = RealTarget(path, drafts), []
     drawn = generate(seed, count, sizes=SIZES[:1])
-    of_probes = {"chain_as_tree"} if target.hybrid else {"chain_as_tree", "other_commit"}
+    of_probes = {"chain_as_tree", "alone"} if target.hybrid else {"chain_as_tree", "alone", "other_commit"}
     variants = tuple(variant for variant in VARIANTS if variant not in of_probes)
     trees = (one for one in generated(seed, _MOST_TREES * count, _TREED, SIZES[:1]) if one.tree)
     for turn, (scenario, variant) in enumerate(zip(drawn, itertools.cycle(variants), strict=False)):
@@ -155,7 +155,9 @@ class RealTarget:
 
     def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
         """Return a probe's scenario with the checkpoint, the draft of the same name, and the variant that it has."""
-        has_none = scenario.variant == "chain_as_tree" or (scenario.variant == "other_commit" and not self.hybrid)
+        has_none = scenario.variant in ("chain_as_tree", "alone") or (
+            scenario.variant == "other_commit" and not self.hybrid
+        )
         variant: Variant = "none" if has_none else scenario.variant
         return self.made(scenario, self._drafts[algorithm(scenario.draft)], turn, turn, variant)
 

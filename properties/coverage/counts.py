@@ -42,6 +42,8 @@ chunks; and those of hybrids."""
 PREFIXES_BESIDE = ("prefix_hits_of_trees", "prefix_hits_under_controllers", "prefix_hits_by_batch_size")
 """Requests that were served something, whose drafts are trees, whose step count a controller chooses, or that have none
 in large batches."""
+OF_ALONE = ("variant_alone", "variant_alone_of_served", "variant_alone_of_resumed")
+"""Runs that were compared with each request alone; their requests that a prefix cache served, or that were resumed."""
 OF_PREFIXES = (*COUNTS, *OF_STATES, *PREFIXES_BESIDE)
 """What a prefix cache did (evidence/cached_pages.py), and beside what."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
@@ -137,6 +139,8 @@ _REQUESTS: Table[RequestSample] = {
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
     **{f"prompt_logprobs_{name}": _is_told_of_prompt(name) for name in ("told", "in_chunks", "behind_prefix")},
+    "variant_alone_of_served": lambda request: request.run.changed == "alone" and request.prefix in ("in part", "all"),
+    "variant_alone_of_resumed": lambda request: request.run.changed == "alone" and request.preemptions > 0,
     **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
     "aborted_before_others": lambda request: request.is_aborted_before_others,
     "aborted_on_served_pages": lambda request: request.is_aborted_on_served_pages,
@@ -444,7 +448,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names.add("variant_chain_as_tree")
+        names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.
         names |= TREES if form.proposes == "lookup" else TREES - _OF_REAL_TREES
         names |= {

@@ -9,6 +9,7 @@ from draftproof.properties.coverage.counts import (
     CONSTRAINED,
     LOGPROBS,
     OF_ABORTS,
+    OF_ALONE,
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
@@ -124,9 +125,10 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
-        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted"}
+        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted", "variant_alone_of_resumed"}
     if not limits.caching:
-        yield "it keeps no pages for others", {*OF_PREFIXES, "aborted_on_served_pages", "prompt_logprobs_behind_prefix"}
+        of_served = {"aborted_on_served_pages", "prompt_logprobs_behind_prefix", "variant_alone_of_served"}
+        yield "it keeps no pages for others", {*OF_PREFIXES, *of_served}
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.sampling:
@@ -145,4 +147,5 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it cuts prompts by a rule of its own", {"chunked_prefills"}
     if lacking := [name for name in VARIANTS if name not in limits.variants]:
         more = {"taps_off_long_proposals"} if "taps_off" in lacking else set()
+        more |= set(OF_ALONE) if "alone" in lacking else set()
         yield f"it has no variant {', '.join(lacking)}", {f"variant_{name}" for name in lacking} | more

@@ -35,7 +35,9 @@ def read_run(evidence: Evidence) -> RunSample:
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
         page_size=str(size) if size < 5 else "5 to 7" if size < 8 else "8 and more",
-        variant=None if runs_as_base or changed != scenario.variant or changed == "chain_as_tree" else changed,
+        variant=None
+        if runs_as_base or changed != scenario.variant or changed in ("chain_as_tree", "alone")
+        else changed,
         taps="off" if not scenario.taps else "on and off" if scenario.variant == "taps_off" else "on",
         poison=str(scenario.memory.poison),
         control=_control(evidence),

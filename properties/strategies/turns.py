@@ -22,11 +22,13 @@ Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
-_OF_SOME = frozenset({"other_commit", "chain_as_tree"})
+_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
 # draft and target.
+# Who shares pages, or gave them back, is compared with itself alone in two of ten scenarios.
+ALONE: tuple[Variant, ...] = ("alone", "alone")
 EQUAL: tuple[Alike, ...] = (
     frozenset({"keys", "states", "widths"}),
     frozenset({"keys"}),
@@ -159,7 +161,7 @@ def _may_be_tree(turn: Turn) -> bool:
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
     profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *ALONE)
     return turn._replace(
         profile=profile,
         variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
@@ -175,7 +177,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
     profile = dealer.deal("profile of caching", _OF_CACHED, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *(ALONE if not profile.draft_batch else ()))
     return turn._replace(
         profile=profile,
         variant=dealer.deal(f"variant of caching {len(variants)}", variants, player),

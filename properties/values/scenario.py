@@ -31,6 +31,7 @@ Variant = Literal[
     "taps_off",
     "other_commit",
     "chain_as_tree",
+    "alone",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]

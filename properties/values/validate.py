@@ -164,7 +164,12 @@ def _tree(scenario: Scenario) -> None:
 
 
 def _variant(scenario: Scenario) -> None:
-    """Check that a scenario whose chains are compared with trees could have these."""
+    """Check that requests could be served alone, and that chains which are compared with trees could be such."""
+    if scenario.variant == "alone":
+        _require(isinstance(scenario.model, ProbeModel), "variant", "alone of a checkpoint", "another one, or none")
+        by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
+        fixed = "another one, or numbers of drafts that do not hang on other requests"
+        _require(not by_batch, "variant", "alone beside adaptive steps or schedule.draft_batch", fixed)
     if scenario.variant != "chain_as_tree":
         return
     of_probe = isinstance(scenario.model, ProbeModel)

@@ -79,7 +79,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
-    first = with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1)
+    first = without_prefix_cache(with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1))
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
@@ -166,7 +166,7 @@ class RealTarget:
         made = with_steps(scenario if chosen.name in _TREED else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
-        if BY_NAME[chosen.name].proposes == "lookup":
+        if BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, self._model, _form(chosen, of_draft), variant)
@@ -196,14 +196,18 @@ def _form(chosen: RealDraft, turn: int) -> Draft:
 
 def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
     """Both ways to commit take turns; a scenario made for a dense probe keeps checkpoints of some interval, or none."""
-    checkpoint = scenario.states.checkpoint or (2, 0, 3)[turn % 3]
+    checkpoint, memory = scenario.states.checkpoint or (2, 0, 3)[turn % 3], scenario.memory
+    if scenario.schedule.prefix_cache:
+        # Nothing is served but behind a state.
+        checkpoint = scenario.states.checkpoint or memory.page_size
+        memory = msgspec.structs.replace(memory, checkpoint_slots=memory.checkpoint_slots or 3)
     states = States(commit="replay" if commit % 2 else "snapshot", checkpoint=checkpoint)
-    return msgspec.structs.replace(scenario, states=states)
+    return msgspec.structs.replace(scenario, states=states, memory=memory)
 
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = without_aborts(without_prefix_cache(scenario if kind_of(draft).trees else without_tree(scenario)))
+    scenario = without_aborts(scenario if kind_of(draft).trees else without_tree(scenario))
     scenario = without_prompt_logprobs(msgspec.structs.replace(scenario, draft=draft))
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)

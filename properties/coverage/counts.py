@@ -374,6 +374,7 @@ LOGPROBS |= {"prefix_hits_cut_by_logprobs"}
 _OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
+_OF_REAL_CACHES = frozenset({"prefix_hits", "prefix_misses", "prefix_copies", "checkpoints_cached"})
 _OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
@@ -446,7 +447,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
+        names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.

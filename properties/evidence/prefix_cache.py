@@ -132,12 +132,13 @@ class _Run:
         return again
 
 
-def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahead: int) -> CacheHistory:
+def history(
+    scenario: Scenario, script: Script, tables: ObservedTables, lookahead: int, *, is_hybrid: bool
+) -> CacheHistory:
     """Return what a prefix cache does in a run whose requests came, went and took pages as these did.
 
     An entry of the draft is made of so many tokens behind its own, the `lookahead`.
     """
-    is_hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
     slots = scenario.memory.checkpoint_slots if is_hybrid else None
     run, cache = _Run(scenario, script, tables), PrefixModel(tables.page_size, lookahead, slots)
     held: dict[Attempt, list[int]] = {}

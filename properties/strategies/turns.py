@@ -62,7 +62,7 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 PROMPT_LOGPROBS = (False, True, False)
-PROMPT_LOGPROBS_CACHED = (True, False)
+PROMPT_LOGPROBS_CACHED = (True, True, False)
 """Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
 CACHED = (True, False)
 CACHED_TREES = (True, False, True)

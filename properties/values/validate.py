@@ -49,7 +49,6 @@ def validate(scenario: Scenario) -> Scenario:
     _linear(scenario)
     _adaptive(scenario)
     _tree(scenario)
-    _prefix_cache(scenario)
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
     _require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
@@ -186,13 +185,6 @@ def _variant(scenario: Scenario) -> None:
     _require(
         pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any"
     )
-
-
-def _prefix_cache(scenario: Scenario) -> None:
-    if not scenario.schedule.prefix_cache:
-        return
-    at, model = "schedule.prefix_cache", scenario.model
-    _require(isinstance(model, ProbeModel), at, "of a checkpoint", "none: only those of probes are defined")
 
 
 def _request(scenario: Scenario, index: int) -> None:

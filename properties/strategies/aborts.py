@@ -30,7 +30,7 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     if scenario.schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
         return _in_line(draw, scenario)
     certain = draw(sampled((last, last if preempts else 0)))
-    after = _SOON if scenario.schedule.prefix_cache else _AFTER
+    after: tuple[int, ...] = _SOON if scenario.schedule.prefix_cache else _AFTER
     after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else after
     requests = list(scenario.requests)
     for index, request in enumerate(requests):

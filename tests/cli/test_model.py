@@ -35,12 +35,13 @@ OF_STATES = {
     "state.balance",
     "state.bounds",
     "variant.other_commit",
+    "cache.states",
 }
 OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.proposal", "draft.match"} | {
     "chain.ids",
     "chain.hidden",
 }
-OF_PROBES = {"schedule.aborted"}
+OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
 

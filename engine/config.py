@@ -21,8 +21,9 @@ class EngineConfig:
     runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit).
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
-    draft, and without `penalized`, `constrained` (some tokens are excluded) and `most_logprobs`. With a `tree` drafts
-    are one, of `steps` levels. `eos` are the ids after which the model ends a text.
+    draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
+    `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model ends
+    a text.
     """
 
     steps: int
@@ -50,6 +51,7 @@ class EngineConfig:
     penalized: bool = False
     constrained: bool = False
     most_logprobs: int | None = None
+    most_prompt_logprobs: int | None = None
     tree: TreeConfig | None = None
     eos: frozenset[int] = frozenset()
 

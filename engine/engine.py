@@ -23,7 +23,7 @@ from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, Pr
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
-from draftproof.engine.logprobs import logprobs
+from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -203,12 +203,16 @@ class Engine:
         choosing = self._choosing(batch)
         if self.grammars:
             choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
+        if self.config.most_prompt_logprobs is not None:
+            behind = [(*row.ids[1:], max(row.tail, 0)) for row in batch]
+            choosing["next_ids"] = self._tensor([token for tokens in behind for token in tokens])
         hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
+        of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         done = [
-            self.scheduler.commit_prefill(row, token if row.tail < 0 else None)
-            for row, token in zip(batch, next_tokens, strict=True)
+            self.scheduler.commit_prefill(row, token if row.tail < 0 else None, told)
+            for row, token, told in zip(batch, next_tokens, of_prompts, strict=True)
         ]
         commits = tuple(commit for commit in done if commit is not None)
         self._advance(commits)
@@ -218,7 +222,7 @@ class Engine:
         self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
         ending = [place for place, commit in enumerate(done) if commit]
-        of_ends = {name: value[ending][:, None] for name, value in weights.items()}
+        of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 

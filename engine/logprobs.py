@@ -14,6 +14,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import SampledTarget, Target
 from draftproof.engine.sampling import Sampled, filtered
+from draftproof.engine.stages import PrefillRow
 
 WEIGHTS = ("own_weights", "total_weights", "top_ids", "top_weights")
 """What a verify returns of each row, if any request asks."""
@@ -37,6 +38,12 @@ def chosen_from(target: Target, logits: Tensor, token_ids: Tensor, most: int, on
     return dict(zip(WEIGHTS, (own, weights.sum(1), order[:, :most], ordered[:, :most]), strict=True))
 
 
+def of_prompts(target: Target, logits: Tensor, token_ids: Tensor, most: int) -> dict[str, Tensor]:
+    """Return the same of token_ids [T] of prompts by logits [T, V] of those before them, which nobody chose."""
+    weights = chosen_from(target, logits, token_ids, most, None)
+    return {f"prompt_{name}": value for name, value in weights.items()}
+
+
 def logprobs(
     outputs: Mapping[str, Tensor], rows: Sequence[Sequence[int]], tops: Sequence[int | None]
 ) -> tuple[tuple[TokenLogprob, ...], ...]:
@@ -56,6 +63,23 @@ def logprobs(
         else ()
         for place, top in enumerate(tops)
     )
+
+
+def prompt_logprobs(
+    weights: Mapping[str, Tensor], batch: Sequence[PrefillRow]
+) -> tuple[tuple[tuple[int, TokenLogprob], ...], ...]:
+    """Return those of each row by position, of packed weights [T, ..] of all rows."""
+    told, first = [], 0
+    values = [weights[f"prompt_{name}"].tolist() for name in WEIGHTS] if weights else []
+    for row in batch:
+        asked, of_row = row.prompt_logprobs, []
+        for place, position in enumerate(range(row.start + 1, min(row.end + 1, len(row.prompt))), start=first):
+            if asked is not None and position > asked.start:
+                own, total, ids, heaviest = (value[place] for value in values)
+                of_row.append((position, (own, total, *_likeliest(ids[: asked.top], heaviest[: asked.top]))))
+        told.append(tuple(of_row))
+        first += row.end - row.start
+    return tuple(told)
 
 
 def _likeliest(ids: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:

@@ -60,10 +60,10 @@ class PrefixCache:
             yield node
             found.extend(node.children.values())
 
-    def match(self, text: Tokens) -> tuple[Node, ...]:
-        """Return the pages that hold the beginning of a text, of which at least the last token is left to run."""
+    def match(self, text: Tokens, most: int) -> tuple[Node, ...]:
+        """Return the pages that hold the beginning of a text, at most so many tokens of it, and never the last."""
         found, node = [], self._root
-        for page in range((len(text) - max(1, self._lookahead)) // self._page_size):
+        for page in range(min(most, len(text) - max(1, self._lookahead)) // self._page_size):
             child = node.children.get(self._key(text, page))
             if child is None:
                 break

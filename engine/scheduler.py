@@ -14,9 +14,19 @@ from dataclasses import dataclass, replace
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.logprobs import TokenLogprob
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
-from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, Released, Retired, StepPlan
+from draftproof.engine.stages import (
+    Commit,
+    DecodeRow,
+    GenerationRequest,
+    PrefillRow,
+    PromptLogprobs,
+    Released,
+    Retired,
+    StepPlan,
+)
 from draftproof.engine.states.slots import StateSlots
 
 
@@ -34,13 +44,23 @@ class Waiting:
         """Return what its prefill runs."""
         return self.request.prompt + self.emitted
 
+    @property
+    def prompt_logprobs(self) -> PromptLogprobs | None:
+        """Return what its prefill is to tell of the prompt: once."""
+        return None if self.emitted else self.request.prompt_logprobs
+
+    @property
+    def most_served(self) -> int:
+        """Return how many tokens a cache may serve it: it has no logits of them, and none behind them may be told."""
+        return self.prompt_logprobs.start if self.prompt_logprobs else len(self.text)
+
 
 @dataclass
 class Sequence:
     """A live request; owned by the scheduler, changed only by `commit` and by its own prefill.
 
     The prefix cache has its first `cached` pages, and it was `served` so many tokens; entries of target and draft are
-    written of its first `extended` tokens.
+    written of its first `extended` tokens. `told` is what it was told of its prompt, by position.
     """
 
     waited: Waiting
@@ -55,6 +75,7 @@ class Sequence:
     chunks: int = 0
     seq_len: int = 0
     extended: int = 0
+    told: tuple[tuple[int, TokenLogprob], ...] = ()
 
     @property
     def request(self) -> GenerationRequest:
@@ -132,9 +153,12 @@ class Scheduler:
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
 
-    def commit_prefill(self, row: PrefillRow, first: int | None) -> Commit | None:
-        """Record that a chunk has run; `first` is the target's token after the last chunk."""
+    def commit_prefill(
+        self, row: PrefillRow, first: int | None, told: tuple[tuple[int, TokenLogprob], ...] = ()
+    ) -> Commit | None:
+        """Record that a chunk has run, and what is `told` of it; `first` is the target's token after the last chunk."""
         sequence = self.find(row.request)
+        sequence.told += told
         sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
         sequence.seq_len = row.end
         if first is None:
@@ -144,7 +168,17 @@ class Scheduler:
         sequence.emitted.extend(emitted)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
-        return Commit(row.request, row.req_row, row.state_slot, row.round, 0, emitted, sequence.seq_len, finished)
+        return Commit(
+            row.request,
+            row.req_row,
+            row.state_slot,
+            row.round,
+            0,
+            emitted,
+            sequence.seq_len,
+            finished,
+            prompt_logprobs=sequence.told,
+        )
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
@@ -229,7 +263,7 @@ class Scheduler:
             if not self._tokens_left(*self._batches(steps_of)):
                 return
             waited = self._waiting[0]
-            cached = self.cache.match(waited.text)
+            cached = self.cache.match(waited.text, waited.most_served)
             if self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
                 spare = self._spare(steps_of)
@@ -307,6 +341,7 @@ class Scheduler:
             cached=sequence.served,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
             minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
+            prompt_logprobs=waited.prompt_logprobs,
         )
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:

@@ -32,6 +32,14 @@ class Minimum:
 
 
 @dataclass(frozen=True)
+class PromptLogprobs:
+    """The `top` likeliest tokens at each position of a prompt behind `start` are to be told, and what was there."""
+
+    top: int
+    start: int
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
@@ -53,6 +61,7 @@ class GenerationRequest:
     stop_sequences: tuple[tuple[int, ...], ...] = ()
     min_tokens: int = 0
     ignore_eos: bool = False
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class PrefillRow:
 
     The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
     `cached` tokens are in a prefix cache, and the state after them in `checkpoint` (0: none, or a later chunk).
+    With `prompt_logprobs` what its tokens were weighed among is to be told.
     """
 
     request: int
@@ -79,6 +89,7 @@ class PrefillRow:
     cached: int = 0
     checkpoint: int = 0
     minimum: Minimum | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -203,7 +214,8 @@ class Acceptance:
 class Commit:
     """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
 
-    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..
+    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..; after the prompt
+    `prompt_logprobs` are (position, what it was weighed among).
     """
 
     request: int
@@ -216,6 +228,7 @@ class Commit:
     finished: bool
     logprobs: tuple[tuple[int, ...], ...] = ()
     steps: tuple[int, ...] = ()
+    prompt_logprobs: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def last_correct_step_index(self) -> int:

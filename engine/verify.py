@@ -15,7 +15,7 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
 from draftproof.engine.grammar import masked
-from draftproof.engine.logprobs import chosen_from
+from draftproof.engine.logprobs import chosen_from, of_prompts
 from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
 from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.probes import Probes
@@ -90,9 +90,10 @@ class Verifier:
         self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
     ) -> tuple[Tensor | None, Tensor, dict[str, Tensor]]:
         """Return hidden_states [T, D] of prompt tokens if needed, the target_tokens [R] after tokens `last` [R], and
-        what they were chosen from, if any request asks.
+        what they were chosen from, if any request asks; of prompts, too, of which next_ids [T] among `inputs` follow.
 
-        `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded [R, V].
+        Other `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded
+        [R, V].
         """
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
@@ -112,6 +113,9 @@ class Verifier:
         self._taps.record("prefill.choice", target_tokens)
         self._taps.record_margin("prefill.margin", logits)
         weights = self._chosen_from(logits, target_tokens, inputs, 1)
+        if self._config.most_prompt_logprobs is not None:
+            each, most = self.target.logits(hidden_states), self._config.most_prompt_logprobs
+            weights |= of_prompts(self.target, each, inputs["next_ids"], most)
         return self._needs.pick(hidden_states, layer_outputs), target_tokens, weights
 
     def _choose(

@@ -14,6 +14,7 @@ from draftproof.properties.fit import fitted
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.logprobs import without_prompt_logprobs
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, generated, unforced
@@ -80,7 +81,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
-    first = with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1)
+    first = without_prefix_cache(with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1))
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
@@ -130,7 +131,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     """
     target, scenarios = RealTarget(path, drafts), []
     drawn = generate(seed, count, sizes=SIZES[:1])
-    of_probes = {"chain_as_tree"} if target.hybrid else {"chain_as_tree", "other_commit"}
+    of_probes = {"chain_as_tree", "alone"} if target.hybrid else {"chain_as_tree", "alone", "other_commit"}
     variants = tuple(variant for variant in VARIANTS if variant not in of_probes)
     trees = (one for one in generated(seed, _MOST_TREES * count, _TREED, SIZES[:1]) if one.tree)
     for turn, (scenario, variant) in enumerate(zip(drawn, itertools.cycle(variants), strict=False)):
@@ -156,7 +157,9 @@ class RealTarget:
 
     def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
         """Return a probe's scenario with the checkpoint, the draft of the same name, and the variant that it has."""
-        has_none = scenario.variant == "chain_as_tree" or (scenario.variant == "other_commit" and not self.hybrid)
+        has_none = scenario.variant in ("chain_as_tree", "alone") or (
+            scenario.variant == "other_commit" and not self.hybrid
+        )
         variant: Variant = "none" if has_none else scenario.variant
         return self.made(scenario, self._drafts[algorithm(scenario.draft)], turn, turn, variant)
 
@@ -165,7 +168,7 @@ class RealTarget:
         made = with_steps(scenario if chosen.name in _TREED else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
-        if BY_NAME[chosen.name].proposes == "lookup":
+        if BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, self._model, _form(chosen, of_draft), variant)
@@ -195,16 +198,20 @@ def _form(chosen: RealDraft, turn: int) -> Draft:
 
 def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
     """Both ways to commit take turns; a scenario made for a dense probe keeps checkpoints of some interval, or none."""
-    checkpoint = scenario.states.checkpoint or (2, 0, 3)[turn % 3]
+    checkpoint, memory = scenario.states.checkpoint or (2, 0, 3)[turn % 3], scenario.memory
+    if scenario.schedule.prefix_cache:
+        # Nothing is served but behind a state.
+        checkpoint = scenario.states.checkpoint or memory.page_size
+        memory = msgspec.structs.replace(memory, checkpoint_slots=memory.checkpoint_slots or 3)
     states = States(commit="replay" if commit % 2 else "snapshot", checkpoint=checkpoint)
-    return msgspec.structs.replace(scenario, states=states)
+    return msgspec.structs.replace(scenario, states=states, memory=memory)
 
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = without_step_tokens(without_ends(without_aborts(without_prefix_cache(scenario))))
+    scenario = without_step_tokens(without_ends(without_aborts(scenario)))
     scenario = scenario if kind_of(draft).trees else without_tree(scenario)
-    scenario = msgspec.structs.replace(scenario, draft=draft)
+    scenario = without_prompt_logprobs(msgspec.structs.replace(scenario, draft=draft))
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs

@@ -190,6 +190,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     if scenario.variant == "none":
         return of_run
     changed = varied_scenario(scenario)
+    if scenario.variant == "alone":
+        return _beside_alone(subject, of_run, changed, reference)
     other = run_subject(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
     forked = other.texts != base.texts
     rounds = [(drafts_verified(scenario, one, limits), parents_verified(scenario, one)) for one in (base, other)]
@@ -205,6 +207,18 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
         varied_reference=varied if varied is not expected else None,
         varied_script=known.script,
         silent=silent | _silent(subject, changed, other, varied),
+    )
+
+
+def _beside_alone(subject: Subject, of_run: Evidence, changed: Scenario, reference: Reference) -> Evidence:
+    """Return the evidence of a run with that of its requests alone, of which the rounds may be others."""
+    alone = evidence(subject, changed, reference)
+    return replace(
+        of_run,
+        varied=alone.subject,
+        varied_reference=alone.reference,
+        varied_script=alone.script,
+        silent=of_run.silent | alone.silent,
     )
 
 

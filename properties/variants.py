@@ -14,6 +14,7 @@ from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import OF_TREES
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
+from draftproof.properties.values.served_alone import served_alone
 
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
@@ -28,6 +29,7 @@ _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "taps_off": lambda s: replace(s, taps=False),
     "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
     "chain_as_tree": as_tree,
+    "alone": served_alone,
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
@@ -40,6 +42,12 @@ _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.chec
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
 _OF_ONE |= {"commit.step_index", "commit.unfolded"}
+# What tells of a request's own work, and not of where or beside whom.
+_OF_REQUESTS = frozenset(
+    channel.name
+    for channel in CHANNELS.values()
+    if channel.scope == "request" and channel.phase != "plan" and not channel.is_placed
+)
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED,
     "padded_vs_exact": _SIZED,
@@ -50,6 +58,7 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,
+    "alone": frozenset(CHANNELS) - _OF_REQUESTS,
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

@@ -34,7 +34,7 @@ from draftproof.reference.trees import verify_tree
 
 _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "allowed", "choice")}
-    | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted", "logprobs")}
+    | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted", "logprobs", "prompt_logprobs")}
     | {f"commit.{name}" for name in ("length", "allowed", "kv")}
     | {"config.routing", "config.draft", "propose.tokens", "propose.weights", "round.drafts"}
 )
@@ -169,6 +169,7 @@ class _RequestTrace:
             return
         self._memo.take_closest()
         self._followed = self._request.prompt + solved.followed
+        self._prompt_logprobs()
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
         self.gaps.append(self._memo.take_closest())
         for number, round_ in enumerate(solved.rounds, start=1):
@@ -280,6 +281,16 @@ class _RequestTrace:
             for place, (token, row) in enumerate(zip(emitted, logits, strict=True)):
                 weights = weights_of(self._target, row, self._request.sampling or Sampling())
                 self._say("accept.logprobs", number, logprob(weights, token, top), row=place)
+
+    def _prompt_logprobs(self) -> None:
+        """What each token of the prompt has been weighed among, by logits that nothing has changed (S-SAMPLE-16)."""
+        prompt = self._request.prompt
+        if (asked := self._request.prompt_logprobs) is not None:
+            logits = self._plain.forward(prompt).logits
+            for position in range(asked.start + 1, len(prompt)):
+                weights = weights_of(self._plain, logits[position - 1], Sampling())
+                told = logprob(weights, prompt[position], asked.top)
+                self._say("accept.prompt_logprobs", 0, told, row=position)
 
     def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
         """What may follow the tokens that were emitted (S-GRAMMAR-5)."""

@@ -51,6 +51,7 @@ WHAT = {
     "accept.bonus": "the token that the target adds to the accepted drafts",
     "accept.emitted": "the tokens that a round emits",
     "accept.logprobs": "the weights that an emitted token was chosen from: (its own, all, likeliest tokens and theirs)",
+    "accept.prompt_logprobs": "the weights that a token of the prompt has behind those before it, as of emitted ones",
     "commit.length": "the context length after a round",
     "commit.allowed": "the tokens that the grammar allows after what a round emitted",
     "commit.step_index": "the verify row whose recurrent state is committed",

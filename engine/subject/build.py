@@ -21,7 +21,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
-from draftproof.engine.stages import GenerationRequest, GrammarParams
+from draftproof.engine.stages import GenerationRequest, GrammarParams, PromptLogprobs
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -137,6 +137,7 @@ def config(scenario: Scenario) -> EngineConfig:
         penalized=scenario.is_penalized,
         constrained=scenario.is_constrained or scenario.has_minimum,
         most_logprobs=scenario.most_logprobs,
+        most_prompt_logprobs=scenario.most_prompt_logprobs,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
         eos=frozenset(scenario.eos),
     )
@@ -153,6 +154,11 @@ def _penalties(request: Request) -> PenaltyParams | None:
 def _grammar(request: Request, vocab: int) -> GrammarParams | None:
     asked = request.grammar
     return GrammarParams(asked.pattern, token_texts(vocab), end_token(vocab)) if asked else None
+
+
+def _prompt_logprobs(request: Request) -> PromptLogprobs | None:
+    asked = request.prompt_logprobs
+    return PromptLogprobs(asked.top, asked.start) if asked else None
 
 
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
@@ -176,6 +182,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             stop_sequences=script.requests[number].sequences,
             min_tokens=request.min_tokens,
             ignore_eos=request.ignore_eos,
+            prompt_logprobs=_prompt_logprobs(request),
         )
         for number, request in enumerate(scenario.requests)
     ]

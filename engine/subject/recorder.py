@@ -246,6 +246,8 @@ class TraceRecorder(Probes):
             self._log.add("accept.emitted", key, commit.emitted)
             for place, logprob in enumerate(commit.logprobs):
                 self._log.add("accept.logprobs", key._replace(row=place), logprob)
+            for position, logprob in commit.prompt_logprobs:
+                self._log.add("accept.prompt_logprobs", key._replace(row=position), logprob)
             self._log.add("commit.length", key, commit.seq_len)
 
     def report_totals(self) -> None:

@@ -245,6 +245,11 @@ def fewer_logprobs(request: Request) -> Iterator[Request]:
         yield replace(request, logprobs=None)
         for fewer_tokens in lower(request.logprobs, 0):
             yield replace(request, logprobs=fewer_tokens)
+    asked = request.prompt_logprobs
+    if asked is not None:
+        yield replace(request, prompt_logprobs=None)
+        for fewer_tokens in lower(asked.top, 0):
+            yield replace(request, prompt_logprobs=replace(asked, top=fewer_tokens))
 
 
 def fewer_aborts(request: Request) -> Iterator[Request]:

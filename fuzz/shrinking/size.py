@@ -93,6 +93,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(1 + one.logprobs for one in requests if one.logprobs is not None),
         sum(1 + one.abort_at for one in requests if one.abort_at is not None),
         len(scenario.eos) + sum(map(_ends, requests)),
+        sum(1 + one.prompt_logprobs.top for one in requests if one.prompt_logprobs),
     )
 
 

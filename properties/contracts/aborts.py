@@ -67,7 +67,8 @@ CONTRACTS = (
         also=("pool.owners", "round.attempt"),
         partial=("round.rows",),
         cites="S-SCHED-9",
-        minimum="scenarios aborted_waiting aborted_in_prefill aborted_in_decode aborted_preempted",
+        minimum="scenarios aborted_waiting aborted_in_prefill aborted_in_decode aborted_preempted "
+        "aborted_before_others aborted_on_served_pages",
         concerns=lambda evidence: evidence.scenario.has_aborts,
     ),
 )

@@ -89,7 +89,7 @@ CONTRACTS = (
         reads=_READS,
         cites="S-CACHE-2, S-CACHE-3",
         minimum="scenarios prefix_hits prefix_hits_in_part prefix_hits_of_emitted prefix_hits_after_preemption "
-        "prefix_misses",
+        "prefix_misses prefix_hits_of_trees prefix_hits_under_controllers prefix_hits_by_batch_size",
         concerns=_asked,
     ),
     listed(

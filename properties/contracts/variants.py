@@ -38,6 +38,9 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
         return
     if variant == "chain_as_tree":
         yield from _steps_as_beams(evidence.subject, evidence.varied)
+    if variant == "alone":
+        yield from _alone(evidence)
+        return
     for channel in sorted(unchanged(variant), key=lambda name: CHANNELS[name].order):
         if channel not in evidence.subject.channels & evidence.varied.channels:
             continue
@@ -51,6 +54,31 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
         if not evidence.exact and variant in _RESHAPED:
             expected, got = _before_forks(channel, expected, evidence), _before_forks(channel, got, evidence)
         yield first_divergence(f"variant.{variant}", channel, expected, got)
+
+
+def _alone(evidence: Evidence) -> Differences:
+    """Compare what is reported of each request with what is reported of it alone (S-BATCH-10)."""
+    assert evidence.varied is not None
+    again = dict[int, int]()
+    for request, number in evidence.schedule.resumed:
+        again[request] = min(number, again.get(request, number))
+    for channel in sorted(unchanged("alone"), key=lambda name: CHANNELS[name].order):
+        own, all_of_it = evidence.varied.channel(channel), evidence.subject.channel(channel)
+        got = {key: value for key, value in all_of_it.items() if key.round < again.get(key.request, key.round + 1)}
+        yield first_divergence("variant.alone", channel, {key: own[key] for key in got if key in own}, got)
+    # Behind it, rounds are others, of the same text. What is drawn hangs on how a text is cut.
+    later = {one for one in again if evidence.scenario.requests[one].sampling is None}
+    entries = {(key.request, key.layer, key.row): one for key, one in evidence.varied.channel("commit.kv").items()}
+    got = {key: one for key, one in evidence.subject.channel("commit.kv").items() if key.request in later}
+    own = {key: entries[key.request, key.layer, key.row] for key in got if (key.request, key.layer, key.row) in entries}
+    yield first_divergence("variant.alone", "commit.kv", own, got)
+    emitted = evidence.subject.typed("accept.emitted", TokenIds)
+    expected, texts = dict[Key, Datum](), dict[Key, Datum]()
+    for key in sorted(one for one in emitted if one.request in later):
+        before = sum(len(emitted[one]) for one in emitted if one.request == key.request and one.round < key.round)
+        texts[key] = emitted[key]
+        expected[key] = evidence.varied.texts[key.request][before : before + len(emitted[key])]
+    yield first_divergence("variant.alone", "accept.emitted", expected, texts)
 
 
 _STEPS = tuple(f"draft.step.{name}" for name in ("ids", "positions", "slots", "hidden_in"))
@@ -130,9 +158,13 @@ def _drawn(variant: Variant, evidence: Evidence) -> bool:
 
 
 # Without taps, a draft is seen only through proposals that are verified.
-_MORE: Mapping[Variant, str] = {"taps_off": "taps_off_long_proposals"}
+_MORE: Mapping[Variant, str] = {
+    "taps_off": "taps_off_long_proposals",
+    "alone": "variant_alone_of_served variant_alone_of_resumed",
+}
 
 _CITES: Mapping[Variant, str] = {
+    "alone": "S-BATCH-10",
     "graph_vs_eager": "S-BATCH-3",
     "other_bucket": "S-BATCH-2",
     "other_commit": "S-STATE-3",

@@ -41,11 +41,17 @@ OF_PREEMPTIONS = (
 )
 """Times that a request gave its pages back; requests that did so again, that ran again in their first round, in
 chunks; and those of hybrids."""
-OF_PREFIXES = (*COUNTS, *OF_STATES)
-"""What a prefix cache did (evidence/cached_pages.py)."""
+PREFIXES_BESIDE = ("prefix_hits_of_trees", "prefix_hits_under_controllers", "prefix_hits_by_batch_size")
+"""Requests that were served something, whose drafts are trees, whose step count a controller chooses, or that have none
+in large batches."""
+OF_ALONE = ("variant_alone", "variant_alone_of_served", "variant_alone_of_resumed")
+"""Runs that were compared with each request alone; their requests that a prefix cache served, or that were resumed."""
+OF_PREFIXES = (*COUNTS, *OF_STATES, *PREFIXES_BESIDE)
+"""What a prefix cache did (evidence/cached_pages.py), and beside what."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
-OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
-"""Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
+OF_ABORTS = (*(f"aborted_{when}" for when in ABORTED), "aborted_before_others", "aborted_on_served_pages")
+"""Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again; with
+others behind them in the queue; and on pages that a prefix cache had served them."""
 OF_MINIMA = (
     "minimum_changed_choice",
     "minimum_of_first_row",
@@ -87,6 +93,14 @@ def _of_step_tokens(name: str) -> Callable[[RunSample], int]:
 
 def _is_of_ends(name: str) -> Callable[[RequestSample], bool]:
     return lambda request: name in request.ends
+
+
+def _hits_where(holds: Callable[[RunSample], bool]) -> Callable[[RunSample], int]:
+    return lambda run: holds(run) * run.prefixes.get("prefix_hits", 0)
+
+
+def _is_told_of_prompt(how: str) -> Callable[[RequestSample], bool]:
+    return lambda request: how in request.prompt_logprobs
 
 
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
@@ -133,15 +147,23 @@ _RUNS: Table[RunSample] = {
     "own_heads": _is_one(head="own"),
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
-    **{name: _of_prefixes(name) for name in OF_PREFIXES},
+    **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
+    "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
+    "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
+    "prefix_hits_by_batch_size": _hits_where(lambda run: "draft batch" in run.control),
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
     "rounds": lambda request: request.is_prefilled,
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
+    **{f"prompt_logprobs_{name}": _is_told_of_prompt(name) for name in ("told", "in_chunks", "behind_prefix")},
+    "variant_alone_of_served": lambda request: request.run.changed == "alone" and request.prefix in ("in part", "all"),
+    "variant_alone_of_resumed": lambda request: request.run.changed == "alone" and request.preemptions > 0,
     **{f"aborted_{when}": _is_one(aborted=when) for when in ABORTED},
+    "aborted_before_others": lambda request: request.is_aborted_before_others,
+    "aborted_on_served_pages": lambda request: request.is_aborted_on_served_pages,
     "preemptions": lambda request: request.preemptions,
     "preempted_again": _is_one(preempted="again"),
     "resumed_in_first_round": _is_one(resumed_in="1"),
@@ -350,6 +372,7 @@ TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TRE
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
+    "prefix_hits_of_trees",
 }
 """Counts of rounds whose drafts are trees, and of states along them."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
@@ -364,11 +387,15 @@ SAMPLED = frozenset(
 _OF_REAL_DRAWS = frozenset({"sampled_accepted", "sampled_residuals", "greedy_beside_sampled"})
 _OF_REAL_PENALTIES = frozenset({"penalty_changed_choice"})
 """Counts of requests that draw their tokens and have penalties which the few scenarios of a real model reach."""
-LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"})
-"""Counts of rounds of requests that ask for logprobs."""
+OF_PROMPTS = frozenset({"prompt_logprobs_told", "prompt_logprobs_in_chunks", "prompt_logprobs_behind_prefix"})
+"""Requests that were told of their prompts, in several chunks, and behind what a prefix cache had served them."""
+LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"}) | OF_PROMPTS
+LOGPROBS |= {"prefix_hits_cut_by_logprobs"}
+"""Counts of rounds of requests that ask for logprobs, and of those that ask for them of their prompts."""
 _OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
+_OF_REAL_CACHES = frozenset({"prefix_hits", "prefix_misses", "prefix_copies", "checkpoints_cached"})
 _OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
 ENDED = frozenset({*OF_ENDS, *OF_MINIMA})
 """Counts of requests that end by more than stop ids of their own and limits."""
@@ -443,9 +470,10 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
+        names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
         # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names.add("variant_chain_as_tree")
+        names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.
         names |= TREES if form.proposes == "lookup" else TREES - _OF_REAL_TREES
         names |= {

@@ -10,6 +10,7 @@ from draftproof.properties.coverage.counts import (
     ENDED,
     LOGPROBS,
     OF_ABORTS,
+    OF_ALONE,
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
@@ -66,6 +67,8 @@ _OF_CONTROLLERS |= {
     "batches_too_large_for_drafts",
     "drafts_after_batch_without",
     "unfound_beside_found",
+    "prefix_hits_under_controllers",
+    "prefix_hits_by_batch_size",
 }
 _OF_SEVERAL_DRAFTS = {*OF_TWO, "second_draft_steps", "matches_after_partial", "matches_of_fewer"}
 
@@ -124,9 +127,10 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.preemption:
-        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted"}
+        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted", "variant_alone_of_resumed"}
     if not limits.caching:
-        yield "it keeps no pages for others", set(OF_PREFIXES)
+        of_served = {"aborted_on_served_pages", "prompt_logprobs_behind_prefix", "variant_alone_of_served"}
+        yield "it keeps no pages for others", {*OF_PREFIXES, *of_served}
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.ends:
@@ -149,4 +153,5 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it cuts prompts by a rule of its own", {"chunked_prefills"}
     if lacking := [name for name in VARIANTS if name not in limits.variants]:
         more = {"taps_off_long_proposals"} if "taps_off" in lacking else set()
+        more |= set(OF_ALONE) if "alone" in lacking else set()
         yield f"it has no variant {', '.join(lacking)}", {f"variant_{name}" for name in lacking} | more

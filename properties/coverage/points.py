@@ -20,7 +20,7 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "layers": ("dense", "snapshot", "replay"),
     "page size": ("1", "2", "3", "4", "5 to 7", "8 and more"),
     # A chain beside its tree is counted on its own: few drafts have one.
-    "variant": tuple(name for name in ("none", *VARIANTS) if name != "chain_as_tree"),
+    "variant": tuple(name for name in ("none", *VARIANTS) if name not in ("chain_as_tree", "alone")),
     # Off: graphs as they ship, in the run itself or in the run of the variant.
     "taps": ("on", "off", "on and off"),
     "poison": ("0", "1"),

@@ -37,7 +37,9 @@ def read_run(evidence: Evidence) -> RunSample:
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
         page_size=str(size) if size < 5 else "5 to 7" if size < 8 else "8 and more",
-        variant=None if runs_as_base or changed != scenario.variant or changed == "chain_as_tree" else changed,
+        variant=None
+        if runs_as_base or changed != scenario.variant or changed in ("chain_as_tree", "alone")
+        else changed,
         taps="off" if not scenario.taps else "on and off" if scenario.variant == "taps_off" else "on",
         poison=str(scenario.memory.poison),
         control=_control(evidence),
@@ -112,6 +114,8 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 is_prefilled=Key(index, 0) in emitted,
                 is_chunked=index in chunked,
                 aborted=_aborted(evidence, index),
+                is_aborted_before_others=_is_aborted_before_others(evidence, index),
+                is_aborted_on_served_pages=_is_aborted_on_served_pages(evidence, index),
                 **read_memory(evidence, index)._asdict(),
                 preemptions=max(
                     (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
@@ -120,6 +124,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 tokens=sum(count for owner, count in tokens if owner == index),
                 stops_in_run=_stops_in_run(evidence, index),
                 is_at_limit=len(script.tokens) == length,
+                prompt_logprobs=_told_of_prompt(evidence, index, is_chunked=index in chunked),
                 zero_tails=_zero_tails(request, evidence.scenario.schedule.chunk),
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
@@ -254,6 +259,36 @@ def _aborted(evidence: Evidence, index: int) -> str | None:
         if any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
         else "in_decode"
     )
+
+
+def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> frozenset[str]:
+    """Return how a request was told of its prompt; nothing if it was not."""
+    if not any(key.request == index for key in evidence.reference.channel("accept.prompt_logprobs")):
+        return frozenset()
+    served = evidence.schedule.cached.get((index, 0), 0)
+    return frozenset(
+        name for name, is_so in (("told", True), ("in_chunks", is_chunked), ("behind_prefix", served > 0)) if is_so
+    )
+
+
+def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
+    """Return whether one who came later waited as well when a request was aborted that waited, and goes on."""
+    abort, requests = evidence.aborts.get(index), evidence.scenario.requests
+    if abort is None or index in evidence.schedule.spans:
+        return False
+    return any(
+        requests[other].arrival < abort.step <= first
+        for other, (first, _) in evidence.schedule.spans.items()
+        if (requests[other].arrival, other) > (requests[index].arrival, index)
+    )
+
+
+def _is_aborted_on_served_pages(evidence: Evidence, index: int) -> bool:
+    """Return whether a request was aborted on pages that a prefix cache had served it."""
+    if not evidence.scenario.schedule.prefix_cache or _aborted(evidence, index) not in ("in_prefill", "in_decode"):
+        return False
+    begun = [row.round for row in evidence.schedule.rows if row.request == index and not row.phase]
+    return evidence.prefixes.served.get((index, max(begun)), 0) > 0
 
 
 def _end(evidence: Evidence, index: int) -> str | None:

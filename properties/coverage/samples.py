@@ -99,11 +99,14 @@ class RequestSample(NamedTuple):
     is_prefilled: bool
     is_chunked: bool
     aborted: str | None
+    is_aborted_before_others: bool
+    is_aborted_on_served_pages: bool
     preemptions: int
     resumed_in_chunks: int
     tokens: int
     stops_in_run: bool
     is_at_limit: bool
+    prompt_logprobs: frozenset[str]
     zero_tails: int
     has_final_state: bool
     flushes: int

@@ -118,6 +118,18 @@ TRIGGERS: tuple[Trigger, ...] = (
         shared="prefix_shared",
         duplicates="prefix_copies",
         evicted="prefix_evictions",
+        beside_trees="prefix_hits_of_trees",
+        under_a_controller="prefix_hits_under_controllers",
+        by_batch_size="prefix_hits_by_batch_size",
+    ),
+    *_of(
+        "aborted",
+        waiting="aborted_waiting",
+        before_others="aborted_before_others",
+        in_its_prefill="aborted_in_prefill",
+        between_rounds="aborted_in_decode",
+        preempted="aborted_preempted",
+        on_served_pages="aborted_on_served_pages",
     ),
 )
 

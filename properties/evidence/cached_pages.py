@@ -22,10 +22,12 @@ COUNTS = (
     "prefix_copies",
     "prefix_evictions",
     "prefix_hits_on_running",
+    "prefix_hits_cut_by_logprobs",
 )
 """Requests that were served something; less than whole pages of their text, all but the last that is whole in the
 cache, what another emitted, what they ran before a preemption; nothing; pages that another ran on at the time. Copies
-that were freed, and pages that were evicted. Requests that were served pages of one that had not given them back."""
+that were freed, and pages that were evicted. Requests that were served pages of one that had not given them back, and
+those that asked for prompt logprobs where pages of their text were kept that they were not served for that."""
 OF_STATES = (
     "prefix_hits_of_hybrids",
     "prefix_hits_cut_to_checkpoint",
@@ -71,12 +73,15 @@ class PrefixModel:
     def key(self, text: TokenIds, page: int) -> TokenIds:
         return text[: (page + 1) * self.page_size + self.lookahead]
 
-    def serve(self, text: TokenIds, *, is_resumed: bool) -> list[Kept]:
-        """Return the pages that a text begins on, locked."""
+    def serve(self, text: TokenIds, *, is_resumed: bool, end: int | None = None) -> list[Kept]:
+        """Return the pages that a text begins on, locked; no more than of `end` tokens, if that is given."""
         most = (len(text) - max(1, self.lookahead)) // self.page_size
         found: list[Kept] = []
         while len(found) < most and self.key(text, len(found)) in self.kept:
             found.append(self.kept[self.key(text, len(found))])
+        if end is not None:
+            self.counts["prefix_hits_cut_by_logprobs"] += len(found) > end // self.page_size
+            found = found[: end // self.page_size]
         found = self._with_state(found)
         self._count(text, found, most, is_resumed)
         self._use(found)

@@ -191,7 +191,7 @@ class Evidence:
     @cached_property
     def prefixes(self) -> CacheHistory:
         """What a prefix cache holds and serves in this run, by definition."""
-        return history(self.scenario, self.script, self.tables, self.form.lookahead)
+        return history(self.scenario, self.script, self.tables, self.form.lookahead, is_hybrid=self.hybrid)
 
     @property
     def caches_states(self) -> bool:

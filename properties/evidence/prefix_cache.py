@@ -77,6 +77,11 @@ class _Run:
             return prompt
         return (prompt + solved.tokens)[: solved.context(first.round, len(prompt)) + 1]
 
+    def unasked(self, attempt: Attempt) -> int | None:
+        """Return up to which position nothing is to be told of its prompt, None if nothing is at all."""
+        asked = self.requests[attempt[0]].prompt_logprobs
+        return asked.start if asked and not self.rows[attempt][0].round else None
+
     def kept(self, attempt: Attempt, step: int, keep: Keep, pages: list[int], path: list[Kept]) -> list[Kept]:
         """Let the cache keep what it does of an attempt after a step, by one of its two ways."""
         prompt, emitted = self.requests[attempt[0]].prompt, self.solved[attempt[0]].tokens
@@ -127,12 +132,13 @@ class _Run:
         return again
 
 
-def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahead: int) -> CacheHistory:
+def history(
+    scenario: Scenario, script: Script, tables: ObservedTables, lookahead: int, *, is_hybrid: bool
+) -> CacheHistory:
     """Return what a prefix cache does in a run whose requests came, went and took pages as these did.
 
     An entry of the draft is made of so many tokens behind its own, the `lookahead`.
     """
-    is_hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
     slots = scenario.memory.checkpoint_slots if is_hybrid else None
     run, cache = _Run(scenario, script, tables), PrefixModel(tables.page_size, lookahead, slots)
     held: dict[Attempt, list[int]] = {}
@@ -145,7 +151,8 @@ def history(scenario: Scenario, script: Script, tables: ObservedTables, lookahea
         for attempt in reversed(run.preempted.get(step, [])):
             run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
         for attempt in run.beginning(step):
-            paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0)
+            end = run.unasked(attempt)
+            paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0, end=end)
             held[attempt] = [one.page for one in paths[attempt]]
             served[attempt[0], run.rows[attempt][0].round] = len(held[attempt]) * tables.page_size
         after = {attempt: run.pages(attempt, step) for attempt in held}

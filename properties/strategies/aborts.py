@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -9,9 +11,13 @@ from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Request, Scenario
 
 _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
+# Those that were served most of their prompt are soon at their end.
+_SOON = (2, 3, 1, 2, 4)
 # When most of those that give way wait to come back.
 _PREEMPTED_AFTER = (3, 4, 5, 3, 4, 6)
 _SOME = (True, False)
+# Of those that share pages, and do not give way: half come so soon after each other that some wait.
+_CROWDED = (True, False)
 
 
 def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -21,8 +27,11 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     leaves more pages to another.
     """
     last, preempts = len(scenario.requests) - 1, scenario.schedule.preemption
+    if scenario.schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
+        return _in_line(draw, scenario)
     certain = draw(sampled((last, last if preempts else 0)))
-    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else _AFTER
+    after: tuple[int, ...] = _SOON if scenario.schedule.prefix_cache else _AFTER
+    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else after
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
         if index == certain or (draw(sampled(_SOME)) and not (preempts and not index)):
@@ -30,6 +39,22 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
             steps = max(draw(sampled(after)), int(index == certain))
             requests[index] = replace(request, abort_at=request.arrival + steps)
     return replace(scenario, requests=tuple(requests))
+
+
+def _in_line(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Return requests that come while the first runs, each of which but the first and the last may be aborted: those
+    that wait have others behind them.
+    """
+    first, *others = scenario.requests
+    requests = [first]
+    for place, one in enumerate(others, start=1):
+        arrival = first.arrival + draw(sampled((1, 2, 3))) + place // 2
+        is_aborted = place == 1 or (place < len(others) and draw(sampled(_SOME)))
+        abort_at = arrival + draw(sampled((2, 3, 1, 4))) if is_aborted else None
+        requests.append(replace(one, arrival=arrival, abort_at=abort_at))
+    slots = max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
+    memory = replace(scenario.memory, request_slots=slots)
+    return replace(scenario, requests=tuple(requests), memory=memory)
 
 
 def without_aborts(scenario: Scenario) -> Scenario:

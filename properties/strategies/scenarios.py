@@ -21,7 +21,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.ends import with_ends
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
-from draftproof.properties.strategies.logprobs import with_logprobs
+from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -44,6 +44,7 @@ from draftproof.properties.strategies.turns import (
     LOGPROBS,
     PENALIZED,
     PREEMPTED,
+    PROMPT_LOGPROBS,
     SAMPLED,
     SERVICES,
     TREES,
@@ -132,6 +133,7 @@ def _drawn(
         is_constrained=draw(sampled(CONSTRAINED)),
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
+        has_prompt_logprobs=draw(sampled(PROMPT_LOGPROBS)),
         is_aborted=draw(sampled(ABORTED)),
         is_ended=draw(sampled(ENDED)),
     )
@@ -180,9 +182,11 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if not (made.adaptive or made.schedule.draft_batch):
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
-        takes_any = not (made.tree or made.schedule.step_tokens)
-        made = with_prefix_cache(draw, made) if turn.is_cached and takes_any else made
+    if turn.is_cached and not made.schedule.step_tokens:
+        made = with_prefix_cache(draw, made)
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    if turn.has_prompt_logprobs and size.name == SMALL.name:
+        made = with_prompt_logprobs(draw, made)
     if turn.is_ended and not (made.adaptive or made.schedule.draft_batch) and size.name != WIDE.name:
         made = with_ends(draw, made)
     if turn.variant == "chain_as_tree":

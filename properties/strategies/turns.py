@@ -22,11 +22,13 @@ Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
-_OF_SOME = frozenset({"other_commit", "chain_as_tree"})
+_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
 # draft and target.
+# Who shares pages, or gave them back, is compared with itself alone in two of ten scenarios.
+ALONE: tuple[Variant, ...] = ("alone", "alone")
 EQUAL: tuple[Alike, ...] = (
     frozenset({"keys", "states", "widths"}),
     frozenset({"keys"}),
@@ -59,8 +61,15 @@ CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
+PROMPT_LOGPROBS = (False, True, False)
+PROMPT_LOGPROBS_CACHED = (True, True, False)
+"""Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
 CACHED = (True, False)
-"""Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
+CACHED_TREES = (True, False, True)
+CACHED_ADAPTIVE = (True, False, False)
+CACHED_DRAFT_BATCH = (True, True, False)
+"""Whether pages are kept in a prefix cache: of small scenarios, of trees, under a controller, and where large batches
+have no drafts, of which there are few."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
@@ -76,7 +85,7 @@ BUDGETED = (False, True, False, False, False)
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
-_OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
+_OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
@@ -105,6 +114,7 @@ class Turn(NamedTuple):
     is_aborted: bool = False
     is_ended: bool = False
     is_budgeted: bool = False
+    has_prompt_logprobs: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -134,6 +144,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
             is_ended=not (profile.adaptive or profile.draft_batch) and dealer.deal("ended", ENDED, player),
+            has_prompt_logprobs=dealer.deal("prompt logprobs", PROMPT_LOGPROBS, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
@@ -144,6 +155,9 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             yield _budgeted(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
+        elif turn.size.name == SMALL.name and profile.adaptive:
+            cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
+            yield turn._replace(is_cached=dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player))
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _preempted(turn, dealer, player)
         else:
@@ -182,7 +196,7 @@ def _budgeted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
     profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *ALONE)
     return turn._replace(
         profile=profile,
         variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
@@ -199,7 +213,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
     profile = dealer.deal("profile of caching", _OF_CACHED, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *(ALONE if not profile.draft_batch else ()))
     return turn._replace(
         profile=profile,
         variant=dealer.deal(f"variant of caching {len(variants)}", variants, player),
@@ -209,6 +223,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
         is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
+        has_prompt_logprobs=dealer.deal("prompt logprobs of caching", PROMPT_LOGPROBS_CACHED, player),
     )
 
 
@@ -228,6 +243,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
         is_ended=dealer.deal("ended of trees", ENDED_TREES, player),
+        is_cached=turn.size.name == SMALL.name and dealer.deal("cached trees", CACHED_TREES, player),
     )
 
 

@@ -31,6 +31,7 @@ Variant = Literal[
     "taps_off",
     "other_commit",
     "chain_as_tree",
+    "alone",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]
@@ -222,6 +223,13 @@ class Span(Value, frozen=True, kw_only=True):
     last: Annotated[int, Meta(ge=0, le=4096)]
 
 
+class PromptLogprobs(Value, frozen=True, kw_only=True):
+    """What a request is told of its prompt: so many `top` tokens beside each of those behind position `start`."""
+
+    top: Annotated[int, Meta(ge=0, le=20)] = 0
+    start: Annotated[int, Meta(ge=0)] = 0
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
@@ -230,8 +238,8 @@ class Request(Value, frozen=True, kw_only=True):
     `min_tokens` none is a stop token or ends such a sequence (S-LIMIT-15). The plans of rounds 1, 2, .. are `rounds`,
     repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With `penalties` either
     does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs` it is told what
-    each emitted token was chosen from, and so many of the likeliest tokens. It is aborted when engine step `abort_at`
-    begins (S-SCHED-9), if not done.
+    each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the same of its
+    prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -245,6 +253,7 @@ class Request(Value, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
     sequences_at: tuple[Span, ...] = ()
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
@@ -337,6 +346,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def most_logprobs(self) -> int | None:
         """Return how many likeliest tokens the requests with logprobs ask for at most; None if none has any."""
         return max((one.logprobs for one in self.requests if one.logprobs is not None), default=None)
+
+    @property
+    def most_prompt_logprobs(self) -> int | None:
+        """Return the same of the requests with prompt logprobs."""
+        return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
     def is_served_twice(self) -> bool:

@@ -49,7 +49,6 @@ def validate(scenario: Scenario) -> Scenario:
     _linear(scenario)
     _adaptive(scenario)
     _tree(scenario)
-    _prefix_cache(scenario)
     _step_tokens(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
@@ -167,12 +166,19 @@ def _tree(scenario: Scenario) -> None:
 
 
 def _variant(scenario: Scenario) -> None:
-    """Check that a scenario whose chains are compared with trees could have these."""
+    """Check that requests could be served alone, and that chains which are compared with trees could be such."""
+    if scenario.variant == "alone":
+        _require(isinstance(scenario.model, ProbeModel), "variant", "alone of a checkpoint", "another one, or none")
+        by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
+        fixed = "another one, or numbers of drafts that do not hang on other requests"
+        _require(not by_batch, "variant", "alone beside adaptive steps or schedule.draft_batch", fixed)
     if scenario.variant != "chain_as_tree":
         return
     of_probe = isinstance(scenario.model, ProbeModel)
     _require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
     _require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
+    keeps = scenario.schedule.prefix_cache
+    _require(not keeps, "variant", "chain_as_tree beside a prefix cache", "another one: trees leave it fewer pages")
     try:
         validate(msgspec.structs.replace(as_tree(scenario), variant="none"))
     except InvalidScenarioError as problem:
@@ -182,16 +188,6 @@ def _variant(scenario: Scenario) -> None:
     _require(
         pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any"
     )
-
-
-def _prefix_cache(scenario: Scenario) -> None:
-    if not scenario.schedule.prefix_cache:
-        return
-    at, model = "schedule.prefix_cache", scenario.model
-    _require(isinstance(model, ProbeModel), at, "of a checkpoint", "none: only those of probes are defined")
-    _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
-    by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
-    _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
 
 
 def _step_tokens(scenario: Scenario) -> None:
@@ -239,6 +235,8 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
         since = f"at least {at}.arrival = {request.arrival}"
         _require(request.abort_at >= request.arrival, f"{at}.abort_at", request.abort_at, since)
+    if request.prompt_logprobs is not None:
+        _require(of_probe, f"{at}.prompt_logprobs", "given", "none beside a checkpoint")
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):

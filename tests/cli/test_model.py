@@ -35,12 +35,13 @@ OF_STATES = {
     "state.balance",
     "state.bounds",
     "variant.other_commit",
+    "cache.states",
 }
 OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.proposal", "draft.match"} | {
     "chain.ids",
     "chain.hidden",
 }
-OF_PROBES = {"cache.matched", "cache.pages", "cache.states", "schedule.aborted", "variant.chain_as_tree"}
+OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
 OF_PROBES |= {"schedule.step_tokens", "output.ends"}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
@@ -109,6 +110,22 @@ def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], 
     )  # four scenarios may have no greedy request beside a sampled
     if "mtp" not in draft:  # these have one layer, and one draft is never accepted in part
         assert found["verify.hidden"] == found["output.lossless"] == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("write", "draft", "of_states"), [(tiny_llama, "eagle", 0), (tiny_qwen3_next, "mtp", 1)], ids=["dense", "hybrid"]
+)
+def test_a_prefix_cache_serves_pages_of_a_checkpoint(
+    write: Callable[[Path], Path], draft: str, of_states: int, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    asked = ("--model", str(write(tmp_path / "model")), "--draft", draft, "--seed", "3", "--examples", "12")
+    report = report_of(*asked)
+    found = {row["name"]: row["verdict"] for row in report["contracts"]}
+    assert found["cache.matched"] == found["cache.pages"] == "PASS"
+    assert (found["cache.states"] == "PASS") == bool(of_states)
+    assert report["counts"]["prefix_hits"] > 0
+    assert min(report["counts"]["prefix_hits"], report["counts"]["prefix_hits_of_hybrids"]) >= of_states
 
 
 def test_a_draft_that_the_checkpoint_lacks_is_2_and_named(tmp_path, capsys):

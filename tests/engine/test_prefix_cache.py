@@ -28,14 +28,14 @@ def test_a_page_is_known_by_all_that_its_entries_are_made_of(lookahead, tokens):
 def test_at_least_the_last_token_is_left_to_run(lookahead, count, found):
     tree = cache(lookahead)
     tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
-    assert [node.page for node in tree.match(TEXT[:count])] == [1, 2, 3][:found]
+    assert [node.page for node in tree.match(TEXT[:count], 99)] == [1, 2, 3][:found]
 
 
 def test_texts_part_behind_a_page_only_where_the_draft_looks_ahead():
     for lookahead, served in ((0, 2), (1, 1)):
         tree = cache(lookahead)
         tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
-        assert len(tree.match((*TEXT[:4], 99, 98))) == served
+        assert len(tree.match((*TEXT[:4], 99, 98), 99)) == served
 
 
 def test_a_copy_of_a_page_is_freed_and_the_first_one_kept():
@@ -48,7 +48,7 @@ def test_a_copy_of_a_page_is_freed_and_the_first_one_kept():
 def test_pages_that_were_served_stay_though_their_request_was_never_extended():
     tree = cache(lookahead=1)
     tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
-    path = tree.match(TEXT)
+    path = tree.match(TEXT, 99)
     tree.lock(path)
     assert tree.insert(TEXT, extended=0, pages=(1, 2, 3, 4), locked=path) == ((4,), path)
     assert sorted(pages(tree).values()) == [1, 2, 3]
@@ -58,7 +58,7 @@ def test_leaves_that_nobody_runs_on_are_evicted_the_least_recently_used_first():
     tree = cache()
     tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
     tree.insert((5, 6, 1, 2), extended=4, pages=(4, 5), locked=())
-    path = tree.match((5, 6, 7, 8, 0))
+    path = tree.match((5, 6, 7, 8, 0), 99)
     tree.lock(path)
     assert tree.evictable == 2
     assert tree.evict(2) == Evicted((3, 5))
@@ -71,7 +71,7 @@ def test_leaves_that_nobody_runs_on_are_evicted_the_least_recently_used_first():
 def test_locks_that_nobody_holds_are_named():
     tree = cache()
     tree.insert(TEXT, extended=4, pages=(1, 2), locked=())
-    tree.lock(tree.match(TEXT))
+    tree.lock(tree.match(TEXT, 99))
     with pytest.raises(RuntimeError, match="has 1 locks"):
         tree.check([])
 
@@ -79,7 +79,7 @@ def test_locks_that_nobody_holds_are_named():
 def test_a_cache_that_keeps_nothing_finds_nothing():
     tree = PrefixCache(page_size=2, lookahead=0, keeps=False)
     assert tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=()) == ((1, 2, 3), ())
-    assert tree.match(TEXT) == ()
+    assert tree.match(TEXT, 99) == ()
 
 
 def test_pages_of_a_request_that_goes_on_are_kept_and_locked_as_they_become_final():
@@ -110,14 +110,14 @@ def test_a_state_is_kept_at_the_end_of_a_page_that_is_kept(tokens, slot):
     tree = hybrid()
     _, path = tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
     assert tree.keep_state(path, tokens) == slot
-    assert [node.page for node in tree.match(TEXT)] == [1, 2, 3][: tokens // 2 if slot else 0]
+    assert [node.page for node in tree.match(TEXT, 99)] == [1, 2, 3][: tokens // 2 if slot else 0]
 
 
 def test_a_page_has_one_state_and_the_least_recently_used_one_gives_way():
     tree = hybrid()
     _, path = tree.insert(TEXT, extended=6, pages=(1, 2, 3), locked=())
     assert [tree.keep_state(path, tokens) for tokens in (2, 2, 4)] == [5, 0, 6]
-    tree.lock(tree.match(TEXT[:3]))
+    tree.lock(tree.match(TEXT[:3], 99))
     assert tree.keep_state(path, 6) == 6
     assert [node.checkpoint for node in path] == [5, 0, 6]
     assert hybrid(0).keep_state(path, 4) == 0

@@ -25,6 +25,7 @@ from draftproof.properties.values.scenario import (
     Linear,
     Memory,
     ProbeModel,
+    PromptLogprobs,
     Request,
     RoundPlan,
     Scenario,
@@ -176,7 +177,12 @@ CHANGING = msgspec.structs.replace(
 DRAWN = msgspec.structs.replace(
     STANDALONE,
     requests=tuple(
-        msgspec.structs.replace(one, sampling=Sampling(temperature=2.0, seed=seed, draft="sampled"), logprobs=2)
+        msgspec.structs.replace(
+            one,
+            sampling=Sampling(temperature=2.0, seed=seed, draft="sampled"),
+            logprobs=2,
+            prompt_logprobs=PromptLogprobs(top=2),
+        )
         for seed, one in enumerate(STANDALONE.requests)
     ),
 )

@@ -8,6 +8,7 @@ from draftproof.fuzz.shrinking.of_requests import at_once, fewer_aborts
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import ABORTED as ABORTED_WHEN
 from draftproof.properties.coverage.counts import OF_ABORTS, counts
 from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.evidence.evidence import Evidence
@@ -39,7 +40,8 @@ CONTRACT = find("schedule.aborted")
 
 
 def _counted(of: Evidence) -> list[int]:
-    return [counts(of)[name] for name in OF_ABORTS]
+    """By the phase of the request."""
+    return [counts(of)[f"aborted_{when}"] for when in ABORTED_WHEN]
 
 
 def test_every_phase_is_told_and_passes() -> None:
@@ -78,6 +80,25 @@ def test_who_waits_behind_is_admitted_at_once() -> None:
     of = aborted(with_aborts(few, 3, None, None, None))
     assert judge(of).passed
     assert of.schedule.spans[2][0] == 3
+
+
+def test_who_waits_before_others_and_who_runs_on_served_pages_is_counted() -> None:
+    one_row = replace(
+        STATIC, memory=replace(STATIC.memory, request_slots=1), schedule=replace(STATIC.schedule, max_batch=1)
+    )
+    requests = tuple(replace(one, arrival=place) for place, one in enumerate(STATIC.requests))
+    of = aborted(with_aborts(replace(one_row, requests=requests), None, 6, None, None))
+    assert judge(of).passed
+    assert (counts(of)["aborted_waiting"], counts(of)["aborted_before_others"]) == (1, 1)
+    last = aborted(with_aborts(replace(one_row, requests=requests), None, None, None, 6))
+    assert (counts(last)["aborted_waiting"], counts(last)["aborted_before_others"]) == (1, 0)
+    first, second, *_ = CACHED.requests
+    pair = (first, replace(second, prompt=first.prompt, arrival=first.arrival + 4))
+    memory = replace(CACHED.memory, pages=60)
+    for abort_at, count in ((6, 1), (None, 0)):
+        served = aborted(with_aborts(replace(CACHED, requests=pair, memory=memory), None, abort_at))
+        assert judge(served).passed
+        assert counts(served)["aborted_on_served_pages"] == count
 
 
 def test_an_abort_behind_the_end_changes_nothing() -> None:

@@ -21,7 +21,7 @@ from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import Checkpoint, Graphs, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 from tests.properties.ideal import IdealSubject
@@ -64,6 +64,8 @@ def test_a_request_is_shrunk_to_one_that_asks_for_less():
     assert tried[0].logprobs is None
     assert {one.logprobs for one in tried[1:]} <= {0, 1, 2}
     assert list(fewer_logprobs(replace(request, logprobs=None))) == []
+    asking_of_prompt = replace(request, logprobs=None, prompt_logprobs=PromptLogprobs(top=2, start=3))
+    assert next(one.prompt_logprobs for one in fewer_logprobs(asking_of_prompt)) is None
     for one in tried:
         assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
 
@@ -73,11 +75,13 @@ def test_a_share_of_requests_asks_and_every_count_is_reached():
     assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
     assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
     found = Counter[str]()
-    for scenario in [one for one in some if not (one.schedule.preemption or one.schedule.prefix_cache)]:
+    told = [one for one in DRAWN if one in some or one.most_prompt_logprobs is not None]
+    for scenario in [one for one in told if not (one.schedule.preemption or one.schedule.prefix_cache)]:
         of = evidence(IdealSubject(), without_aborts(scenario))
         assert judge(of).passed
         found.update(counts(of))
-    assert not [name for name in LOGPROBS if not found[name]]
+    of_cache = {"prompt_logprobs_behind_prefix", "prefix_hits_cut_by_logprobs"}
+    assert not [name for name in LOGPROBS - of_cache if not found[name]]
     plain = counts(evidence(IdealSubject(), without_logprobs(SCENARIO)))
     assert not any(plain[name] for name in LOGPROBS)
 

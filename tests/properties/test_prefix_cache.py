@@ -21,11 +21,12 @@ from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfRange, Relation, Surplus
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, States
+from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from tests.properties.evidence import (
     ADAPTIVE,
+    BESIDE_TREE,
     CACHED,
     CACHED_STATES,
     OF_DRAFTS,
@@ -125,7 +126,7 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
 def test_a_share_of_generated_scenarios_has_a_cache_and_reaches_all_that_is_counted() -> None:
     drawn = generate(3, 120, ALGORITHMS)
     some = [one for one in drawn if one.schedule.prefix_cache]
-    assert len(drawn) / 6 < len(some) < len(drawn) / 3
+    assert len(drawn) / 4 < len(some) < len(drawn) / 2
     assert {one.draft.__struct_config__.tag for one in some} == set(ALGORITHMS)
     reached = [counts(lockstep(EngineSubject(), replace(one, variant="none"))) for one in some]
     assert not [name for name in (*COUNTS, *OF_STATES) if not sum(one[name] for one in reached)]
@@ -140,10 +141,52 @@ def test_who_cannot_is_not_asked() -> None:
     assert fit(CACHED_STATES, Limits(caching=False)).memory.checkpoint_slots == 0
 
 
-@pytest.mark.parametrize("other", [TREE, ADAPTIVE], ids=["tree", "adaptive"])
-def test_what_has_no_definition_is_refused(other: Scenario) -> None:
-    with pytest.raises(InvalidScenarioError, match=r"invalid schedule\.prefix_cache"):
-        validate(replace(other, schedule=replace(other.schedule, prefix_cache=True)))
+@pytest.mark.parametrize(
+    ("base", "count"),
+    [(TREE, "prefix_hits_of_trees"), (ADAPTIVE, "prefix_hits_under_controllers")],
+    ids=["tree", "adaptive"],
+)
+def test_trees_and_controllers_are_served_and_change_no_text(base: Scenario, count: str) -> None:
+    first, *others = base.requests
+    size = base.memory.page_size
+    prompt = (first.prompt * size)[: 2 * size + 1]
+    requests = (first, *(replace(one, prompt=(*prompt, number)) for number, one in enumerate(others)))
+    requests = (replace(first, prompt=(*prompt, 3)), *requests[1:])
+    memory = replace(base.memory, max_len=60, pages=60, checkpoint_slots=4)
+    states = replace(base.states, checkpoint=size) if base.model.linear else base.states
+    kept = replace(base, requests=requests, memory=memory, states=states)
+    plain = lockstep(EngineSubject(), validate(kept))
+    of = lockstep(EngineSubject(), validate(replace(kept, schedule=replace(base.schedule, prefix_cache=True))))
+    assert judge(of).passed
+    assert of.subject.texts == plain.subject.texts
+    assert counts(of)[count] > 0
+    assert not counts(plain)[count]
+
+
+@pytest.mark.parametrize(("start", "served"), [(0, 0), (1, 0), (2, 2), (7, 6), (8, 8), (10, 10), (40, 10)])
+def test_who_is_told_of_its_prompt_runs_what_is_asked_for(start: int, served: int) -> None:
+    """Of a prompt of 11 tokens that another has left in pages of 2 all but the last page may be served."""
+    text = tuple((3 * place + place // 4) % CACHED.model.vocab for place in range(11))
+    again = replace(alone(text, 20), prompt_logprobs=PromptLogprobs(top=2, start=start))
+    scenario = replace(
+        CACHED,
+        memory=replace(CACHED.memory, pages=60, max_len=30),
+        schedule=replace(CACHED.schedule, preemption=False, chunk=4),
+        requests=(alone(text, 0), again),
+    )
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).passed
+    assert of.schedule.cached[1, 0] == served
+    told = of.subject.channel("accept.prompt_logprobs")
+    assert sorted(key.row for key in told) == list(range(start + 1, 11))
+    assert counts(of)["prefix_hits_cut_by_logprobs"] == int(served < 10)
+    assert counts(of)["prompt_logprobs_behind_prefix"] == int(served > 0 and start < 10)
+
+
+def test_who_is_compared_with_trees_keeps_no_pages_for_others() -> None:
+    schedule = replace(BESIDE_TREE.schedule, prefix_cache=True)
+    with pytest.raises(InvalidScenarioError, match="invalid variant chain_as_tree beside a prefix cache"):
+        validate(replace(BESIDE_TREE, schedule=schedule))
 
 
 def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], place: int = 0) -> Evidence:

@@ -5,15 +5,33 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import VARIANTS
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.observed import LaunchRecord
+from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.variants import unchanged, varied
-from tests.properties.evidence import BESIDE_TREE, MATCHES_BESIDE_TREE, STATIC, TREE, evidence
+from tests.properties.evidence import (
+    ABORTED_AGAIN,
+    ADAPTIVE,
+    BESIDE_TREE,
+    CACHED,
+    CACHED_STATES,
+    MATCHES_BESIDE_TREE,
+    PREEMPTED,
+    STATIC,
+    TREE,
+    evidence,
+    with_aborts,
+    with_observations,
+)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -23,7 +41,65 @@ def test_a_relation_changes_the_scenario_and_keeps_it_valid(variant: str) -> Non
     changed = validate(varied(scenario))
     assert changed.variant == "none"
     assert changed != msgspec.structs.replace(scenario, variant="none")
-    assert without_tree(changed).requests == scenario.requests
+    if variant != "alone":
+        assert without_tree(changed).requests == scenario.requests
+
+
+def test_a_request_alone_has_all_to_itself() -> None:
+    aborted = with_aborts(CACHED_STATES, None, 8, None, None)
+    changed = validate(varied(msgspec.structs.replace(aborted, variant="alone")))
+    assert [one.arrival for one in changed.requests] == [0, 1, 2, 3]
+    assert not changed.has_aborts
+    assert changed.schedule == msgspec.structs.replace(
+        CACHED_STATES.schedule, max_batch=1, preemption=False, prefix_cache=False
+    )
+    assert changed.memory.checkpoint_slots == 0
+    assert [one.prompt for one in changed.requests] == [one.prompt for one in aborted.requests]
+
+
+@pytest.mark.parametrize(
+    ("base", "served", "resumed"),
+    [(CACHED, True, False), (CACHED_STATES, True, False), (PREEMPTED, False, True), (ABORTED_AGAIN, False, False)],
+    ids=["served", "hybrid served", "resumed", "aborted"],
+)
+def test_requests_are_what_they_are_alone(base: Scenario, served: bool, resumed: bool) -> None:
+    of = lockstep(EngineSubject(), validate(msgspec.structs.replace(base, variant="alone")))
+    assert judge(of).passed
+    assert counts(of)["variant_alone"] == 1
+    assert (counts(of)["variant_alone_of_served"] > 0) == served
+    assert (counts(of)["variant_alone_of_resumed"] > 0) == resumed
+    assert of.varied is not None
+    assert max(launch.rows for launch in of.varied.typed("graph.replay", LaunchRecord).values()) == 1
+
+
+@pytest.mark.parametrize("base", [CACHED, PREEMPTED], ids=["served", "resumed"])
+@pytest.mark.parametrize("channel", ["accept.emitted", "commit.kv"])
+def test_a_request_that_is_not_what_it_is_alone_is_noticed(base: Scenario, channel: str) -> None:
+    of = lockstep(EngineSubject(), validate(msgspec.structs.replace(base, variant="alone")))
+    again = min(of.schedule.resumed, default=(1, 0))
+    wrong = max(key for key in of.subject.channel(channel) if key.request == again[0] and key.round > again[1])
+    values = [
+        one._replace(value=tuple(number + 1 for number in one.value)) if one[:2] == (channel, wrong) else one  # type: ignore[union-attr]
+        for one in of.subject.observations
+    ]
+    (found,) = find("variant.alone").check(with_observations(of, values))
+    assert (found.channel, found.key) == (channel, wrong)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "said"),
+    [
+        (ADAPTIVE, "variant alone beside adaptive steps or schedule.draft_batch: expected another one"),
+        (
+            msgspec.structs.replace(STATIC, model=Checkpoint(path="x", vocab=64), draft=Ngram(max_n=2)),
+            "variant alone of a checkpoint",
+        ),
+    ],
+    ids=["controller", "checkpoint"],
+)
+def test_who_cannot_be_alone_is_refused(scenario: Scenario, said: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=said):
+        validate(msgspec.structs.replace(scenario, variant="alone"))
 
 
 REFUSED = {

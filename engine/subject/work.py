@@ -11,7 +11,7 @@ from draftproof.properties.values.observed import LaunchWork
 
 _PARTS = (
     ("kv_write", "kv_move"),
-    ("paged_attention",),
+    ("paged_attention", "windowed_attention"),
     (
         "conv_update",
         "gdn_update",

@@ -38,9 +38,27 @@ def paged_attention(
     scale: float,
 ) -> None:
     """Let each token attend to what its row's page table holds of positions 0 .. its own, weighted by `_attend`."""
+    zeros = torch.zeros_like(positions)
+    windowed_attention(out, q, k_pool, v_pool, page_table, req_rows, zeros, positions, page_size, scale)
+
+
+def windowed_attention(
+    out: Tensor,
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    page_table: Tensor,
+    req_rows: Tensor,
+    first: Tensor,
+    positions: Tensor,
+    page_size: int,
+    scale: float,
+) -> None:
+    """Let each token attend to what its row's page table holds of its first position .. its own."""
     group = q.shape[1] // k_pool.shape[1]
-    for t, (row, position) in enumerate(zip(req_rows.tolist(), positions.tolist(), strict=True)):
-        slots = _visible_slots(page_table, row, position, page_size, k_pool.shape[0])
+    spans = zip(req_rows.tolist(), first.tolist(), positions.tolist(), strict=True)
+    for t, (row, start, position) in enumerate(spans):
+        slots = _visible_slots(page_table, row, start, position, page_size, k_pool.shape[0])
         for head in range(q.shape[1]):
             keys = [k_pool[slot, head // group].tolist() for slot in slots]
             values = [v_pool[slot, head // group].tolist() for slot in slots]
@@ -49,12 +67,14 @@ def paged_attention(
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
 
 
-def _visible_slots(page_table: Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
+def _visible_slots(
+    page_table: Tensor, row: int, start: int, position: int, page_size: int, size: int
+) -> list[int]:
     if not 0 <= row < page_table.shape[0]:
         return []
     entries = page_table[row].tolist()
     slots = []
-    for p in range(min(position + 1, len(entries) * page_size)):
+    for p in range(max(start, 0), min(position + 1, len(entries) * page_size)):
         entry = entries[p // page_size]
         slot = entry * page_size + p % page_size
         if entry >= 0 and slot < size:

@@ -68,6 +68,7 @@ def launch_pools(dtype: torch.dtype) -> None:
         out, q = values(dtype, tokens, heads * group, v_pool.shape[2]), values(dtype, tokens, heads * group, width)
         table = values(torch.int64, 4, 512 // page_size)
         triton_attention.paged_attention(out, q, k_pool, v_pool, table, index, index, page_size, 0.125)
+        triton_attention.windowed_attention(out, q, k_pool, v_pool, table, index, index, index, page_size, 0.125)
         triton_cache.kv_write(k_pool, v_pool, k_pool[:tokens], v_pool[:tokens], index)
         triton_cache.kv_move(k_pool, v_pool, index, index)
 

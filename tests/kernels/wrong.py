@@ -83,6 +83,28 @@ def unknown_source_is_slot_zero(k_pool, v_pool, src, dst):
     ops.kv_move(k_pool, v_pool, torch.where((src < 0) | (src >= k_pool.shape[0]), 0, src), dst)
 
 
+@wrong("windowed_attention")
+def window_one_too_wide(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, first - 1, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_one_too_narrow(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, first + 1, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_of_the_first_token(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    alike = first[:1].expand_as(first).contiguous()
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, alike, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_from_its_page_on(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    whole = first // page_size * page_size
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, whole, positions, page_size, scale)
+
+
 @wrong("paged_attention")
 def sees_one_too_few(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
     ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions - 1, page_size, scale)

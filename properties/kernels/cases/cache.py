@@ -57,6 +57,23 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
 
     Large: few of them, of which the first sees more than 512 positions, so many and wide that they run in pieces.
     """
+    return _attention(draw, dtype, large)
+
+
+@calls(ring_and_floats)
+def windowed_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+    """Draw the calls of `paged_attention`, each token with a window: of one position, of some, beyond its own place."""
+    arguments = _attention(draw, dtype, large)
+    positions = arguments["positions"].tensor.tolist()
+    window = draw(integers(1, 24))
+    first = [max(-3, place + 1 - draw(sampled((window, window, 1, 600, 0)))) for place in positions]
+    names = list(arguments)
+    arguments["first"] = bf.index(draw, first)
+    order = (*names[: names.index("positions")], "first", *names[names.index("positions") :])
+    return {name: arguments[name] for name in order}
+
+
+def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
     tokens, heads, group, *widths, requests, small = bf.distinct(draw, 7)
     page_size = bf.page_size(draw, small)
     pages = draw(integers(1, max(1, _POSITIONS // page_size)))

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, RecurrentWeights, VerifyStates
-from draftproof.engine.models.config_fields import FULL, LINEAR
+from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
 
@@ -28,15 +28,22 @@ def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tup
 
 @dataclass(frozen=True)
 class PagedCache:
-    """Key and value pools of every layer, and the page table that says which slots a request owns."""
+    """Key and value pools of every layer, and the page table that says which slots a request owns.
+
+    `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
+    """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     page_table: Tensor
     page_size: int
+    windows: tuple[int, ...] = field(default=(), kw_only=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
-        """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv]."""
+        """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv].
+
+        In a layer with a window these begin as many positions before the token's own, itself included.
+        """
         self.write(layer, k, v, metadata)
         keys, values = self.keys[layer], self.values[layer]
         last = metadata.positions if metadata.last_visible is None else metadata.last_visible
@@ -49,8 +56,16 @@ class PagedCache:
                 torch.arange(len(req_rows), device=q.device),
                 torch.full_like(last, page_table.shape[1] - 1),
             )
-        kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
+        if window := self.window(layer):
+            first = metadata.positions - (window - 1)
+            kernels.windowed_attention(out, q, keys, values, page_table, req_rows, first, last, page_size, scale)
+        else:
+            kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
+
+    def window(self, layer: int) -> int:
+        """Return how many positions a row of a layer sees, 0 for all."""
+        return self.windows[layer] if self.windows else 0
 
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write the new entries and attend to nothing."""
@@ -79,7 +94,7 @@ class TargetCache(PagedCache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """See PagedCache."""
-        self.probes.on_layer(FULL, layer)
+        self.probes.on_layer(SLIDING if self.window(layer) else FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:

@@ -92,13 +92,19 @@ class Engine:
         page_table, page = self.arena["page_table"], config.page_size
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
-        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned)
-        cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
-        own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
+        shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
+        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, windows=shape.windows)
+        own = None
+        if entries:
+            own = PagedCache(*self._pools("draft", entries), page_table, page, windows=entries.windows)
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
+        window = shape.widest
+        if entries:
+            window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
+        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
         self._step = 0
@@ -167,6 +173,8 @@ class Engine:
         self._keep(retired.kept)
         for released in retired.released:
             self._release(released)
+        if retired.dropped:
+            self.probes.on_drop(retired.dropped)
         self.probes.on_step(plan)
         return commits
 

@@ -112,10 +112,14 @@ class Released:
 
 @dataclass(frozen=True)
 class Retired:
-    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot."""
+    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot.
+
+    `dropped` are pages of requests that go on, which no window reaches any more.
+    """
 
     released: tuple[Released, ...]
     kept: Mapping[int, int]
+    dropped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

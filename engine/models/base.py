@@ -79,13 +79,22 @@ class LayerOutputs:
 
 @dataclass(frozen=True)
 class CacheShape:
-    """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`."""
+    """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
+
+    `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all.
+    """
 
     layers: int
     kv_heads: int
     key_dim: int
     value_dim: int
     dtype: torch.dtype
+    windows: tuple[int, ...] = ()
+
+    @property
+    def widest(self) -> int:
+        """Return how many positions the row that sees most sees, 0 if some see all."""
+        return max(self.windows) if self.windows and all(self.windows) else 0
 
 
 @dataclass(frozen=True)
@@ -193,9 +202,9 @@ class Network(Protocol):
 
 
 class Target(Network, Protocol):
-    """A target language model; `layer_types` are "full_attention" or "linear_attention".
+    """A target language model; `layer_types` are "full_attention", "sliding_attention" or "linear_attention".
 
-    `cache_shape` counts the former only; `state_shape` is None without the latter. Penalties change logits in whole
+    `cache_shape` counts those that attend; `state_shape` is None without linear ones. Penalties change logits in whole
     numbers, of which `logit_units` are a logit.
     """
 

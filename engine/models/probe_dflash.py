@@ -24,7 +24,7 @@ class ProbeBlock:
         weights, shape, count = parts.weights, parts.shape, parts.layers
         embed = weights["embed"]
         self.features, self.mask, self.shape = parts.own.features, embed.shape[0], shape
-        self.cache_shape = shape.cache(count)
+        self.cache_shape = parts.cache_shape
         # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, Dd].
         self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
         self._first_lane = embed[:, 0].contiguous()

@@ -52,6 +52,7 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
     shared = {
         "num_hidden_layers": model.layers,
         "layer_types": list(model.types),
+        "sliding_window": model.window,
         "vocab_size": model.vocab,
         "rope_parameters": {"rope_type": "default"},
         "draft": msgspec.structs.asdict(draft),

@@ -33,7 +33,8 @@ class WorkParts(NamedTuple):
 def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     """Return the work of a launch by its kind and by the layers of target and draft (docs/semantics.md, S-BATCH-6)."""
     kinds = list(evidence.reference.channel("config.routing").values())
-    full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
+    linear = kinds.count(LayerKind.LINEAR_ATTENTION)
+    full = len(kinds) - linear
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
     chosen, drawn = evidence.scenario.is_sampled + evidence.scenario.is_penalized, evidence.scenario.drafts_sampled
     if launch.kind == LaunchKind.PREFILL:

@@ -106,8 +106,8 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
 
 
 def carry_layer(spec: ProbeModel) -> int:
-    """Return the first full attention layer, which computes the carry."""
-    return spec.types.index("full_attention")
+    """Return the layer that computes the carry: the first of full attention, or the first with a window."""
+    return spec.types.index("full_attention" if "full_attention" in spec.types else "sliding_attention")
 
 
 def _constant(target: ProbeModel) -> np.ndarray:
@@ -217,6 +217,7 @@ def draft_vocabulary(draft: Eagle3, target: ProbeModel) -> tuple[int, ...]:
 def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
     """Return the language model that a standalone draft is."""
     sizes = msgspec.structs.asdict(draft)
+    sizes["layer_types"] = ("sliding_attention",) * draft.layers if draft.window else ()
     return ProbeModel(**sizes, vocab=target.vocab, logit_bits=target.logit_bits, agreement=256)
 
 

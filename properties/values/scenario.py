@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
+from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
@@ -33,7 +33,7 @@ Variant = Literal[
     "chain_as_tree",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
-LayerType = Literal["full_attention", "linear_attention"]
+LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
 Wrong = Literal["next", "zero", "last", "stop", "far"]
 WRONG: tuple[Wrong, ...] = Wrong.__args__  # type: ignore[attr-defined]
 
@@ -63,7 +63,8 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
 
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
-    `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones.
+    `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones;
+    rows of sliding ones see `window` positions, their own among them (0: there are none).
     """
 
     seed: Seed
@@ -78,6 +79,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     agreement: Annotated[int, Meta(ge=0, le=256)] = 192
     layer_types: tuple[LayerType, ...] = ()
     linear: Linear | None = None
+    window: Window = 0
 
     @property
     def types(self) -> tuple[LayerType, ...]:
@@ -301,6 +303,21 @@ class Scenario(Value, frozen=True, kw_only=True):
         return max((one.logprobs for one in self.requests if one.logprobs is not None), default=None)
 
     @property
+    def widest_window(self) -> int:
+        """Return how many positions are kept of a request (S-WINDOW-3); 0 if all are.
+
+        They are those that a row of the target can see, or the first entry that the draft makes in a round.
+        """
+        model, draft = self.model, self.draft
+        if isinstance(model, Checkpoint) or "full_attention" in model.types or self.schedule.prefix_cache:
+            return 0
+        if not kind_of(draft).extends:
+            return model.window
+        again = getattr(draft, "layers", 1) - 1 if kind_of(draft).layer_a_draft else 0
+        own = getattr(draft, "window", 0)
+        return max(model.window, own + again) if own else 0
+
+    @property
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
@@ -314,6 +331,12 @@ def round_plan(request: Request, round_: int) -> RoundPlan:
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
     """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
+
+
+def columns_freed(scenario: Scenario, context: int) -> int:
+    """Return how many columns of a page table no window reaches any more after so many tokens (S-WINDOW-3)."""
+    window = scenario.widest_window
+    return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:

@@ -79,7 +79,7 @@ class ReferenceProbeBlock:
             q, own = layer.project(x, len(features))
             if not index:
                 own[np.array(ids) == self.mask, parts.carried] = 0
-            o = layer.attend(q, np.concatenate((context, own)), visible=None)
+            o = layer.attend(q, np.concatenate((context, own)), _seen(len(features), len(ids), layer.window))
             carry = carry if index else o[:, 0]
             x = layer.output(x, o)
             kv.append(own)
@@ -102,13 +102,21 @@ class ReferenceProbeBlock:
         return carry
 
 
+def _seen(context: int, rows: int, window: int) -> np.ndarray | None:
+    """[W, n+W]: 1 where a row of a block sees a feature or a row of the block; None if each sees them all."""
+    if not window:
+        return None
+    positions = np.arange(context + rows)
+    return (positions > positions[context:, None] - window).astype(np.uint64)
+
+
 def _parts(spec: DFlash, target: ProbeModel, weights: Weights) -> _Parts:
     prefixes = [f"layers.{layer}" for layer in range(spec.layers)]
     return _Parts(
         embed=np.concatenate((weights["embed"], weights["mask"][None])),
         into=turned(weights["in"]),
         contexts=tuple(_Context.of(weights, prefix) for prefix in prefixes),
-        layers=tuple(LayerMatrices.of(weights, prefix, spec) for prefix in prefixes),
+        layers=tuple(LayerMatrices.of(weights, prefix, spec, spec.window) for prefix in prefixes),
         out=turned(weights["out"]),
         unembed=ReferenceUnembedding.of(weights, target),
         carry=weights["carry.position"],

@@ -55,7 +55,7 @@ class _Entries:
             carried=target.lanes - 1 if spec.own_embedding else 0,
             carry=weights["carry.position"][0],
             fc=turned(weights[f"fc{ending}"]),
-            layer=LayerMatrices.of(weights, f"layers.{index}", spec),
+            layer=LayerMatrices.of(weights, f"layers.{index}", spec, spec.window),
             out=turned(weights[f"out{ending}"]),
             unembed=ReferenceUnembedding.of_draft(weights, target, index),
             ahead=index + 1,

@@ -63,7 +63,7 @@ class ProbeEagle3Head:
         normed[:, 1] = x[:, 1]
         q, new = parts.layer.project(np.concatenate((mix(embedding), normed), axis=1), start)
         kv = np.concatenate((past, new))
-        o = parts.layer.attend(q, kv, visible(len(kv))[start:])
+        o = parts.layer.attend(q, kv, visible(len(kv), parts.layer.window)[start:])
         g = parts.layer.output(x, o)
         positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(1)
         g[:, 0] = o[:, 0] + mix(embedding[:, 0] + positions * parts.carry)
@@ -79,7 +79,7 @@ def _parts(spec: Eagle3, target: ProbeModel, weights: Weights) -> _Parts:
         name=(spec, target),
         embed=weights["embed"],
         fc=turned(weights["fc"]),
-        layer=LayerMatrices.of(weights, "layers.0", spec),
+        layer=LayerMatrices.of(weights, "layers.0", spec, spec.window),
         unembed=ReferenceUnembedding(turned(weights["unembed"]), target.logit_bits, ids, target.vocab),
         carry=weights["carry.position"][0],
         nothing=empty(spec.lanes, spec, 1, len(weights["unembed"])),

@@ -15,18 +15,22 @@ import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.probe import Weights, target_weights
-from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.linear import LinearLayer
 from draftproof.reference.probe.ring import ONE, mix, turned
 
 _FAVOUR = float(2**23)
+_FULL: LayerType = "full_attention"
+_SLIDING: LayerType = "sliding_attention"
 _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class LayerMatrices:
-    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D]."""
+    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D].
+
+    A row sees `window` positions, its own among them (0: all)."""
 
     qkv: np.ndarray
     position: np.ndarray
@@ -35,9 +39,10 @@ class LayerMatrices:
     mlp: np.ndarray
     kv_heads: int
     key_dim: int
+    window: int
 
     @classmethod
-    def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft) -> LayerMatrices:
+    def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft, window: int) -> LayerMatrices:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
             position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
@@ -46,6 +51,7 @@ class LayerMatrices:
             mlp=turned(weights[f"{prefix}.mlp.weight"]),
             kv_heads=spec.kv_heads,
             key_dim=spec.key_dim,
+            window=window,
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -53,7 +59,7 @@ class LayerMatrices:
         start = len(past)
         q, kv = self.project(x, start)
         kv = np.concatenate((past, kv)) if start else kv
-        o = self.attend(q, kv, visible(len(kv))[start:])
+        o = self.attend(q, kv, visible(len(kv), self.window)[start:])
         return self.output(x, o), kv, o[:, 0]
 
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -125,16 +131,19 @@ class Parts:
     embed: np.ndarray
     layers: tuple[LayerMatrices | LinearLayer, ...]
     unembed: ReferenceUnembedding
+    carry_layer: int
 
     @classmethod
     def of(cls, name: Hashable, weights: Weights, spec: ProbeModel) -> Parts:
         layers = tuple(
             LinearLayer.of(weights, f"layers.{index}", spec.linear)
             if spec.linear is not None and kind == "linear_attention"
-            else LayerMatrices.of(weights, f"layers.{index}", spec)
+            else LayerMatrices.of(weights, f"layers.{index}", spec, spec.window if kind == _SLIDING else 0)
             for index, kind in enumerate(spec.types)
         )
-        return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec))
+        # The carry is made in the first layer that sees everything, or else in the first that attends at all.
+        making = _FULL if _FULL in spec.types else _SLIDING
+        return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec), spec.types.index(making))
 
 
 class ReferenceProbeTarget:
@@ -145,6 +154,7 @@ class ReferenceProbeTarget:
         self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
         self.widened = 0.0
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
+        self._carry_layer = parts.carry_layer
         linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
         states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
         known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
@@ -172,13 +182,13 @@ class ReferenceProbeTarget:
         states: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
         carry = x[:, 0]
-        for layer in self._layers:
+        for index, layer in enumerate(self._layers):
             if isinstance(layer, LinearLayer):
                 x, after = layer(x, known.states[len(states)])
                 states.append(after)
             else:
                 x, entries, first = layer(x, known.kv[len(kv)])
-                carry = carry if kv else first
+                carry = first if index == self._carry_layer else carry
                 kv.append(entries)
             outputs.append(x)
         return x, carry, Pass(x, x, tuple(kv), tuple(states), tuple(outputs))
@@ -203,8 +213,10 @@ def joined(known: Pass, new: Pass) -> Pass:
 
 
 @lru_cache(maxsize=256)
-def visible(seen: int) -> np.ndarray:
-    """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own."""
+def visible(seen: int, window: int = 0) -> np.ndarray:
+    """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own, or the last `window`."""
     visible = np.tri(seen, dtype=np.uint64)
+    if window:
+        visible -= np.tri(seen, k=-window, dtype=np.uint64)
     visible.setflags(write=False)
     return visible

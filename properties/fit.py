@@ -16,6 +16,7 @@ from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import beside_tree, without_tree
+from draftproof.properties.strategies.windows import at_least_a_page, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -126,6 +127,10 @@ def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.aborts else without_aborts(scenario)
 
 
+def _windows(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.windows else without_windows(scenario)
+
+
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.sampling else greedy(scenario)
 
@@ -183,7 +188,7 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
     if not sizes or memory.page_size in sizes:
         return scenario
     size = min(sizes, key=lambda one: (abs(one - memory.page_size), one))
-    moved = _crossing(scenario, size) if memory.page_seed % 2 else scenario
+    moved = at_least_a_page(_crossing(scenario, size) if memory.page_seed % 2 else scenario, size)
     changed = replace(moved, memory=replace(moved.memory, page_size=size))
     largest = max(pages_needed(changed, request) for request in changed.requests)
     pages = max(largest, -(-memory.pages * memory.page_size // size))
@@ -260,6 +265,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _preemption,
     _caching,
     _aborts,
+    _windows,
     _sampling,
     _penalties,
     _grammars,

@@ -131,8 +131,7 @@ class ProbeTarget:
         logit_bits: int,
         agreement: int,
     ) -> None:
-        fields = target_fields(config)
-        self.layer_types = layer_types(fields)
+        self.layer_types = layer_types(target_fields(config))
         self.embed = weights["embed"]
         self.vocab, self.width = self.embed.shape
         layers: list[ProbeLayer | ProbeLinear] = []
@@ -146,7 +145,7 @@ class ProbeTarget:
         attending = [index for index, kind in enumerate(self.layer_types) if kind != LINEAR]
         full = [index for index in attending if self.layer_types[index] == FULL]
         self._carry_layer = (full or attending)[0]
-        self.cache_shape = shape.cache(windows(fields))
+        self.cache_shape = shape.cache(windows(target_fields(config)))
         count = len(layers) - len(attending)
         self.state_shape = linear_sizes.state_shape(count, torch.int64) if linear_sizes else None
         self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)

@@ -134,7 +134,12 @@ CONTRACTS = (
     equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
     equals("draft.match", "propose.match", cites="S-NGRAM-1, S-NGRAM-4", minimum=_MATCHES, explain=_mismatch),
-    equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
+    equals(
+        "draft.proposed",
+        "propose.tokens",
+        cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2",
+        minimum=f"{_PROPOSED} window_drafts windows_unequal",
+    ),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(
         "draft.verified",

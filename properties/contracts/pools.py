@@ -270,8 +270,8 @@ CONTRACTS = (
         ("round.table", "pool.owners"),
         reads=("round.rows", "commit.length"),
         also=("round.cached", "round.attempt"),
-        cites="S-BATCH-1, S-BATCH-9, S-TREE-6",
-        minimum="scenarios slot_reuses",
+        cites="S-BATCH-1, S-BATCH-9, S-TREE-6, S-WINDOW-3",
+        minimum="scenarios slot_reuses window_pages_freed",
     ),
     listed(
         "memory.reachable",
@@ -288,8 +288,8 @@ CONTRACTS = (
         ("pool.owners",),
         reads=("round.rows",),
         also=("pool.cached",),
-        cites="S-BATCH-1, S-CACHE-5",
-        minimum="scenarios slot_reuses",
+        cites="S-BATCH-1, S-CACHE-5, S-WINDOW-3",
+        minimum="scenarios slot_reuses window_pages_freed",
     ),
     contract(
         "memory.guards",

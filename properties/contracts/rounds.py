@@ -105,7 +105,11 @@ _PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
     equals("verify.positions", cites="S-ROUND-3, S-TREE-7", minimum=_PARTIAL),
     equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
-    equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
+    equals(
+        "verify.hidden",
+        cites="S-ROUND-3, S-WINDOW-1",
+        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts",
+    ),
     equals(
         "verify.choice",
         cites="S-ROUND-3, S-SAMPLE-2, S-SAMPLE-10, S-TREE-11, S-PENALTY-2, S-PENALTY-3, S-PENALTY-4, S-GRAMMAR-4",

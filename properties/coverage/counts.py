@@ -41,6 +41,16 @@ OF_PREEMPTIONS = (
 chunks; and those of hybrids."""
 OF_PREFIXES = (*COUNTS, *OF_STATES)
 """What a prefix cache did (evidence/cached_pages.py)."""
+OF_WINDOWS = (
+    "window_rounds",
+    "window_drafts",
+    "window_prompts",
+    "windows_left",
+    "windows_unequal",
+    "window_pages_freed",
+)
+"""Rounds whose rows do not see all of their context, and whose draft does not; prompts longer than a window; rounds of
+which only later rows miss the first entry; scenarios with two windows; pages freed while their request runs."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
@@ -115,6 +125,7 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in OF_PREFIXES},
+    "windows_unequal": lambda run: run.unequal_windows,
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -139,6 +150,8 @@ _REQUESTS: Table[RequestSample] = {
     "stops_in_accepted_run": lambda request: request.stops_in_run,
     "limits_hit": lambda request: request.is_at_limit,
     "zero_tails": lambda request: request.zero_tails,
+    "window_prompts": lambda request: request.is_prefilled and request.beyond_window,
+    "window_pages_freed": lambda request: request.pages_freed,
 }
 _BATCHES: Table[BatchSample] = {
     "batch_shrinks": lambda batch: batch.has_fewer_rows,
@@ -290,6 +303,9 @@ _ROUNDS: Table[RoundSample] = {
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
     "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
     "logprobs_of_sampled": lambda round_: round_.has_logprobs and round_.is_sampled,
+    "window_rounds": lambda round_: round_.window in ("left", "beyond"),
+    "window_drafts": lambda round_: round_.beyond_draft_window and round_.drafts > 0,
+    "windows_left": _is_one(window="left"),
     "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
@@ -418,9 +434,11 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
     if not form.kind.draws:
         names |= OF_DRAWN
+    if not form.kind.extends:
+        names |= {"window_drafts", "windows_unequal"}
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS, *OF_WINDOWS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names.add("variant_chain_as_tree")
         # Trees of matches are proved with probes.

@@ -16,6 +16,7 @@ from draftproof.properties.coverage.counts import (
     OF_PREFIXES,
     OF_ROUNDS,
     OF_TWO,
+    OF_WINDOWS,
     SAMPLED,
     TREES,
 )
@@ -37,7 +38,8 @@ _BY_CHANNEL = {
         *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
-    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
+    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
+    | {"window_pages_freed"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
@@ -127,6 +129,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
+    if not limits.windows:
+        yield "its layers see everything", set(OF_WINDOWS)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -41,6 +41,7 @@ RULES: tuple[Rule, ...] = (
         "a chain of one layer has one proposal, never right in part", {"accept": ("partial",), "chain": ("one layer",)}
     ),
     Rule("without a wrong draft there is no way to be wrong", {"accept": ("no drafts", "all"), "wrong": WRONG}),
+    Rule("without drafts no row is behind another", {"accept": _NONE, "window": ("left",)}),
     Rule("no draft reaches no other page", {"accept": _NONE, "crossing": ("one", "more")}),
     Rule("a round without drafts has no proposals", {"accept": _NONE, "proposals": ("forced", "own")}),
     Rule("a round with drafts has proposals", {"accept": _but("accept", *_NONE), "proposals": ("none",)}),

@@ -60,6 +60,9 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "copied": ("no", "yes"),
     "shared": ("no", "yes"),
     "continued": ("no", "yes"),
+    # Whose layers have windows, and whether pages went back behind all of them.
+    "windows": ("none", "target's", "draft's", "both"),
+    "freed": ("no", "yes"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
@@ -100,6 +103,8 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "penalty": ("same choice", "other choice", "other by draft"),
     "grammar": ("same choice", "other choice", "ends", "one token"),
     "logprobs": ("of the token", "with others"),
+    # Whether the rows of a verify see the first entry of their request: all of them, some or none.
+    "window": ("inside", "left", "beyond"),
 }
 """Those of a decode round."""
 POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
@@ -122,7 +127,9 @@ _CROSSED = """
     accept x penalty, penalty x choice, accept x grammar, grammar x choice, accept x logprobs, logprobs x choice,
     draft x attempt, accept x attempt x layers, attempt x rows, attempt x choice, draft x preempted, layers x preempted,
     layers x resumed in, draft x refilled, draft x prefix, prefix x chunks, accept x prefix, prefix x preempted,
-    draft x evicted, draft x copied, draft x shared, draft x continued
+    draft x evicted, draft x copied, draft x shared, draft x continued,
+    draft x windows, layers x windows, windows x variant, accept x window, window x rows, window x crossing,
+    draft x freed, freed x preempted
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))
@@ -144,6 +151,8 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return proposing("lookup")
     if point in OF_TREES:
         return tuple(kind.name for kind in KINDS if kind.trees)
+    if (point, value) in (("windows", "draft's"), ("windows", "both")):
+        return tuple(kind.name for kind in KINDS if kind.extends)
     if (point, value) == ("drawn", "yes"):
         return tuple(kind.name for kind in KINDS if kind.draws)
     if point in OF_ENTRIES:

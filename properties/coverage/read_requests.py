@@ -63,6 +63,8 @@ def read_run(evidence: Evidence) -> RunSample:
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
+        windows=_windows(scenario),
+        unequal_windows=0 < getattr(scenario.draft, "window", 0) != getattr(scenario.model, "window", 0) > 0,
     )
 
 
@@ -85,6 +87,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
     tokens = [(key.request, len(value)) for key, value in emitted.items()]
+    freed, scenario_frees = _freed(evidence), evidence.scenario.widest_window > 0
     samples = []
     for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
         before = pages.get(index, [])
@@ -119,9 +122,31 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 zero_tails=_zero_tails(request, evidence.scenario.schedule.chunk),
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
+                freed=("yes" if freed.get(index) else "no") if scenario_frees else None,
+                pages_freed=freed.get(index, 0),
+                beyond_window=0 < getattr(evidence.scenario.model, "window", 0) < len(request.prompt),
             )
         )
     return tuple(samples)
+
+
+def _windows(scenario: Scenario) -> str | None:
+    """Return whose layers have windows; None of a real model."""
+    if not isinstance(scenario.model, ProbeModel):
+        return None
+    target, draft = scenario.model.window > 0, getattr(scenario.draft, "window", 0) > 0
+    return ("none", "target's", "draft's", "both")[target + 2 * draft]
+
+
+def _freed(evidence: Evidence) -> dict[int, int]:
+    """Return request -> the pages that it no longer had in its last round, as its tables say."""
+    if not evidence.scenario.widest_window:
+        return {}
+    return {
+        request: min(table, default=0)
+        for (request, round_), table in sorted(evidence.tables.pages.items())
+        if round_ and (request, round_) not in evidence.schedule.resumed
+    }
 
 
 def _equal_sizes(scenario: Scenario) -> dict[str, str | None]:

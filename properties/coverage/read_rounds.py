@@ -142,12 +142,21 @@ def _rounds(
                 has_logprobs=evidence.scenario.requests[index].logprobs is not None,
                 is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
                 depth=allowed if tree else drafts,
+                window=_window(getattr(evidence.scenario.model, "window", 0), n, drafts),
+                beyond_draft_window=0 < getattr(evidence.scenario.draft, "window", 0) <= n,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
                 if tree
                 else frozenset(),
                 told=told,
             )
             before = accept
+
+
+def _window(size: int, n: int, drafts: int) -> str | None:
+    """Return which rows of a round with windows see the first entry of their request: all, some or none."""
+    if not size:
+        return None
+    return "inside" if n + drafts < size else "beyond" if n >= size else "left"
 
 
 def _attempt(evidence: Evidence, request: int, number: int) -> str | None:

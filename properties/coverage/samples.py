@@ -44,6 +44,7 @@ class RunSample(NamedTuple):
     copied: str | None
     shared: str | None
     continued: str | None
+    windows: str | None
 
     form: Form
     changed: str
@@ -62,6 +63,7 @@ class RunSample(NamedTuple):
     is_sampled: bool
     is_constrained: bool
     prefixes: Mapping[str, int]
+    unequal_windows: bool
 
     @property
     def is_hybrid(self) -> bool:
@@ -86,6 +88,7 @@ class RequestSample(NamedTuple):
     resumed_in: str | None
     refilled: str | None
     prefix: str | None
+    freed: str | None
 
     is_admitted_before_others: bool
     reuses: int
@@ -101,6 +104,8 @@ class RequestSample(NamedTuple):
     zero_tails: int
     has_final_state: bool
     flushes: int
+    pages_freed: int
+    beyond_window: bool
 
 
 class BatchSample(NamedTuple):
@@ -173,6 +178,7 @@ class RoundSample(NamedTuple):
     penalty: str | None
     grammar: str | None
     logprobs: str | None
+    window: str | None
 
     is_reported: bool
     drafts: int
@@ -187,6 +193,7 @@ class RoundSample(NamedTuple):
     has_logprobs: bool
     is_drawn: bool
     depth: int
+    beyond_draft_window: bool
     tree: frozenset[str]
     told: frozenset[str]
 

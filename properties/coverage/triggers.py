@@ -94,6 +94,15 @@ TRIGGERS: tuple[Trigger, ...] = (
         duplicates="prefix_copies",
         evicted="prefix_evictions",
     ),
+    *_of(
+        "windows",
+        of_the_target="window_rounds",
+        of_the_draft="window_drafts",
+        of_two_lengths="windows_unequal",
+        left_within_a_round="windows_left",
+        prompt_beyond="window_prompts",
+        pages_freed="window_pages_freed",
+    ),
 )
 
 

@@ -44,9 +44,11 @@ from draftproof.properties.strategies.turns import (
     SAMPLED,
     SERVICES,
     TREES,
+    WINDOWED,
     Turn,
     turns,
 )
+from draftproof.properties.strategies.windows import with_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -130,6 +132,7 @@ def _drawn(
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
+        is_windowed=draw(sampled(WINDOWED)),
     )
     return draw(_scenario(turn))
 
@@ -179,7 +182,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.
-    return validate(with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made)
+    made = with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made
+    return validate(with_windows(draw, made) if turn.is_windowed and not made.tree else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

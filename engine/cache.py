@@ -15,14 +15,22 @@ from draftproof.engine.models.base import AttentionMetadata, CacheShape, Recurre
 from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
+from draftproof.kernels.eager_codes import read_back
 
 
 def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Return the arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i."""
+    """Return the arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i.
+
+    Of codes there are `name`.k_scale.i and `name`.v_scale.i [S, N] beside them.
+    """
     entries: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for layer in range(shape.layers):
-        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), shape.dtype)
-        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), shape.dtype)
+        stored = shape.codes or shape.dtype
+        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), stored)
+        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), stored)
+        if shape.codes:
+            for part in ("k_scale", "v_scale"):
+                entries[f"{name}.{part}.{layer}"] = ((slots, shape.kv_heads), shape.dtype)
     return entries
 
 
@@ -31,6 +39,7 @@ class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns.
 
     `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
+    `scales` are those of the keys and of the values of every layer, if these are codes.
     """
 
     keys: tuple[Tensor, ...]
@@ -38,6 +47,7 @@ class PagedCache:
     page_table: Tensor
     page_size: int
     windows: tuple[int, ...] = field(default=(), kw_only=True)
+    scales: tuple[tuple[Tensor, Tensor], ...] = field(default=(), kw_only=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv].
@@ -56,8 +66,13 @@ class PagedCache:
                 torch.arange(len(req_rows), device=q.device),
                 torch.full_like(last, page_table.shape[1] - 1),
             )
-        if window := self.window(layer):
-            first = metadata.positions - (window - 1)
+        window = self.window(layer)
+        first = metadata.positions - (window - 1) if window else None
+        if self.scales:
+            first = torch.zeros_like(last) if first is None else first
+            pools = (keys, values, *self.scales[layer])
+            kernels.quantised_attention(out, q, *pools, page_table, req_rows, first, last, page_size, scale)
+        elif first is not None:
             kernels.windowed_attention(out, q, keys, values, page_table, req_rows, first, last, page_size, scale)
         else:
             kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
@@ -69,7 +84,26 @@ class PagedCache:
 
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write the new entries and attend to nothing."""
-        kernels.kv_write(self.keys[layer], self.values[layer], k, v, metadata.slot_mapping)
+        pools = self.keys[layer], self.values[layer]
+        if self.scales:
+            kernels.quantised_write(*pools, *self.scales[layer], k, v, metadata.slot_mapping)
+        else:
+            kernels.kv_write(*pools, k, v, metadata.slot_mapping)
+
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Move entries of every layer from slots to slots, with their scales."""
+        for keys, values in zip(self.keys, self.values, strict=True):
+            kernels.kv_move(keys, values, source, target)
+        for k_scales, v_scales in self.scales:
+            kernels.kv_move(k_scales.unsqueeze(2), v_scales.unsqueeze(2), source, target)
+
+    def read(self, layer: int, slots: Tensor) -> Tensor:
+        """Return the entries of slots [T] as they are read, keys before values: [T, N * Hk + N * Hv]."""
+        keys, values = self.keys[layer][slots], self.values[layer][slots]
+        if self.scales:
+            k_scales, v_scales = self.scales[layer]
+            keys, values = read_back(keys, k_scales[slots]), read_back(values, v_scales[slots])
+        return torch.cat([keys.flatten(1), values.flatten(1)], dim=1)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Return the rows of a tree that were accepted as they are: there are no states here."""

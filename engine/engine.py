@@ -93,10 +93,11 @@ class Engine:
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
         shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
-        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, windows=shape.windows)
+        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, windows=shape.windows, scales=self._scales("target", shape))
         own = None
         if entries:
-            own = PagedCache(*self._pools("draft", entries), page_table, page, windows=entries.windows)
+            pools, scales = self._pools("draft", entries), self._scales("draft", entries)
+            own = PagedCache(*pools, page_table, page, windows=entries.windows, scales=scales)
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
@@ -119,6 +120,10 @@ class Engine:
     def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
         return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
+
+    def _scales(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, Tensor], ...]:
+        layers = range(shape.layers if shape.codes else 0)
+        return tuple((self.arena[f"{name}.k_scale.{layer}"], self.arena[f"{name}.v_scale.{layer}"]) for layer in layers)
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""

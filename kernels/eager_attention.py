@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from draftproof.kernels.arrays import wide
+from draftproof.kernels.eager_codes import read_back
 from draftproof.kernels.eager_ring import mix_in_place
 from draftproof.kernels.registry import register
 
@@ -40,6 +41,16 @@ def windowed_attention(
     A first position below 0 is 0.
     """
     _attend(out, q, (k_pool, v_pool), page_table, req_rows, first, positions, page_size, scale)
+
+
+@register("out")
+def quantised_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, k_scales: Tensor, v_scales: Tensor, page_table: Tensor,
+    req_rows: Tensor, first: Tensor, positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    """Attend as `windowed_attention` does, to what the codes of the pools [S,N,H] and their scales [S,N] stand for."""
+    pools = (read_back(k_pool, k_scales), read_back(v_pool, v_scales))
+    _attend(out, q, pools, page_table, req_rows, first, positions, page_size, scale)
 
 
 def _attend(

@@ -81,7 +81,8 @@ class LayerOutputs:
 class CacheShape:
     """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
 
-    `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all.
+    `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all. With
+    `codes` entries are kept as numbers of that dtype, and a scale of `dtype` for each head.
     """
 
     layers: int
@@ -90,6 +91,7 @@ class CacheShape:
     value_dim: int
     dtype: torch.dtype
     windows: tuple[int, ...] = ()
+    codes: torch.dtype | None = None
 
     @property
     def widest(self) -> int:

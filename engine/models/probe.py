@@ -22,17 +22,19 @@ from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
 @dataclass(frozen=True)
 class ProbeShape:
-    """Sizes of one side (target or head)."""
+    """Sizes of one side (target or head), and the bits of its entries' numbers."""
 
     heads: int
     kv_heads: int
     key_dim: int
     value_dim: int
+    kv_bits: int = 64
 
     def cache(self, windows: tuple[int, ...]) -> CacheShape:
         """Return the shape of the entries of layers with these windows."""
         sizes = self.kv_heads, self.key_dim, self.value_dim
-        return CacheShape(len(windows), *sizes, torch.int64, windows if any(windows) else ())
+        codes = {8: torch.int8, 16: torch.int16}.get(self.kv_bits)
+        return CacheShape(len(windows), *sizes, torch.int64, windows if any(windows) else (), codes)
 
 
 NO_HEADS = ProbeShape(0, 0, 0, 0)

@@ -80,7 +80,7 @@ def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, 
 
 
 def _shape(spec: ProbeModel | ProbeDraft) -> ProbeShape:
-    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
+    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim, spec.kv_bits)
 
 
 def _linear(sizes: Linear | None) -> LinearSizes | None:

@@ -59,9 +59,8 @@ class PagedRecorder:
         end = min(end, len(pages) * size)
         slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
         slots = slots.to(cache.page_table.device)
-        for layer, keys, values in zip(layers, cache.keys, cache.values, strict=True):
-            entries = torch.cat([keys[slots].flatten(1), values[slots].flatten(1)], dim=1)
-            for position, entry in zip(range(start, end), vectors(entries), strict=True):
+        for order, layer in enumerate(layers):
+            for position, entry in zip(range(start, end), vectors(cache.read(order, slots)), strict=True):
                 self._log.add(channel, Key(commit.request, commit.round, layer=layer, row=position), entry)
 
     def report_pools(self, step: int) -> None:

@@ -58,6 +58,11 @@ class Evidence:
             return LayerKind.LINEAR_ATTENTION in self.reference.channel("config.routing").values()
         return "linear_attention" in model.types
 
+    @property
+    def has_codes(self) -> bool:
+        """Return whether entries of the target are codes with scales."""
+        return getattr(self.scenario.model, "kv_bits", 64) < 64
+
     @cached_property
     def form(self) -> Form:
         """How the scenario's draft runs."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small, Window, kind_of
+from draftproof.properties.values.drafts import Draft, KvBits, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
@@ -64,7 +64,8 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
     `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones;
-    rows of sliding ones see `window` positions, their own among them (0: there are none).
+    rows of sliding ones see `window` positions, their own among them (0: there are none). Entries are numbers of 64
+    bits, or codes of `kv_bits` with a scale for each head.
     """
 
     seed: Seed
@@ -80,6 +81,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     layer_types: tuple[LayerType, ...] = ()
     linear: Linear | None = None
     window: Window = 0
+    kv_bits: KvBits = 64
 
     @property
     def types(self) -> tuple[LayerType, ...]:

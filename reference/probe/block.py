@@ -66,7 +66,8 @@ class ReferenceProbeBlock:
 
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """Context entries [T, Hk+Hv] of every layer from features [T, Df] of positions `first`, `first` + 1, .."""
-        return tuple(context(features, first) for context in self._parts.contexts)
+        both = zip(self._parts.layers, self._parts.contexts, strict=True)
+        return tuple(layer.stored(context(features, first)) for layer, context in both)
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
         """A block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
@@ -79,6 +80,7 @@ class ReferenceProbeBlock:
             q, own = layer.project(x, len(features))
             if not index:
                 own[np.array(ids) == self.mask, parts.carried] = 0
+            own = layer.stored(own)
             o = layer.attend(q, np.concatenate((context, own)), _seen(len(features), len(ids), layer.window))
             carry = carry if index else o[:, 0]
             x = layer.output(x, o)

@@ -62,7 +62,7 @@ class ProbeEagle3Head:
         embedding, normed = parts.embed[list(tokens)], mix(x)
         normed[:, 1] = x[:, 1]
         q, new = parts.layer.project(np.concatenate((mix(embedding), normed), axis=1), start)
-        kv = np.concatenate((past, new))
+        kv = np.concatenate((past, parts.layer.stored(new)))
         o = parts.layer.attend(q, kv, visible(len(kv), parts.layer.window)[start:])
         g = parts.layer.output(x, o)
         positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(1)

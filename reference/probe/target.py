@@ -18,7 +18,7 @@ from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.linear import LinearLayer
-from draftproof.reference.probe.ring import ONE, mix, turned
+from draftproof.reference.probe.ring import ONE, coded, mix, turned
 
 _FAVOUR = float(2**23)
 _FULL: LayerType = "full_attention"
@@ -30,7 +30,7 @@ _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 class LayerMatrices:
     """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D].
 
-    A row sees `window` positions, its own among them (0: all)."""
+    A row sees `window` positions, its own among them (0: all). Entries keep `bits` of each number."""
 
     qkv: np.ndarray
     position: np.ndarray
@@ -40,6 +40,7 @@ class LayerMatrices:
     kv_heads: int
     key_dim: int
     window: int
+    bits: int
 
     @classmethod
     def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft, window: int) -> LayerMatrices:
@@ -52,12 +53,14 @@ class LayerMatrices:
             kv_heads=spec.kv_heads,
             key_dim=spec.key_dim,
             window=window,
+            bits=spec.kv_bits,
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows x [T, D] after the entries past [J-T, k+v]: the output [T, D], all entries [J, k+v], o[0, 0] [T]."""
         start = len(past)
-        q, kv = self.project(x, start)
+        q, new = self.project(x, start)
+        kv = self.stored(new)
         kv = np.concatenate((past, kv)) if start else kv
         o = self.attend(q, kv, visible(len(kv), self.window)[start:])
         return self.output(x, o), kv, o[:, 0]
@@ -67,6 +70,14 @@ class LayerMatrices:
         positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
         qkv, queries = mix(x @ self.qkv + positions * self.position), len(self.gate)
         return qkv[:, :queries] * self.gate, qkv[:, queries:]
+
+    def stored(self, kv: np.ndarray) -> np.ndarray:
+        """Entries [T, N*H + N*E] as they are read from memory: of each head the first number, and codes of others."""
+        if self.bits == 64:
+            return kv
+        keys = self.kv_heads * self.key_dim
+        parts = (kv[:, :keys].reshape(len(kv), self.kv_heads, -1), kv[:, keys:].reshape(len(kv), self.kv_heads, -1))
+        return np.concatenate([coded(part, self.bits).reshape(len(kv), -1) for part in parts], axis=1)
 
     def attend(self, q: np.ndarray, kv: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
         """q [T, Nq*H] over entries kv [J, N*H + N*E], those that visible [T, J] has 1 for or all: [T, Nq*E]."""

@@ -93,7 +93,15 @@ class Engine:
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
         shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
-        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, windows=shape.windows, scales=self._scales("target", shape))
+        cache = TargetCache(
+            *of_target,
+            page_table,
+            page,
+            self.states,
+            self.probes,
+            windows=shape.windows,
+            scales=self._scales("target", shape),
+        )
         own = None
         if entries:
             pools, scales = self._pools("draft", entries), self._scales("draft", entries)

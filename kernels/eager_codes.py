@@ -37,4 +37,3 @@ def read_back(codes: Tensor, scales: Tensor) -> Tensor:
     values = (scale | 1) * (2 * codes.to(torch.int64) + 1)
     values[..., :1] = scale
     return values
-

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
@@ -129,6 +130,10 @@ def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _windows(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.windows else without_windows(scenario)
+
+
+def _codes(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.codes else without_codes(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -266,6 +271,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _caching,
     _aborts,
     _windows,
+    _codes,
     _sampling,
     _penalties,
     _grammars,

@@ -172,7 +172,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
 
 
 def _released(evidence: Evidence, start: int, end: int) -> _Places:
-    """Return the slots that requests gave back in steps start .. end-1, at their ends or behind their windows: poisoned."""
+    """Return the slots that requests gave back in steps start .. end-1, at their ends or behind windows: poisoned."""
     size = evidence.page_size
     slots = {
         page * size + offset

@@ -51,6 +51,9 @@ OF_WINDOWS = (
 )
 """Rounds whose rows do not see all of their context, and whose draft does not; prompts longer than a window; rounds of
 which only later rows miss the first entry; scenarios with two windows; pages freed while their request runs."""
+OF_CODES = ("coded_targets", "coded_drafts", "formats_differ", "codes_moved")
+"""Scenarios in which the target keeps its entries as codes, the draft does, and each in a format of its own; rounds of
+trees that moved codes."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
@@ -126,6 +129,9 @@ _RUNS: Table[RunSample] = {
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in OF_PREFIXES},
     "windows_unequal": lambda run: run.unequal_windows,
+    "coded_targets": lambda run: run.entries not in (None, "whole"),
+    "coded_drafts": lambda run: run.draft_entries not in (None, "whole"),
+    "formats_differ": lambda run: run.draft_entries is not None and run.draft_entries != run.entries,
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -306,6 +312,7 @@ _ROUNDS: Table[RoundSample] = {
     "window_rounds": lambda round_: round_.window in ("left", "beyond"),
     "window_drafts": lambda round_: round_.beyond_draft_window and round_.drafts > 0,
     "windows_left": _is_one(window="left"),
+    "codes_moved": lambda round_: "tree_entries_moved" in round_.tree and round_.request.run.entries != "whole",
     "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
@@ -341,7 +348,7 @@ OF_TWO = frozenset(
     ]
 )
 _TREE_STATES = frozenset({name for name in NAMES if name.startswith("tree_states_")})
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES, *_TREE_STATES}) | {
+TREES = frozenset({"tree_scenarios", "codes_moved", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES, *_TREE_STATES}) | {
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
@@ -435,10 +442,14 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if not form.kind.extends:
-        names |= {"window_drafts", "windows_unequal"}
+        names |= {"window_drafts", "windows_unequal", "coded_drafts", "formats_differ"}
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS, *OF_WINDOWS}
+        names |= (
+            LOGPROBS - _OF_REAL_LOGPROBS
+            | CONSTRAINED - _OF_REAL_GRAMMARS
+            | {*OF_PREFIXES, *OF_ABORTS, *OF_WINDOWS, *OF_CODES}
+        )
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names.add("variant_chain_as_tree")
         # Trees of matches are proved with probes.

@@ -10,6 +10,7 @@ from draftproof.properties.coverage.counts import (
     LOGPROBS,
     OF_ABORTS,
     OF_BATCHES,
+    OF_CODES,
     OF_LAUNCHES,
     OF_PENALTIES,
     OF_PREEMPTIONS,
@@ -38,8 +39,7 @@ _BY_CHANNEL = {
         *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
-    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
-    | {"window_pages_freed"},
+    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"} | {"window_pages_freed"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
@@ -131,6 +131,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests are served to their ends", set(OF_ABORTS)
     if not limits.windows:
         yield "its layers see everything", set(OF_WINDOWS)
+    if not limits.codes:
+        yield "its entries are kept as they are computed", set(OF_CODES)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

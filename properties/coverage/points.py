@@ -63,6 +63,9 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     # Whose layers have windows, and whether pages went back behind all of them.
     "windows": ("none", "target's", "draft's", "both"),
     "freed": ("no", "yes"),
+    # In what the target keeps its entries, and the draft.
+    "entries": ("whole", "16 bits", "8 bits"),
+    "draft entries": ("whole", "16 bits", "8 bits"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
@@ -129,7 +132,8 @@ _CROSSED = """
     layers x resumed in, draft x refilled, draft x prefix, prefix x chunks, accept x prefix, prefix x preempted,
     draft x evicted, draft x copied, draft x shared, draft x continued,
     draft x windows, layers x windows, windows x variant, accept x window, window x rows, window x crossing,
-    draft x freed, freed x preempted
+    draft x freed, freed x preempted,
+    entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))
@@ -151,7 +155,7 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return proposing("lookup")
     if point in OF_TREES:
         return tuple(kind.name for kind in KINDS if kind.trees)
-    if (point, value) in (("windows", "draft's"), ("windows", "both")):
+    if (point, value) in (("windows", "draft's"), ("windows", "both")) or point == "draft entries":
         return tuple(kind.name for kind in KINDS if kind.extends)
     if (point, value) == ("drawn", "yes"):
         return tuple(kind.name for kind in KINDS if kind.draws)

@@ -19,6 +19,7 @@ from draftproof.properties.variants import NEED_SIZES
 
 # Variants that must show in a channel: rows and pages that did not move prove nothing.
 _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+_FORMATS = {64: "whole", 16: "16 bits", 8: "8 bits"}
 _SMALL_VOCAB = 61
 _LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -64,6 +65,8 @@ def read_run(evidence: Evidence) -> RunSample:
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         windows=_windows(scenario),
+        entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
+        draft_entries=_FORMATS.get(getattr(scenario.draft, "kv_bits", 0)),
         unequal_windows=0 < getattr(scenario.draft, "window", 0) != getattr(scenario.model, "window", 0) > 0,
     )
 

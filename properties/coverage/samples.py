@@ -45,6 +45,8 @@ class RunSample(NamedTuple):
     shared: str | None
     continued: str | None
     windows: str | None
+    entries: str | None
+    draft_entries: str | None
 
     form: Form
     changed: str

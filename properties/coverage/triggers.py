@@ -103,6 +103,12 @@ TRIGGERS: tuple[Trigger, ...] = (
         prompt_beyond="window_prompts",
         pages_freed="window_pages_freed",
     ),
+    *_of(
+        "quantised entries",
+        of_the_target="coded_targets",
+        of_the_draft="coded_drafts",
+        of_two_formats="formats_differ",
+    ),
 )
 
 

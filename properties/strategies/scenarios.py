@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import with_aborts
+from draftproof.properties.strategies.codes import with_codes
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
@@ -34,6 +35,7 @@ from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
     CACHED,
+    CODED,
     COMMITS,
     CONSTRAINED,
     DENSE_VARIANTS,
@@ -133,6 +135,7 @@ def _drawn(
         is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
         is_windowed=draw(sampled(WINDOWED)),
+        has_codes=draw(sampled(CODED)),
     )
     return draw(_scenario(turn))
 
@@ -179,6 +182,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_grammars(draw, made) if turn.is_constrained else made
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
+    made = with_codes(draw, made) if turn.has_codes else made
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.

@@ -70,6 +70,8 @@ PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks."""
+CODED = (False, True, False, False)
+"""Whether target or draft keep their entries in fewer bits."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -99,6 +101,7 @@ class Turn(NamedTuple):
     is_cached: bool = False
     is_aborted: bool = False
     is_windowed: bool = False
+    has_codes: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -128,6 +131,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
             is_windowed=dealer.deal("windowed", WINDOWED, player),
+            has_codes=dealer.deal("coded", CODED, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):

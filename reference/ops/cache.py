@@ -112,9 +112,7 @@ def windowed_attention(
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
 
 
-def _visible_slots(
-    page_table: Tensor, row: int, start: int, position: int, page_size: int, size: int
-) -> list[int]:
+def _visible_slots(page_table: Tensor, row: int, start: int, position: int, page_size: int, size: int) -> list[int]:
     if not 0 <= row < page_table.shape[0]:
         return []
     entries = page_table[row].tolist()

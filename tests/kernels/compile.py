@@ -74,9 +74,7 @@ def launch_pools(dtype: torch.dtype) -> None:
         scales = [values(torch.int64, *pool.shape[:2]) for pool in (k_pool, v_pool)]
         if dtype == torch.int64:
             triton_codes.quantised_write(*codes, *scales, k_pool[:tokens], v_pool[:tokens], index)
-            triton_attention.quantised_attention(
-                out, q, *codes, *scales, table, index, index, index, page_size, 0.125
-            )
+            triton_attention.quantised_attention(out, q, *codes, *scales, table, index, index, index, page_size, 0.125)
         triton_cache.kv_write(k_pool, v_pool, k_pool[:tokens], v_pool[:tokens], index)
         triton_cache.kv_move(k_pool, v_pool, index, index)
 

@@ -237,11 +237,18 @@ class _Play:
         layers = getattr(self.scenario.draft, "layers", 1)
         block, first = form.proposes == "block", form.kind.proposes_at_extend
         drafted = 1 if block else form.launched(value.width)
+        coded = int(model.kv_bits < 64)  # type: ignore[union-attr]
         tree, chosen = int(form.tree is not None), self.scenario.is_sampled + self.scenario.is_penalized
         drawn, moves = int(self.scenario.drafts_sampled), tree * int(replay and linear > 0)
         calls = {
             LaunchKind.PREFILL: (full, full, 2 * linear, 0, 1 + chosen),
-            LaunchKind.VERIFY: (full * (1 + tree), full, linear * (2 - replay), moves, 2 + chosen + drawn),
+            LaunchKind.VERIFY: (
+                full * (1 + tree * (1 + coded)),
+                full,
+                linear * (2 - replay),
+                moves,
+                2 + chosen + drawn,
+            ),
             LaunchKind.DRAFT: (drafted * layers, drafted * layers, 0, 0, drafted + (drafted + first) * drawn),
             LaunchKind.EXTEND_PROMPT: (layers, 0 if block else layers, 0, 0, len(self.layers) * first + tree),
             LaunchKind.COMMIT: (0, 0, linear * kept, 1, 0) if replay else (0, 0, 0, 2 + 2 * kept, 0),

@@ -101,8 +101,14 @@ def test_frontier() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (replace(SCENARIO, model=replace(MODEL, window=1)), "invalid model.window 1: expected 0 .none., or at least mem"),
-        (replace(SCENARIO, draft=replace(HEAD, window=1)), "invalid draft.window 1: expected 0 .none., or at least memo"),
+        (
+            replace(SCENARIO, model=replace(MODEL, window=1)),
+            "invalid model.window 1: expected 0 .none., or at least mem",
+        ),
+        (
+            replace(SCENARIO, draft=replace(HEAD, window=1)),
+            "invalid draft.window 1: expected 0 .none., or at least memo",
+        ),
         (replace(SCENARIO, model=replace(MODEL, window=0)), "invalid model.window 0: expected a window of 1 and more"),
         (
             replace(SCENARIO, model=replace(MODEL, layer_types=())),

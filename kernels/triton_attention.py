@@ -60,9 +60,9 @@ def _attention_kernel(
     p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_k_scales, p_v_scales, p_page_table, p_req_rows, p_first,
     p_positions, page_size, scale, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs,
     s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
-    CODES: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr,
-    V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, PDL: tl.constexpr,
+    CODES: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr,
+    GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One token t and KV head a program and split: q [T,N*G,Hk] against pools [S,N,H] into out [T,N*G,Hv], or into
     p_partial [T,N*G,splits,Hv] with (peak, total) of each split in p_weight [T,N*G,splits,2].
@@ -231,7 +231,8 @@ def _launch(
         out, partial, weight, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions, page_size,
         scale, size, *page_table.shape,
         *strides(out, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions),
-        CODES=scales is not None, WINDOWED=first is not None, RING=ring, PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
+        CODES=scales is not None, WINDOWED=first is not None, RING=ring,
+        PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
         GROUP=heads // kv_heads, K_WIDTH=k_width, V_WIDTH=v_width, SPLITS=splits,
         BLOCK_G=power_of_two(heads // kv_heads, least), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least),
         BLOCK_V=power_of_two(v_width, least),

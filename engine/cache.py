@@ -39,7 +39,8 @@ class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns.
 
     `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
-    `scales` are those of the keys and of the values of every layer, if these are codes.
+    `scales` are those of the keys and of the values of every layer, if these are codes; `rope_table` [R, 3, C] has the
+    positions of every column of a request row, if a token has three.
     """
 
     keys: tuple[Tensor, ...]
@@ -48,6 +49,7 @@ class PagedCache:
     page_size: int
     windows: tuple[int, ...] = field(default=(), kw_only=True)
     scales: tuple[tuple[Tensor, Tensor], ...] = field(default=(), kw_only=True)
+    rope_table: Tensor | None = field(default=None, kw_only=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv].
@@ -77,6 +79,12 @@ class PagedCache:
         else:
             kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
+
+    def rope_positions(self, metadata: AttentionMetadata) -> Tensor:
+        """Return the three positions of each token [T, 3], or its only one [T, 1]."""
+        if self.rope_table is None:
+            return metadata.positions.unsqueeze(1)
+        return self.rope_table[metadata.req_rows, :, metadata.positions]
 
     def window(self, layer: int) -> int:
         """Return how many positions a row of a layer sees, 0 for all."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from draftproof.engine.penalties import shapes as penalty_shapes
 from draftproof.engine.penalty_params import penalty_inputs
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
+from draftproof.engine.rope import RopeTable
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
@@ -77,6 +79,9 @@ class Engine:
             "page_table": ((num_rows, config.pages_per_row), torch.int64),
             **kind.memory(draft.model, target, config),
         }
+        if config.mrope:
+            columns = config.pages_per_row * config.page_size
+            shapes["mrope_positions"] = ((num_rows, 3, columns), torch.int64)
         if config.penalized:
             shapes |= penalty_shapes(num_rows, target.vocab)
         commit = COMMITS[config.commit]
@@ -93,20 +98,12 @@ class Engine:
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
         shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
-        cache = TargetCache(
-            *of_target,
-            page_table,
-            page,
-            self.states,
-            self.probes,
-            windows=shape.windows,
-            scales=self._scales("target", shape),
-        )
+        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, **self._layout("target", shape))
         own = None
         if entries:
-            pools, scales = self._pools("draft", entries), self._scales("draft", entries)
-            own = PagedCache(*pools, page_table, page, windows=entries.windows, scales=scales)
+            own = PagedCache(*self._pools("draft", entries), page_table, page, **self._layout("draft", entries))
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
+        self._rope = RopeTable(self.arena["mrope_positions"]) if config.mrope else None
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
@@ -129,9 +126,12 @@ class Engine:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
         return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
 
-    def _scales(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, Tensor], ...]:
-        layers = range(shape.layers if shape.codes else 0)
-        return tuple((self.arena[f"{name}.k_scale.{layer}"], self.arena[f"{name}.v_scale.{layer}"]) for layer in layers)
+    def _layout(self, name: str, shape: CacheShape) -> dict[str, Any]:
+        """Return what a cache has besides pools: windows, scales of codes, and the table of three positions a token."""
+        layers, arena = range(shape.layers if shape.codes else 0), self.arena
+        scales = tuple((arena[f"{name}.k_scale.{layer}"], arena[f"{name}.v_scale.{layer}"]) for layer in layers)
+        rope_table = arena["mrope_positions"] if self.config.mrope else None
+        return {"windows": shape.windows, "scales": scales, "rope_table": rope_table}
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
@@ -217,6 +217,8 @@ class Engine:
             self._penalties.begin([row for row in batch if not row.chunk])
         if self.grammars:
             self.grammars.begin([row for row in batch if not row.chunk])
+        if self._rope:
+            self._rope.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})

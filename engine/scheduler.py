@@ -295,6 +295,7 @@ class Scheduler:
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
             cached=sequence.served,
+            images=waited.request.images,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
         )
 

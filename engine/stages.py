@@ -24,6 +24,20 @@ class GrammarParams:
 
 
 @dataclass(frozen=True)
+class ImageSpan:
+    """An image of frames x height x width tokens of a prompt, from token `start` on."""
+
+    start: int
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def count(self) -> int:
+        return self.frames * self.height * self.width
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
@@ -41,6 +55,7 @@ class GenerationRequest:
     grammar: GrammarParams | None = None
     logprobs: int | None = None
     abort_at: int | None = None
+    images: tuple[ImageSpan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,7 @@ class PrefillRow:
     emitted: tuple[int, ...] = ()
     cached: int = 0
     checkpoint: int = 0
+    images: tuple[ImageSpan, ...] = ()
 
     @property
     def text(self) -> tuple[int, ...]:

@@ -178,6 +178,10 @@ class Cache(Protocol):
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
         ...
 
+    def rope_positions(self, metadata: AttentionMetadata) -> Tensor:
+        """Return the three positions of each token [T, 3], or its only one [T, 1]."""
+        ...
+
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots."""
         ...

@@ -17,7 +17,7 @@ from torch import Tensor
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
+from draftproof.engine.models.probe_ops import Unembedding, linear, located, mix, mixed
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ProbeLayer:
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
-        self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"])
+        self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1)
         self.gate = weights[f"{prefix}.q.gate"]
         self.o, self.mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
 
@@ -101,7 +101,7 @@ class ProbeLayer:
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """
         count, shape = inputs.shape[0], self.shape
-        qkv = mix(torch.addcmul(linear(inputs, self.qkv), metadata.positions.unsqueeze(1), self.position))
+        qkv = mix(located(linear(inputs, self.qkv), cache.rope_positions(metadata), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         if silent is not None:
             qkv[:, queries + keys].masked_fill_(silent, 0)

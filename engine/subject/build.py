@@ -21,7 +21,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
-from draftproof.engine.stages import GenerationRequest, GrammarParams
+from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -138,6 +138,7 @@ def config(scenario: Scenario) -> EngineConfig:
         constrained=scenario.is_constrained,
         most_logprobs=scenario.most_logprobs,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
+        mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
     )
 
 
@@ -172,6 +173,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             grammar=_grammar(request, scenario.model.vocab),
             logprobs=request.logprobs,
             abort_at=None if request.abort_at is None else first_step + request.abort_at,
+            images=tuple(ImageSpan(one.start, one.frames, one.height, one.width) for one in request.images),
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -65,7 +65,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
     `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones;
     rows of sliding ones see `window` positions, their own among them (0: there are none). Entries are numbers of 64
-    bits, or codes of `kv_bits` with a scale for each head.
+    bits, or codes of `kv_bits` with a scale for each head. With `mrope` a token has three positions (S-MROPE).
     """
 
     seed: Seed
@@ -82,6 +82,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     linear: Linear | None = None
     window: Window = 0
     kv_bits: KvBits = 64
+    mrope: bool = False
 
     @property
     def types(self) -> tuple[LayerType, ...]:
@@ -217,13 +218,28 @@ class RoundPlan(Value, frozen=True, kw_only=True):
     shape: TreeShape | None = None
 
 
+class Image(Value, frozen=True, kw_only=True):
+    """An image (or frames of a video) in a prompt: a grid of tokens from token `start` on, row by row."""
+
+    start: Annotated[int, Meta(ge=0)]
+    frames: Small
+    height: Small
+    width: Small
+
+    @property
+    def end(self) -> int:
+        """The first token behind it."""
+        return self.start + self.frames * self.height * self.width
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
     with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
     a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
-    and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
+    and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its
+    prompt has `images`, each behind the one before.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -237,6 +253,7 @@ class Request(Value, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    images: tuple[Image, ...] = ()
 
 
 class Scenario(Value, frozen=True, kw_only=True):

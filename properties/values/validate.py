@@ -228,6 +228,7 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
         right = max(plan.num_correct for plan in request.rounds)
         _require(right < 0, f"{at}.rounds num_correct", right, free)
+    _images(scenario, at, request)
     _penalties(scenario, f"{at}.penalties", request.penalties)
     _grammar(scenario, at, request)
     of_probe = isinstance(scenario.model, ProbeModel)
@@ -252,6 +253,22 @@ def _request(scenario: Scenario, index: int) -> None:
             f"at most num_drafts = {plan.num_drafts}",
         )
         _shape(scenario, where, plan)
+
+
+def _images(scenario: Scenario, at: str, request: Request) -> None:
+    if not request.images:
+        return
+    takes = isinstance(scenario.model, ProbeModel) and scenario.model.mrope
+    where = f"{at}.images"
+    _require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: other tokens have one position")
+    cached = scenario.schedule.prefix_cache
+    _require(not cached, where, "beside schedule.prefix_cache", "none: pages are known by their tokens alone")
+    behind = 0
+    for number, image in enumerate(request.images):
+        span = f"{image.start} .. {image.end - 1}"
+        within = f"within the prompt's {len(request.prompt)} tokens, behind the image before it (from {behind} on)"
+        _require(behind <= image.start and image.end <= len(request.prompt), f"{where}[{number}]", span, within)
+        behind = image.end
 
 
 def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:

@@ -7,7 +7,8 @@ Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.mrope import Places
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding, empty, joined, visible
 
@@ -39,6 +41,14 @@ class ProbeEagle3Head:
         self._parts = _parts(spec, target, weights or draft_weights(spec, target))
         self._known, self.features = memo.of(self._parts.name), spec.features
         self.width, self.ids = target.lanes * len(spec.features), tuple(self._parts.unembed.ids.tolist())
+        self._memo = memo
+
+    def placed(self, places: Places) -> ProbeEagle3Head:
+        """The same head over entries in these places."""
+        made = copy(self)
+        made._parts = replace(self._parts, layer=self._parts.layer.placed(places))
+        made._known = self._memo.of((self._parts.name, places))
+        return made
 
     def join(self, features: np.ndarray) -> np.ndarray:
         """Features [T, Df] -> states [T, Dd]."""

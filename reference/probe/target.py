@@ -8,6 +8,7 @@ Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,10 +18,12 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.mrope import Places
 from draftproof.reference.probe.linear import LinearLayer
 from draftproof.reference.probe.ring import ONE, coded, mix, turned
 
 _FAVOUR = float(2**23)
+TEXT = Places()
 _FULL: LayerType = "full_attention"
 _SLIDING: LayerType = "sliding_attention"
 _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
@@ -41,12 +44,13 @@ class LayerMatrices:
     key_dim: int
     window: int
     bits: int
+    places: Places = TEXT
 
     @classmethod
     def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft, window: int) -> LayerMatrices:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
-            position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
+            position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"], axis=-1),
             gate=weights[f"{prefix}.q.gate"],
             o=turned(weights[f"{prefix}.o.weight"]),
             mlp=turned(weights[f"{prefix}.mlp.weight"]),
@@ -65,10 +69,14 @@ class LayerMatrices:
         o = self.attend(q, kv, visible(len(kv), self.window)[start:])
         return self.output(x, o), kv, o[:, 0]
 
+    def placed(self, places: Places) -> LayerMatrices:
+        """The same layer over tokens in these places."""
+        return replace(self, places=places)
+
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows x [T, D] at positions `start`, `start` + 1, ..: queries [T, Nq*H] and entries [T, k+v]."""
-        positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
-        qkv, queries = mix(x @ self.qkv + positions * self.position), len(self.gate)
+        qkv = mix(x @ self.qkv + located(self.position, self.places, start, len(x)))
+        queries = len(self.gate)
         return qkv[:, :queries] * self.gate, qkv[:, queries:]
 
     def stored(self, kv: np.ndarray) -> np.ndarray:
@@ -157,12 +165,20 @@ class Parts:
         return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec), spec.types.index(making))
 
 
+def located(position: np.ndarray, places: Places, start: int, count: int) -> np.ndarray:
+    """What positions `start`, `start` + 1, .. add: [T, O], of position [O], or [3, O] where a token has three."""
+    if position.ndim == 1:
+        return np.arange(start, start + count, dtype=np.uint64)[:, None] * position
+    return places.rows(start, count) @ position
+
+
 class ReferenceProbeTarget:
     """The target of a probe scenario; with `parts` of its own any other language model of its sizes."""
 
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
         parts = parts or Parts.of(spec, target_weights(spec), spec)
         self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
+        self._memo, self._name = memo, parts.name
         self.widened = 0.0
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
         self._carry_layer = parts.carry_layer
@@ -170,6 +186,15 @@ class ReferenceProbeTarget:
         states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
         known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
+
+    def placed(self, places: Places) -> ReferenceProbeTarget:
+        """The same model over texts whose tokens are in these places."""
+        if not self._spec.mrope:
+            return self
+        made = copy(self)
+        made._layers = tuple(one if isinstance(one, LinearLayer) else one.placed(places) for one in self._layers)
+        made._known = self._memo.of((self._name, places))
+        return made
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""

@@ -20,7 +20,8 @@ class EngineConfig:
     on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`.
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
-    draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels; with `mrope` tokens have three positions.
+    draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree` drafts are one, of `steps` levels.
+    With `mrope` tokens have three positions.
     """
 
     steps: int

@@ -12,6 +12,7 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
@@ -134,6 +135,10 @@ def _windows(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _codes(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.codes else without_codes(scenario)
+
+
+def _images(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.images else without_images(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -272,6 +277,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _aborts,
     _windows,
     _codes,
+    _images,
     _sampling,
     _penalties,
     _grammars,

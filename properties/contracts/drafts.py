@@ -137,8 +137,8 @@ CONTRACTS = (
     equals(
         "draft.proposed",
         "propose.tokens",
-        cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2",
-        minimum=f"{_PROPOSED} window_drafts windows_unequal",
+        cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2, S-MROPE-3",
+        minimum=f"{_PROPOSED} window_drafts windows_unequal image_rounds deltas_beside_each_other",
     ),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(

@@ -107,8 +107,8 @@ CONTRACTS = (
     equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
     equals(
         "verify.hidden",
-        cites="S-ROUND-3, S-WINDOW-1",
-        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts",
+        cites="S-ROUND-3, S-WINDOW-1, S-MROPE-3",
+        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts image_rounds images_cut",
     ),
     equals(
         "verify.choice",

@@ -54,6 +54,9 @@ which only later rows miss the first entry; scenarios with two windows; pages fr
 OF_CODES = ("coded_targets", "coded_drafts", "formats_differ", "codes_moved")
 """Scenarios in which the target keeps its entries as codes, the draft does, and each in a format of its own; rounds of
 trees that moved codes."""
+OF_IMAGES = ("image_prompts", "image_rounds", "images_cut", "deltas_beside_each_other")
+"""Prompts with images; rounds behind one whose positions are not their index; images that chunks cut; batches of rows
+with another delta each."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = tuple(f"aborted_{when}" for when in ABORTED)
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again."""
@@ -156,6 +159,8 @@ _REQUESTS: Table[RequestSample] = {
     "stops_in_accepted_run": lambda request: request.stops_in_run,
     "limits_hit": lambda request: request.is_at_limit,
     "zero_tails": lambda request: request.zero_tails,
+    "image_prompts": lambda request: request.is_prefilled and request.images not in (None, "none"),
+    "images_cut": lambda request: request.is_prefilled and request.cuts_image,
     "window_prompts": lambda request: request.is_prefilled and request.beyond_window,
     "window_pages_freed": lambda request: request.pages_freed,
 }
@@ -177,6 +182,7 @@ _BATCHES: Table[BatchSample] = {
     "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
     "uneven_batches": lambda batch: batch.is_uneven,
     "half_sampled_batches": lambda batch: batch.is_half_sampled,
+    "deltas_beside_each_other": lambda batch: batch.has_deltas,
     "unfound_beside_found": lambda batch: (
         batch.run.form.proposes == "lookup"
         and batch.run.control.startswith("adaptive")
@@ -312,6 +318,7 @@ _ROUNDS: Table[RoundSample] = {
     "window_rounds": lambda round_: round_.window in ("left", "beyond"),
     "window_drafts": lambda round_: round_.beyond_draft_window and round_.drafts > 0,
     "windows_left": _is_one(window="left"),
+    "image_rounds": lambda round_: round_.request.delta != 0,
     "codes_moved": lambda round_: "tree_entries_moved" in round_.tree and round_.request.run.entries != "whole",
     "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
@@ -448,7 +455,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= (
             LOGPROBS - _OF_REAL_LOGPROBS
             | CONSTRAINED - _OF_REAL_GRAMMARS
-            | {*OF_PREFIXES, *OF_ABORTS, *OF_WINDOWS, *OF_CODES}
+            | {*OF_PREFIXES, *OF_ABORTS, *OF_WINDOWS, *OF_CODES, *OF_IMAGES}
         )
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names.add("variant_chain_as_tree")

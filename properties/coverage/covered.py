@@ -11,6 +11,7 @@ from draftproof.properties.coverage.counts import (
     OF_ABORTS,
     OF_BATCHES,
     OF_CODES,
+    OF_IMAGES,
     OF_LAUNCHES,
     OF_PENALTIES,
     OF_PREEMPTIONS,
@@ -133,6 +134,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its layers see everything", set(OF_WINDOWS)
     if not limits.codes:
         yield "its entries are kept as they are computed", set(OF_CODES)
+    if not limits.images:
+        yield "its tokens have one position", set(OF_IMAGES)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

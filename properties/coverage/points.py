@@ -66,6 +66,8 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     # In what the target keeps its entries, and the draft.
     "entries": ("whole", "16 bits", "8 bits"),
     "draft entries": ("whole", "16 bits", "8 bits"),
+    # Of a model whose tokens have three positions.
+    "images": ("none", "one", "several"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
@@ -133,7 +135,8 @@ _CROSSED = """
     draft x evicted, draft x copied, draft x shared, draft x continued,
     draft x windows, layers x windows, windows x variant, accept x window, window x rows, window x crossing,
     draft x freed, freed x preempted,
-    entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries
+    entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries,
+    draft x images, layers x images, images x chunks, images x preempted, accept x images, images x windows
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))

@@ -13,7 +13,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario, delta_of
 from draftproof.properties.values.trace import Key
 from draftproof.properties.variants import NEED_SIZES
 
@@ -90,6 +90,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
     tokens = [(key.request, len(value)) for key, value in emitted.items()]
+    has_images = getattr(evidence.scenario.model, "mrope", False)
     freed, scenario_frees = _freed(evidence), evidence.scenario.widest_window > 0
     samples = []
     for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
@@ -126,11 +127,20 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
                 freed=("yes" if freed.get(index) else "no") if scenario_frees else None,
+                images=("none", "one", "several")[min(len(request.images), 2)] if has_images else None,
+                delta=delta_of(len(request.prompt), request.images),
+                cuts_image=_cuts_image(request, evidence.scenario.schedule.chunk),
                 pages_freed=freed.get(index, 0),
                 beyond_window=0 < getattr(evidence.scenario.model, "window", 0) < len(request.prompt),
             )
         )
     return tuple(samples)
+
+
+def _cuts_image(request: Request, chunk: int) -> bool:
+    """Return whether a chunk of a prompt ends within an image."""
+    ends = range(chunk, len(request.prompt), chunk)
+    return any(image.start < end < image.end for image in request.images for end in ends)
 
 
 def _windows(scenario: Scenario) -> str | None:

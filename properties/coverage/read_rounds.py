@@ -18,7 +18,7 @@ from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.probe import draft_vocabulary
-from draftproof.properties.values.scenario import ProbeModel, Request, round_plan
+from draftproof.properties.values.scenario import ProbeModel, Request, delta_of, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
@@ -70,7 +70,12 @@ def _batch(
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
         is_uneven=len({evidence.contexts.get((row.request, row.round)) for row in rows}) > 1,
         is_half_sampled=len({evidence.scenario.requests[row.request].sampling is None for row in rows}) > 1,
+        has_deltas=len({delta_of(len(one.prompt), one.images) for one in _requests_of(evidence, rows)}) > 1,
     )
+
+
+def _requests_of(evidence: Evidence, rows: tuple[Row, ...]) -> list[Request]:
+    return [evidence.scenario.requests[row.request] for row in rows]
 
 
 def _rounds(

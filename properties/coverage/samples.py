@@ -91,6 +91,7 @@ class RequestSample(NamedTuple):
     refilled: str | None
     prefix: str | None
     freed: str | None
+    images: str | None
 
     is_admitted_before_others: bool
     reuses: int
@@ -108,6 +109,8 @@ class RequestSample(NamedTuple):
     flushes: int
     pages_freed: int
     beyond_window: bool
+    delta: int
+    cuts_image: bool
 
 
 class BatchSample(NamedTuple):
@@ -136,6 +139,7 @@ class BatchSample(NamedTuple):
     drafts_again: bool
     is_uneven: bool
     is_half_sampled: bool
+    has_deltas: bool
 
 
 class RoundSample(NamedTuple):

@@ -109,6 +109,13 @@ TRIGGERS: tuple[Trigger, ...] = (
         of_the_draft="coded_drafts",
         of_two_formats="formats_differ",
     ),
+    *_of(
+        "three positions",
+        image="image_prompts",
+        behind_an_image="image_rounds",
+        image_in_two_chunks="images_cut",
+        rows_of_two_deltas="deltas_beside_each_other",
+    ),
 )
 
 

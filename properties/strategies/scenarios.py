@@ -21,6 +21,7 @@ from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
+from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
@@ -40,6 +41,7 @@ from draftproof.properties.strategies.turns import (
     CONSTRAINED,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
+    IMAGES,
     LOGPROBS,
     PENALIZED,
     PREEMPTED,
@@ -136,6 +138,7 @@ def _drawn(
         is_aborted=draw(sampled(ABORTED)),
         is_windowed=draw(sampled(WINDOWED)),
         has_codes=draw(sampled(CODED)),
+        has_images=draw(sampled(IMAGES)),
     )
     return draw(_scenario(turn))
 
@@ -183,6 +186,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_prefix_cache(draw, made) if turn.is_cached and not made.tree else made
     made = with_logprobs(draw, made) if turn.has_logprobs else made
     made = with_codes(draw, made) if turn.has_codes else made
+    made = with_images(draw, made) if turn.has_images and not made.schedule.prefix_cache else made
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.

@@ -72,6 +72,8 @@ WINDOWED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks."""
 CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
+IMAGES = (False, False, True, False, False)
+"""Whether tokens have three positions and prompts images, where no pages are kept for others."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -102,6 +104,7 @@ class Turn(NamedTuple):
     is_aborted: bool = False
     is_windowed: bool = False
     has_codes: bool = False
+    has_images: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -132,6 +135,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             is_aborted=dealer.deal("aborted", ABORTED, player),
             is_windowed=dealer.deal("windowed", WINDOWED, player),
             has_codes=dealer.deal("coded", CODED, player),
+            has_images=dealer.deal("images", IMAGES, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):

@@ -40,12 +40,12 @@ class Limits(Value, frozen=True, kw_only=True):
     asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
     its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
     of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
-    that of S-CACHE where a scenario asks; `aborts`: whether
-    requests may be aborted (S-SCHED-9); `windows`: whether layers may have windows, and pages behind all of them go
-    back (S-WINDOW); `codes`: whether entries may be kept in fewer bits (S-KV). `persistent`: one run leaves something
-    (free pages in another order, a cache) to the next. `variants` are the metamorphic changes that
-    it can run; `finish` is what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model
-    takes to load, which a first scenario may take besides.
+    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `windows`: whether
+    layers may have windows, and pages behind all of them go back (S-WINDOW); `codes`: whether entries may be kept in
+    fewer bits (S-KV); `images`: whether tokens may have three positions (S-MROPE). `persistent`: one run leaves something (free
+    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
+    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a
+    first scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")
@@ -75,6 +75,7 @@ class Limits(Value, frozen=True, kw_only=True):
     aborts: bool = True
     windows: bool = True
     codes: bool = True
+    images: bool = True
     persistent: bool = False
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"

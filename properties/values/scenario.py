@@ -232,6 +232,12 @@ class Image(Value, frozen=True, kw_only=True):
         return self.start + self.frames * self.height * self.width
 
 
+def delta_of(length: int, images: tuple[Image, ...]) -> int:
+    """Return by how much the positions behind a prompt differ from their index (S-MROPE-2)."""
+    assert all(image.end <= length for image in images)
+    return sum(max(one.frames, one.height, one.width) - (one.end - one.start) for one in images)
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 

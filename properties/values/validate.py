@@ -260,7 +260,7 @@ def _images(scenario: Scenario, at: str, request: Request) -> None:
         return
     takes = isinstance(scenario.model, ProbeModel) and scenario.model.mrope
     where = f"{at}.images"
-    _require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: other tokens have one position")
+    _require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: else tokens have one position")
     cached = scenario.schedule.prefix_cache
     _require(not cached, where, "beside schedule.prefix_cache", "none: pages are known by their tokens alone")
     behind = 0

@@ -68,8 +68,10 @@ ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
-WINDOWED = (False, True, False)
-"""Whether layers of target or draft have windows, where drafts are chains or blocks."""
+WINDOWED = (True, False)
+WINDOWED_CACHED = (False, True, False)
+"""Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
+nothing is freed by them."""
 CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
 IMAGES = (False, False, True, False, False)
@@ -133,7 +135,6 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             and dealer.deal("constrained", CONSTRAINED, player),
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
-            is_windowed=dealer.deal("windowed", WINDOWED, player),
             has_codes=dealer.deal("coded", CODED, player),
             has_images=dealer.deal("images", IMAGES, player),
         )
@@ -143,11 +144,15 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
-            yield _preempted(turn, dealer, player)
+            yield _windowed(_preempted(turn, dealer, player), dealer, player)
         elif _may_be_tree(turn) and dealer.deal("beside trees", BESIDE_TREES, player):
             yield turn._replace(variant="chain_as_tree")
         else:
-            yield turn
+            yield _windowed(turn, dealer, player)
+
+
+def _windowed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    return turn._replace(is_windowed=dealer.deal("windowed", WINDOWED, player))
 
 
 def _may_be_tree(turn: Turn) -> bool:
@@ -184,6 +189,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
+        is_windowed=dealer.deal("windowed of caching", WINDOWED_CACHED, player),
     )
 
 

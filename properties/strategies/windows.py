@@ -14,24 +14,28 @@ from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenari
 
 _FULL: LayerType = "full_attention"
 _SLIDING: LayerType = "sliding_attention"
-# Of all layers of both, so that pages go back while their request runs; of some of the target's; of the draft's alone.
-_WHOSE = ("all", "some", "all", "draft", "all")
+# Of all layers of both, so that pages go back while their request runs; of some of the target's, if it has several; of
+# the draft's alone.
+_WHOSE = ("all", "some", "all", "some", "draft")
+# Beside a prefix cache nothing goes back.
+_WHOSE_CACHED = ("some", "draft", "some")
 # How many positions more than a page.
-_MORE = (0, 3, 1, 2, 0, 5, 1, 4)
+_MORE = (0, 1, 0, 2, 0, 3, 1, 4)
 
 
 def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw which layers have windows, and how long these are; a pure function of what is drawn.
 
-    Where a step count is to rise, or nothing but a draft's own proposals shows, the carry that drafts go on with stays
-    whole (S-PROBE-18).
+    Where nothing but a draft's own proposals shows, the carry that drafts go on with stays whole (S-PROBE-18).
     """
     model, draft = scenario.model, scenario.draft
     if not isinstance(model, ProbeModel):
         return scenario
-    whole = scenario.adaptive is not None or scenario.variant == "taps_off"
-    whose, both = draw(sampled(_WHOSE)), draw(st.booleans())
+    whole = scenario.variant == "taps_off"
+    whose, both = draw(sampled(_WHOSE_CACHED if scenario.schedule.prefix_cache else _WHOSE)), draw(st.booleans())
     full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
+    if whose == "some" and len(full) == 1:
+        whose = "all"
     kept = draw(integers(0, len(full) - 1)) if whose == "some" and not whole else 0
     chosen = [] if whose == "draft" else [layer for place, layer in enumerate(full) if place != kept]
     if whose == "all" and not whole:
@@ -52,7 +56,7 @@ def at_least_a_page(scenario: Scenario, page_size: int) -> Scenario:
     if isinstance(model, ProbeModel) and model.window:
         model = replace(model, window=max(model.window, page_size))
     if own := getattr(draft, "window", 0):
-        draft = replace(draft, window=max(own, page_size))  # type: ignore[type-var]  # those that have one
+        draft = replace(draft, window=max(own, page_size))
     return replace(scenario, model=model, draft=draft)
 
 
@@ -63,5 +67,5 @@ def without_windows(scenario: Scenario) -> Scenario:
         types = tuple(_FULL if kind == _SLIDING else kind for kind in model.types)
         model = replace(model, layer_types=types if "linear_attention" in types else (), window=0)
     if getattr(draft, "window", 0):
-        draft = replace(draft, window=0)  # type: ignore[type-var]  # those that have one
+        draft = replace(draft, window=0)
     return replace(scenario, model=model, draft=draft)

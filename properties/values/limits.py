@@ -39,13 +39,13 @@ class Limits(Value, frozen=True, kw_only=True):
     pages are taken exactly when they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario
     asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
     its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
-    of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
-    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `windows`: whether
-    layers may have windows, and pages behind all of them go back (S-WINDOW); `codes`: whether entries may be kept in
-    fewer bits (S-KV); `images`: whether tokens may have three positions (S-MROPE). `persistent`: one run leaves something (free
-    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
-    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a
-    first scenario may take besides.
+    of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are
+    by that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `windows`:
+    whether layers may have windows, and pages behind all of them go back (S-WINDOW); `codes`: whether entries may
+    be kept in fewer bits (S-KV); `images`: whether tokens may have three positions (S-MROPE). `persistent`: one run
+    leaves something (free pages in another order, a cache) to the next. `variants` are the metamorphic changes that
+    it can run; `finish` is what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a
+    model takes to load, which a first scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")

@@ -68,7 +68,7 @@ def windowed_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> A
 
 def _windowed(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
     arguments = _attention(draw, dtype, large)
-    positions = arguments["positions"].tensor.tolist()
+    positions = arguments["positions"].tensor.tolist()  # type: ignore[union-attr]
     window = draw(integers(1, 24))
     first = [max(-3, place + 1 - draw(sampled((window, window, 1, 600, 0)))) for place in positions]
     names = list(arguments)

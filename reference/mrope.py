@@ -9,7 +9,7 @@ import numpy as np
 from draftproof.properties.values.scenario import Image, Request
 
 
-class Places(NamedTuple):
+class RopePlaces(NamedTuple):
     """The images of a prompt of `length` tokens: all that positions follow from."""
 
     length: int = 0
@@ -34,6 +34,6 @@ class Places(NamedTuple):
         return index - saved, index - saved, index - saved
 
 
-def places_of(request: Request) -> Places:
+def places_of(request: Request) -> RopePlaces:
     """The places of a request; of one without images those of a text."""
-    return Places(len(request.prompt), request.images) if request.images else Places()
+    return RopePlaces(len(request.prompt), request.images) if request.images else RopePlaces()

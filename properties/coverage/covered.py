@@ -33,7 +33,9 @@ _PADDED = {
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
-    "accept.emitted": {"tokens_emitted", "stops_in_accepted_run", "texts_shown"},
+    "accept.emitted": {
+        *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
+    },
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),

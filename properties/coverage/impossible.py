@@ -68,6 +68,8 @@ RULES: tuple[Rule, ...] = (
     Rule("what was not found is not verified", {"accept": _but("accept", *_NONE), "match": ("nothing",)}),
     Rule("what was found is verified", {"accept": _NONE, "match": _but("match", "nothing")}),
     Rule("only n-gram drafts find fewer", {"draft": _but("draft", *proposing("lookup")), "limit": ("found",)}),
+    Rule("a lookup has no layers", {"draft": proposing("lookup"), "windows": ("draft's", "both")}),
+    Rule("a lookup has no entries", {"draft": proposing("lookup"), "draft entries": POINTS["draft entries"]}),
     Rule(
         "not every draft can be drawn",
         {"draft": tuple(kind.name for kind in KINDS if not kind.draws), "drawn": ("yes",)},

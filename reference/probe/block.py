@@ -15,7 +15,7 @@ from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.mrope import Places
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import TEXT, LayerMatrices, ReferenceUnembedding, located
 
@@ -26,7 +26,7 @@ class _Context:
 
     weight: np.ndarray
     position: np.ndarray
-    places: Places = TEXT
+    places: RopePlaces = TEXT
 
     @classmethod
     def of(cls, weights: Weights, prefix: str) -> _Context:
@@ -67,7 +67,7 @@ class ReferenceProbeBlock:
         self.width, self.layers = target.lanes * len(spec.features), spec.layers
         self.features, self.mask = spec.features, target.vocab
 
-    def placed(self, places: Places) -> ReferenceProbeBlock:
+    def placed(self, places: RopePlaces) -> ReferenceProbeBlock:
         """The same block over features and rows in these places."""
         made, parts = copy(self), self._parts
         layers = tuple(layer.placed(places) for layer in parts.layers)

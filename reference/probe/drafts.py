@@ -16,7 +16,7 @@ from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
 from draftproof.properties.values.probe import Weights, draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
-from draftproof.reference.mrope import Places
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import (
     LayerMatrices,
@@ -102,7 +102,7 @@ class ProbeEagleHead:
         self.takes, self.ids = spec.takes, _ids(spec, weights)
         self._memo = memo
 
-    def placed(self, places: Places) -> ProbeEagleHead:
+    def placed(self, places: RopePlaces) -> ProbeEagleHead:
         """The same head over entries in these places."""
         made = copy(self)
         made._entries = replace(self._entries, layer=self._entries.layer.placed(places))
@@ -125,7 +125,7 @@ class ReferenceProbeChain:
         self.takes, self.ids = spec.takes, _ids(spec, weights)
         self._memo = memo
 
-    def placed(self, places: Places) -> ReferenceProbeChain:
+    def placed(self, places: RopePlaces) -> ReferenceProbeChain:
         """The same layers over entries in these places."""
         made = copy(self)
         made._layers = [replace(one, layer=one.layer.placed(places)) for one in self._layers]

@@ -16,7 +16,7 @@ from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.mrope import Places
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding, empty, joined, visible
 
@@ -43,7 +43,7 @@ class ProbeEagle3Head:
         self.width, self.ids = target.lanes * len(spec.features), tuple(self._parts.unembed.ids.tolist())
         self._memo = memo
 
-    def placed(self, places: Places) -> ProbeEagle3Head:
+    def placed(self, places: RopePlaces) -> ProbeEagle3Head:
         """The same head over entries in these places."""
         made = copy(self)
         made._parts = replace(self._parts, layer=self._parts.layer.placed(places))

@@ -18,12 +18,12 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.mrope import Places
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.linear import LinearLayer
 from draftproof.reference.probe.ring import ONE, coded, mix, turned
 
 _FAVOUR = float(2**23)
-TEXT = Places()
+TEXT = RopePlaces()
 _FULL: LayerType = "full_attention"
 _SLIDING: LayerType = "sliding_attention"
 _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
@@ -44,7 +44,7 @@ class LayerMatrices:
     key_dim: int
     window: int
     bits: int
-    places: Places = TEXT
+    places: RopePlaces = TEXT
 
     @classmethod
     def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft, window: int) -> LayerMatrices:
@@ -69,7 +69,7 @@ class LayerMatrices:
         o = self.attend(q, kv, visible(len(kv), self.window)[start:])
         return self.output(x, o), kv, o[:, 0]
 
-    def placed(self, places: Places) -> LayerMatrices:
+    def placed(self, places: RopePlaces) -> LayerMatrices:
         """The same layer over tokens in these places."""
         return replace(self, places=places)
 
@@ -165,7 +165,7 @@ class Parts:
         return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec), spec.types.index(making))
 
 
-def located(position: np.ndarray, places: Places, start: int, count: int) -> np.ndarray:
+def located(position: np.ndarray, places: RopePlaces, start: int, count: int) -> np.ndarray:
     """What positions `start`, `start` + 1, .. add: [T, O], of position [O], or [3, O] where a token has three."""
     if position.ndim == 1:
         return np.arange(start, start + count, dtype=np.uint64)[:, None] * position
@@ -187,7 +187,7 @@ class ReferenceProbeTarget:
         known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
 
-    def placed(self, places: Places) -> ReferenceProbeTarget:
+    def placed(self, places: RopePlaces) -> ReferenceProbeTarget:
         """The same model over texts whose tokens are in these places."""
         if not self._spec.mrope:
             return self

@@ -18,7 +18,7 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.reference.memo import Memo
-from draftproof.reference.mrope import Places
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.target import ReferenceProbeTarget
 from tests.properties.ideal import IdealSubject
 from tests.properties.test_windows import SCENARIO
@@ -46,7 +46,7 @@ def test_positions_of_a_prompt_by_both_sides() -> None:
     known, delta = prompt_positions(len(PLACED), spans)
     assert known == PLACED
     assert delta == delta_of(len(PLACED), FILM) == -11
-    places = Places(len(PLACED), FILM)
+    places = RopePlaces(len(PLACED), FILM)
     assert [tuple(row) for row in places.rows(0, len(PLACED) + 2).tolist()] == [*PLACED, (9,) * 3, (10,) * 3]
 
 
@@ -60,7 +60,7 @@ def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
 
 def test_images_change_states_and_not_the_carry() -> None:
     target = ReferenceProbeTarget(SCENE.model, Memo())
-    text, seen = target.forward(FIRST.prompt), target.placed(Places(7, (SQUARE,))).forward(FIRST.prompt)
+    text, seen = target.forward(FIRST.prompt), target.placed(RopePlaces(7, (SQUARE,))).forward(FIRST.prompt)
     assert (text.hidden[:2] == seen.hidden[:2]).all(), "the first token of an image lies as one of a text"
     assert (text.hidden[2:, 1:] != seen.hidden[2:, 1:]).any(axis=1).all()
     assert (text.hidden[:, 0] == seen.hidden[:, 0]).all()

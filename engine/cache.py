@@ -5,38 +5,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, RecurrentWeights, VerifyStates
-from draftproof.engine.models.config_fields import FULL, LINEAR
+from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
+from draftproof.kernels.eager_codes import read_back
 
 
 def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Return the arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i."""
+    """Return the arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i.
+
+    Of codes there are `name`.k_scale.i and `name`.v_scale.i [S, N] beside them.
+    """
     entries: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for layer in range(shape.layers):
-        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), shape.dtype)
-        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), shape.dtype)
+        stored = shape.codes or shape.dtype
+        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), stored)
+        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), stored)
+        if shape.codes:
+            for part in ("k_scale", "v_scale"):
+                entries[f"{name}.{part}.{layer}"] = ((slots, shape.kv_heads), shape.dtype)
     return entries
 
 
 @dataclass(frozen=True)
 class PagedCache:
-    """Key and value pools of every layer, and the page table that says which slots a request owns."""
+    """Key and value pools of every layer, and the page table that says which slots a request owns.
+
+    `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
+    `scales` are those of the keys and of the values of every layer, if these are codes; `rope_table` [R, 3, C] has the
+    positions of every column of a request row, if a token has three.
+    """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     page_table: Tensor
     page_size: int
+    windows: tuple[int, ...] = field(default=(), kw_only=True)
+    scales: tuple[tuple[Tensor, Tensor], ...] = field(default=(), kw_only=True)
+    rope_table: Tensor | None = field(default=None, kw_only=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
-        """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv]."""
+        """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv].
+
+        In a layer with a window these begin as many positions before the token's own, itself included.
+        """
         self.write(layer, k, v, metadata)
         keys, values = self.keys[layer], self.values[layer]
         last = metadata.positions if metadata.last_visible is None else metadata.last_visible
@@ -49,12 +68,50 @@ class PagedCache:
                 torch.arange(len(req_rows), device=q.device),
                 torch.full_like(last, page_table.shape[1] - 1),
             )
-        kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
+        window = self.window(layer)
+        first = metadata.positions - (window - 1) if window else None
+        if self.scales:
+            first = torch.zeros_like(last) if first is None else first
+            pools = (keys, values, *self.scales[layer])
+            kernels.quantised_attention(out, q, *pools, page_table, req_rows, first, last, page_size, scale)
+        elif first is not None:
+            kernels.windowed_attention(out, q, keys, values, page_table, req_rows, first, last, page_size, scale)
+        else:
+            kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
+
+    def rope_positions(self, metadata: AttentionMetadata) -> Tensor:
+        """Return the three positions of each token [T, 3], or its only one [T, 1]."""
+        if self.rope_table is None:
+            return metadata.positions.unsqueeze(1)
+        return self.rope_table[metadata.req_rows, :, metadata.positions]
+
+    def window(self, layer: int) -> int:
+        """Return how many positions a row of a layer sees, 0 for all."""
+        return self.windows[layer] if self.windows else 0
 
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write the new entries and attend to nothing."""
-        kernels.kv_write(self.keys[layer], self.values[layer], k, v, metadata.slot_mapping)
+        pools = self.keys[layer], self.values[layer]
+        if self.scales:
+            kernels.quantised_write(*pools, *self.scales[layer], k, v, metadata.slot_mapping)
+        else:
+            kernels.kv_write(*pools, k, v, metadata.slot_mapping)
+
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Move entries of every layer from slots to slots, with their scales."""
+        for keys, values in zip(self.keys, self.values, strict=True):
+            kernels.kv_move(keys, values, source, target)
+        for k_scales, v_scales in self.scales:
+            kernels.kv_move(k_scales.unsqueeze(2), v_scales.unsqueeze(2), source, target)
+
+    def read(self, layer: int, slots: Tensor) -> Tensor:
+        """Return the entries of slots [T] as they are read, keys before values: [T, N * Hk + N * Hv]."""
+        keys, values = self.keys[layer][slots], self.values[layer][slots]
+        if self.scales:
+            k_scales, v_scales = self.scales[layer]
+            keys, values = read_back(keys, k_scales[slots]), read_back(values, v_scales[slots])
+        return torch.cat([keys.flatten(1), values.flatten(1)], dim=1)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Return the rows of a tree that were accepted as they are: there are no states here."""
@@ -79,7 +136,7 @@ class TargetCache(PagedCache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """See PagedCache."""
-        self.probes.on_layer(FULL, layer)
+        self.probes.on_layer(SLIDING if self.window(layer) else FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:

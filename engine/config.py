@@ -22,8 +22,8 @@ class EngineConfig:
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
     draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
-    `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model ends
-    a text.
+    `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model
+    ends a text. With `mrope` tokens have three positions.
     """
 
     steps: int
@@ -54,6 +54,7 @@ class EngineConfig:
     most_prompt_logprobs: int | None = None
     tree: TreeConfig | None = None
     eos: frozenset[int] = frozenset()
+    mrope: bool = False
 
     @property
     def candidates(self) -> tuple[int, ...]:

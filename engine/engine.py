@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from draftproof.engine.penalties import shapes as penalty_shapes
 from draftproof.engine.penalty_params import penalty_inputs
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
+from draftproof.engine.rope import RopeTable
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
@@ -78,6 +80,9 @@ class Engine:
             "page_table": ((num_rows, config.pages_per_row), torch.int64),
             **kind.memory(draft.model, target, config),
         }
+        if config.mrope:
+            columns = config.pages_per_row * config.page_size
+            shapes["mrope_positions"] = ((num_rows, 3, columns), torch.int64)
         if config.penalized:
             shapes |= penalty_shapes(num_rows, target.vocab)
         commit = COMMITS[config.commit]
@@ -93,13 +98,20 @@ class Engine:
         page_table, page = self.arena["page_table"], config.page_size
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
-        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned)
-        cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
-        own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
+        shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
+        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, **self._layout("target", shape))
+        own = None
+        if entries:
+            own = PagedCache(*self._pools("draft", entries), page_table, page, **self._layout("draft", entries))
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
+        self._rope = RopeTable(self.arena["mrope_positions"]) if config.mrope else None
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
+        window = shape.widest
+        if entries:
+            window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
+        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
         self._step = 0
@@ -114,6 +126,13 @@ class Engine:
     def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
         return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
+
+    def _layout(self, name: str, shape: CacheShape) -> dict[str, Any]:
+        """Return what a cache has besides pools: windows, scales of codes, and the table of three positions a token."""
+        layers, arena = range(shape.layers if shape.codes else 0), self.arena
+        scales = tuple((arena[f"{name}.k_scale.{layer}"], arena[f"{name}.v_scale.{layer}"]) for layer in layers)
+        rope_table = arena["mrope_positions"] if self.config.mrope else None
+        return {"windows": shape.windows, "scales": scales, "rope_table": rope_table}
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
@@ -168,6 +187,8 @@ class Engine:
         self._keep(retired.kept)
         for released in retired.released:
             self._release(released)
+        if retired.dropped:
+            self.probes.on_drop(retired.dropped)
         self.probes.on_step(plan)
         return commits
 
@@ -197,6 +218,8 @@ class Engine:
             self._penalties.begin([row for row in batch if not row.chunk])
         if self.grammars:
             self.grammars.begin([row for row in batch if not row.chunk])
+        if self._rope:
+            self._rope.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})

@@ -1,5 +1,7 @@
 """Who owns which page: the free list and the request-to-page table. Page 0 and row 0 are reserved for padding.
 
+Page 0 in a column of a live request is a page that no window reaches any more: it has gone back.
+
 `P` page size in slots; position p of a request lies in page table[row, p // P], slot page * P + p % P.
 """
 
@@ -69,9 +71,23 @@ class PageTable:
             rows, columns, pages = torch.tensor(entries, dtype=torch.int64, device=self.device.device).unbind(1)
             self.device[rows, columns] = pages
 
+    def owned(self, row: int) -> tuple[int, ...]:
+        """Return the pages that a row has."""
+        return tuple(page for page in self.pages[row] if page)
+
+    def drop(self, row: int, columns: int) -> tuple[int, ...]:
+        """Give back the pages of the first columns of a row, which stay empty; returns them."""
+        dropped = [column for column in range(min(columns, len(self.pages[row]))) if self.pages[row][column]]
+        pages = tuple(self.pages[row][column] for column in dropped)
+        for column in dropped:
+            self.pages[row][column] = 0
+        if dropped:
+            self.device[row, dropped[0] : dropped[-1] + 1] = 0
+        return pages
+
     def release(self, row: int) -> tuple[int, ...]:
         """Give back the row; returns its pages."""
-        pages = tuple(self.pages[row])
+        pages = self.owned(row)
         self.pages[row] = []
         self._free.append(row)
         return pages

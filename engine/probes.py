@@ -51,7 +51,10 @@ class Probes:
         """Handle the start of a launch of this kind: "capture", or as in Launch."""
 
     def on_layer(self, layer_type: str, index: int) -> None:
-        """Handle the start of a layer of the target: number `index` of this type (config_fields.FULL or LINEAR)."""
+        """Handle the start of a layer of the target: number `index` of those that attend, or of those that do not.
+
+        Its type is config_fields.FULL or SLIDING, or LINEAR.
+        """
 
     def on_launch(self, launch: Launch) -> None: ...
 
@@ -81,5 +84,8 @@ class Probes:
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         """Handle pages that the prefix cache gave up, and slots of the checkpoints that they had."""
+
+    def on_drop(self, pages: tuple[int, ...]) -> None:
+        """Handle pages that requests gave back which go on."""
 
     def on_step(self, plan: StepPlan) -> None: ...

@@ -115,8 +115,11 @@ class Scheduler:
         page_table: PageTable,
         cache: PrefixCache,
         states: StateSlots | None,
+        window: int = 0,
     ) -> None:
+        """`window`: how many positions before the next one are ever looked at again, itself included (0: all)."""
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
+        self._window = 0 if config.prefix_cache else window
         self._waiting: list[Waiting] = []
         self._added = 0
         self.live: list[Sequence] = []
@@ -195,23 +198,26 @@ class Scheduler:
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
         """Free what finished requests own, and keep what is final of all, in the order of their admission."""
         finished = {commit.request for commit in commits if commit.finished}
-        released, kept = list[Released](), dict[int, int]()
+        released, kept, dropped = list[Released](), dict[int, int](), list[int]()
         for sequence in tuple(self.live):
             if sequence.request.id in finished:
                 released.append(self._release(sequence))
             else:
                 pages = self.page_table.pages[sequence.req_row]
                 sequence.cached = self.cache.keep(_text(sequence), sequence.extended, pages, sequence.cached)
+                dropped += self._drop(sequence)
             slot = self.cache.keep_state(sequence.cached, self._checkpointed(sequence))
             if slot:
                 kept[slot] = sequence.state_slot
         self.check()
-        return Retired(tuple(released), kept)
+        return Retired(tuple(released), kept, tuple(dropped))
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
         cached = [node.page for node in self.cache.nodes()]
-        self.pool.check(cached + [page for pages in self.page_table.pages for page in pages if page not in cached])
+        rows = range(len(self.page_table.pages))
+        owned = [page for row in rows for page in self.page_table.owned(row) if page not in cached]
+        self.pool.check(cached + owned)
         self.cache.check([sequence.cached for sequence in self.live])
 
     def _release(self, sequence: Sequence) -> Released:
@@ -222,6 +228,15 @@ class Scheduler:
         freed, sequence.cached = self.cache.insert(_text(sequence), sequence.extended, pages, sequence.cached)
         self.pool.give_back(freed)
         return Released(sequence.request.id, sequence.req_row, freed, sequence.state_slot)
+
+    def _drop(self, sequence: Sequence) -> tuple[int, ...]:
+        """Give back the pages that the rest of a sequence past its prefill never looks at."""
+        if not self._window or sequence.in_prefill:
+            return ()
+        first = sequence.seq_len + 1 - self._window
+        pages = self.page_table.drop(sequence.req_row, max(0, first) // self._config.page_size)
+        self.pool.give_back(pages)
+        return pages
 
     def _checkpointed(self, sequence: Sequence) -> int:
         """Return how many tokens the checkpoint of a sequence is of."""
@@ -339,6 +354,7 @@ class Scheduler:
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
             cached=sequence.served,
+            images=waited.request.images,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
             minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
             prompt_logprobs=waited.prompt_logprobs,

@@ -40,6 +40,20 @@ class PromptLogprobs:
 
 
 @dataclass(frozen=True)
+class ImageSpan:
+    """An image of frames x height x width tokens of a prompt, from token `start` on."""
+
+    start: int
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def count(self) -> int:
+        return self.frames * self.height * self.width
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
@@ -62,6 +76,7 @@ class GenerationRequest:
     min_tokens: int = 0
     ignore_eos: bool = False
     prompt_logprobs: PromptLogprobs | None = None
+    images: tuple[ImageSpan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,7 @@ class PrefillRow:
     checkpoint: int = 0
     minimum: Minimum | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    images: tuple[ImageSpan, ...] = ()
 
     @property
     def text(self) -> tuple[int, ...]:
@@ -137,10 +153,14 @@ class Released:
 
 @dataclass(frozen=True)
 class Retired:
-    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot."""
+    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot.
+
+    `dropped` are pages of requests that go on, which no window reaches any more.
+    """
 
     released: tuple[Released, ...]
     kept: Mapping[int, int]
+    dropped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

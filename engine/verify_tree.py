@@ -58,8 +58,7 @@ class TreeVerifier(Verifier):
         count = accepted.shape[1]
         source = torch.where(accepted >= 0, slots.gather(1, accepted.clamp(min=0)), -1).reshape(-1)
         target = slots[:, :count].reshape(-1)
-        for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
-            kernels.kv_move(keys, values, source, target)
+        self.cache.move(source, target)
         outputs["steps"] = self.cache.keep_path(metadata, accepted)
         rows = accepted.clamp(min=0)
         moved: dict[str, Tensor] = {}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from draftproof.kernels.arrays import wide
+from draftproof.kernels.eager_codes import read_back
 from draftproof.kernels.eager_ring import mix_in_place
 from draftproof.kernels.registry import register
 
@@ -27,6 +28,36 @@ def paged_attention(
     hold, an entry or slot out of range, contributes nothing; a token that sees nothing gets zeros. Floats: softmax of
     scale * q.k. Ring (int64): the sum of (mix(q.k) | 1) * v modulo 2^64; scale is unused.
     """
+    _attend(out, q, (k_pool, v_pool), page_table, req_rows, None, positions, page_size, scale)
+
+
+@register("out")
+def windowed_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, first: Tensor,
+    positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    """Let token t of q [T,N*G,Hk] attend to positions first[t]..positions[t] alone, else as `paged_attention` does.
+
+    A first position below 0 is 0.
+    """
+    _attend(out, q, (k_pool, v_pool), page_table, req_rows, first, positions, page_size, scale)
+
+
+@register("out")
+def quantised_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, k_scales: Tensor, v_scales: Tensor, page_table: Tensor,
+    req_rows: Tensor, first: Tensor, positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    """Attend as `windowed_attention` does, to what the codes of the pools [S,N,H] and their scales [S,N] stand for."""
+    pools = (read_back(k_pool, k_scales), read_back(v_pool, v_scales))
+    _attend(out, q, pools, page_table, req_rows, first, positions, page_size, scale)
+
+
+def _attend(
+    out: Tensor, q: Tensor, pools: tuple[Tensor, Tensor], page_table: Tensor, req_rows: Tensor, first: Tensor | None,
+    positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    k_pool, v_pool = pools
     place, size = positions.numpy(), k_pool.shape[0]
     length = min(int(place.max(initial=-1)) + 1, page_table.shape[1] * page_size)
     if length <= 0:
@@ -34,6 +65,9 @@ def paged_attention(
         return
     attend = _ring if out.dtype == torch.int64 else _softmax
     slots, seen = _visible(page_table.numpy(), req_rows.numpy(), place, page_size, length, size)
+    if first is not None:
+        seen &= np.arange(length) >= first.numpy()[:, None]
+        slots = slots * seen
     step = max(1, _PIECE // (length * k_pool.shape[1] * (k_pool.shape[2] + v_pool.shape[2])))
     if len(place) <= step:
         attend(out, q, k_pool, v_pool, slots, seen, scale)

@@ -48,13 +48,21 @@ def _slots(p_page_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr,
     return tl.where(seen & (b_slot < size), b_slot, -1)
 
 
-@triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_r", "s_p"])
+@triton.jit
+def _read_back(b_codes, b_scale, o_h):
+    """Return what codes [C,H] of scales [C] stand for; see read_back in eager_codes.py."""
+    b_scale = b_scale[:, None]
+    return tl.where(o_h[None, :] == 0, b_scale, (b_scale | 1) * (2 * b_codes.to(tl.int64) + 1))
+
+
+@triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_as", "s_an", "s_bs", "s_bn", "s_r", "s_f", "s_p"])
 def _attention_kernel(
-    p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_page_table, p_req_rows, p_positions, page_size, scale, size,
-    table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs, s_vn, s_vd, s_tr, s_tp, s_r, s_p,
-    RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr,
-    V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, PDL: tl.constexpr,
+    p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_k_scales, p_v_scales, p_page_table, p_req_rows, p_first,
+    p_positions, page_size, scale, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs,
+    s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
+    CODES: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr,
+    GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One token t and KV head a program and split: q [T,N*G,Hk] against pools [S,N,H] into out [T,N*G,Hv], or into
     p_partial [T,N*G,splits,Hv] with (peak, total) of each split in p_weight [T,N*G,splits,2].
@@ -67,10 +75,13 @@ def _attention_kernel(
     pages = tl.where((row >= 0) & (row < table_rows), pages, 0)
     length = tl.minimum(tl.load(p_positions + i_t * s_p).to(tl.int64) + 1, pages.to(tl.int64) * page_size)
     length = tl.maximum(length, 0)
+    begin = tl.zeros_like(length)
+    if WINDOWED:
+        begin = tl.minimum(tl.maximum(tl.load(p_first + i_t * s_f).to(tl.int64), 0), length)
     if not LONG:
-        length = length.to(tl.int32)
-    run = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_C) * BLOCK_C
-    first = i_b * run
+        length, begin = length.to(tl.int32), begin.to(tl.int32)
+    run = tl.cdiv(tl.cdiv(length - begin, SPLITS), BLOCK_C) * BLOCK_C
+    first = begin + i_b * run
     last = tl.minimum(first + run, length)
 
     o_g = tl.arange(0, BLOCK_G)
@@ -97,6 +108,9 @@ def _attention_kernel(
         p_v = p_v_pool + b_slot[:, None] * s_vs + i_n * s_vn + o_v[None, :] * s_vd
         b_k = tl.load(p_k, mask=seen[:, None] & (o_k[None, :] < K_WIDTH), other=0)
         b_v = tl.load(p_v, mask=seen[:, None] & (o_v[None, :] < V_WIDTH), other=0)
+        if CODES:
+            b_k = _read_back(b_k, tl.load(p_k_scales + b_slot * s_as + i_n * s_an, mask=seen, other=0), o_k)
+            b_v = _read_back(b_v, tl.load(p_v_scales + b_slot * s_bs + i_n * s_bn, mask=seen, other=0), o_v)
         if RING:
             b_score = tl.sum(b_q[:, None, :] * b_k[None, :, :], 2)
             b_weight = tl.where(seen[None, :], mix(b_score) | 1, 0)
@@ -164,6 +178,33 @@ def paged_attention(
     page_size: int, scale: float,
 ) -> None:  # fmt: skip
     """Launch programs (token, KV head, split); see the eager function. float64 is eager only."""
+    _launch(out, q, (k_pool, v_pool), None, page_table, req_rows, None, positions, page_size, scale)
+
+
+def windowed_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, first: Tensor,
+    positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    """Launch as `paged_attention` does, each token from its own first position on; see the eager function."""
+    _launch(out, q, (k_pool, v_pool), None, page_table, req_rows, first, positions, page_size, scale)
+
+
+def quantised_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, k_scales: Tensor, v_scales: Tensor, page_table: Tensor,
+    req_rows: Tensor, first: Tensor, positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    """Launch as `windowed_attention` does, over codes and their scales; see the eager function."""
+    pools, scales = (k_pool, v_pool), (k_scales, v_scales)
+    _launch(out, q, pools, scales, page_table, req_rows, first, positions, page_size, scale)
+
+
+def _launch(
+    out: Tensor, q: Tensor, pools: tuple[Tensor, Tensor], scales: tuple[Tensor, Tensor] | None, page_table: Tensor,
+    req_rows: Tensor, first: Tensor | None, positions: Tensor, page_size: int, scale: float,
+) -> None:  # fmt: skip
+    k_pool, v_pool = pools
+    # Without codes nobody reads a scale.
+    k_scales, v_scales = scales or (k_pool[:, :, 0], v_pool[:, :, 0])
     tokens, heads, v_width = out.shape
     if out.numel() == 0:
         return
@@ -182,13 +223,16 @@ def paged_attention(
     # tl.dot wants sides of 16 or more.
     least = 1 if ring else 16
     partial = weight = out
+    begins = positions if first is None else first
     if splits > 1:
         partial = out.new_empty((tokens, heads, splits, v_width), dtype=torch.int64 if ring else torch.float32)
         weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
     _attention_kernel[(tokens, kv_heads, splits)](
-        out, partial, weight, q, k_pool, v_pool, page_table, req_rows, positions, page_size, scale, size,
-        *page_table.shape, *strides(out, q, k_pool, v_pool, page_table, req_rows, positions),
-        RING=ring, PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
+        out, partial, weight, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions, page_size,
+        scale, size, *page_table.shape,
+        *strides(out, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions),
+        CODES=scales is not None, WINDOWED=first is not None, RING=ring,
+        PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
         GROUP=heads // kv_heads, K_WIDTH=k_width, V_WIDTH=v_width, SPLITS=splits,
         BLOCK_G=power_of_two(heads // kv_heads, least), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least),
         BLOCK_V=power_of_two(v_width, least),

@@ -9,15 +9,18 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
+from draftproof.properties.strategies.windows import at_least_a_page, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -136,6 +139,18 @@ def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.step_tokens else without_step_tokens(scenario)
 
 
+def _windows(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.windows else without_windows(scenario)
+
+
+def _codes(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.codes else without_codes(scenario)
+
+
+def _images(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.images else without_images(scenario)
+
+
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.sampling else greedy(scenario)
 
@@ -193,7 +208,7 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
     if not sizes or memory.page_size in sizes:
         return scenario
     size = min(sizes, key=lambda one: (abs(one - memory.page_size), one))
-    moved = _crossing(scenario, size) if memory.page_seed % 2 else scenario
+    moved = at_least_a_page(_crossing(scenario, size) if memory.page_seed % 2 else scenario, size)
     changed = replace(moved, memory=replace(moved.memory, page_size=size))
     largest = max(pages_needed(changed, request) for request in changed.requests)
     pages = max(largest, -(-memory.pages * memory.page_size // size))
@@ -272,6 +287,9 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _aborts,
     _ends,
     _step_tokens,
+    _windows,
+    _codes,
+    _images,
     _sampling,
     _penalties,
     _grammars,

@@ -8,16 +8,21 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference import grammar, minimum, penalties
 from draftproof.reference.grammar import with_grammar
 from draftproof.reference.minimum import with_minimum
+from draftproof.reference.mrope import places_of
 from draftproof.reference.penalties import with_penalties
 from draftproof.reference.protocols import ReferenceTarget
 
 
 def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] = ()) -> ReferenceTarget:
-    """The target of a request: the one given, if it has neither penalties nor a grammar nor a minimum.
+    """The target of a request: the one given, if it has neither penalties nor a grammar nor a minimum, nor images.
 
     None of `stops` may come before its minimum of tokens.
     """
-    return _masked(with_penalties(target, request), request, stops)
+    return _masked(with_penalties(_placed(target, request), request), request, stops)
+
+
+def _placed(target: ReferenceTarget, request: Request) -> ReferenceTarget:
+    return target.placed(places_of(request)) if request.images else target  # type: ignore[attr-defined]  # a probe
 
 
 def _masked(target: ReferenceTarget, request: Request, stops: Collection[int]) -> ReferenceTarget:
@@ -31,6 +36,7 @@ def others(
 
     Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
     """
+    target = _placed(target, request)
     for name, other in penalties.others(target, request, pending):
         yield name, _masked(other, request, stops)
     penalized = with_penalties(target, request)

@@ -160,7 +160,7 @@ class _RequestTrace:
         self.told: dict[int, frozenset[str]] = {}
         self._followed: tuple[int, ...] = ()
         kinds = list(enumerate(self._target.layer_types))
-        self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
+        self._full = tuple(layer for layer, kind in kinds if kind != "linear_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
 
     def run(self, solved: RequestScript) -> None:

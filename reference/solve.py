@@ -88,6 +88,7 @@ def _solver(
     parents: Mapping[int, TokenIds] = UNCHANGED,
 ) -> RequestSolver:
     """What solves one request on its own; no other request can change its tokens."""
+    draft = drawing(draft, scenario, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
-    return RequestSolver(scenario, request, target, drawing(draft, scenario, request))
+    return RequestSolver(scenario, request, target, draft)

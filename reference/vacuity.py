@@ -103,6 +103,9 @@ def _dead(scenario: Scenario) -> Iterator[tuple[str, str]]:
     assert isinstance(model, ProbeModel)
     for layer in range(model.layers if model.linear and not model.linear.start else 0):
         yield from (("target", f"layers.{layer}.start.{name}") for name in ("conv", "ssm"))
+    if model.mrope and not isinstance(draft, Standalone):
+        # It goes by no position.
+        yield "draft", "carry.position"
     # A layer whose only query head is gated to zero for the carry.
     gated = [("target", carry_layer(model), model.heads)]
     if isinstance(draft, DFlash | Standalone | Eagle3):

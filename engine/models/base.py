@@ -79,13 +79,24 @@ class LayerOutputs:
 
 @dataclass(frozen=True)
 class CacheShape:
-    """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`."""
+    """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
+
+    `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all. With
+    `codes` entries are kept as numbers of that dtype, and a scale of `dtype` for each head.
+    """
 
     layers: int
     kv_heads: int
     key_dim: int
     value_dim: int
     dtype: torch.dtype
+    windows: tuple[int, ...] = ()
+    codes: torch.dtype | None = None
+
+    @property
+    def widest(self) -> int:
+        """Return how many positions the row that sees most sees, 0 if some see all."""
+        return max(self.windows) if self.windows and all(self.windows) else 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,10 @@ class Cache(Protocol):
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
         ...
 
+    def rope_positions(self, metadata: AttentionMetadata) -> Tensor:
+        """Return the three positions of each token [T, 3], or its only one [T, 1]."""
+        ...
+
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots."""
         ...
@@ -193,9 +208,9 @@ class Network(Protocol):
 
 
 class Target(Network, Protocol):
-    """A target language model; `layer_types` are "full_attention" or "linear_attention".
+    """A target language model; `layer_types` are "full_attention", "sliding_attention" or "linear_attention".
 
-    `cache_shape` counts the former only; `state_shape` is None without the latter. Penalties change logits in whole
+    `cache_shape` counts those that attend; `state_shape` is None without linear ones. Penalties change logits in whole
     numbers, of which `logit_units` are a logit.
     """
 

@@ -17,6 +17,8 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import text_fields
 from draftproof.properties.values.checkpoint_config.base import FULL, LINEAR
 
+SLIDING = "sliding_attention"
+
 
 def read_fields(config: Any) -> dict[str, Any]:
     """Return a deep copy of a configuration: a mapping, or an object with to_dict(). Raises CheckpointError."""
@@ -33,13 +35,19 @@ def target_fields(config: Any) -> dict[str, Any]:
 
 
 def draft_fields(config: Any) -> dict[str, Any]:
-    """Return the draft's view: the target's sizes, its own layers of full attention. Raises CheckpointError.
+    """Return the draft's view: the target's sizes, its own layers of attention. Raises CheckpointError.
 
-    These are one, unless a field "draft" with what only the draft reads has their number as "layers".
+    These are one of full attention, unless a field "draft" with what only the draft reads has their number as "layers",
+    and their "window".
     """
     fields = target_fields(config)
-    fields["num_hidden_layers"] = fields.get("draft", {}).get("layers", 1)
-    fields["layer_types"] = [FULL] * fields["num_hidden_layers"]
+    own = fields.get("draft", {})
+    window = own.get("window", 0)
+    fields["num_hidden_layers"] = own.get("layers", 1)
+    fields["layer_types"] = [SLIDING if window else FULL] * fields["num_hidden_layers"]
+    if window or "draft" in fields:
+        # Its own, and not the target's.
+        fields["sliding_window"] = window
     # Which layers of the target have no experts says nothing of the draft's only one.
     fields["mlp_only_layers"], fields["decoder_sparse_step"] = [], 1
     return fields
@@ -63,14 +71,21 @@ def list_layer_types(layers: int, listed: Sequence[str] | None, interval: int) -
         raise CheckpointError(f"invalid full_attention_interval {interval!r}: expected a positive integer")
     if listed is None:
         return tuple(LINEAR if (i + 1) % interval else FULL for i in range(layers))
-    known = isinstance(listed, (list, tuple)) and all(kind in (FULL, LINEAR) for kind in listed)
+    known = isinstance(listed, (list, tuple)) and all(kind in (FULL, LINEAR, SLIDING) for kind in listed)
     if not known or len(listed) != layers:
-        raise CheckpointError(f"invalid layer_types {listed!r}: expected {layers} times {FULL!r} or {LINEAR!r}")
+        kinds = f"{FULL!r}, {LINEAR!r} or {SLIDING!r}"
+        raise CheckpointError(f"invalid layer_types {listed!r}: expected {layers} times {kinds}")
     return tuple(listed)
 
 
+def windows(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the window of each layer of a view that attends, 0 where it sees everything."""
+    size = fields.get("sliding_window") or 0
+    return tuple(size if kind == SLIDING else 0 for kind in layer_types(fields) if kind != LINEAR)
+
+
 def fingerprint(config: Any) -> tuple[int, ...]:
-    """Return what a reader of `config` sees now: (crc32 of its canonical JSON, layers, 0 full or 1 linear each)."""
+    """Return what a reader of `config` sees now: (crc32 of its canonical JSON, layers, LayerKind of each)."""
     text = json.dumps(read_fields(config), sort_keys=True, separators=(",", ":"), default=str)
     kinds = layer_types(target_fields(config))
-    return (zlib.crc32(text.encode()), len(kinds), *(int(kind == LINEAR) for kind in kinds))
+    return (zlib.crc32(text.encode()), len(kinds), *((FULL, LINEAR, SLIDING).index(kind) for kind in kinds))

@@ -15,23 +15,26 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
-from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
+from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
+from draftproof.engine.models.probe_ops import Unembedding, linear, located, mix, mixed
 
 
 @dataclass(frozen=True)
 class ProbeShape:
-    """Sizes of one side (target or head)."""
+    """Sizes of one side (target or head), and the bits of its entries' numbers."""
 
     heads: int
     kv_heads: int
     key_dim: int
     value_dim: int
+    kv_bits: int = 64
 
-    def cache(self, layers: int) -> CacheShape:
-        """Return the shape of the entries of `layers` full attention layers."""
-        return CacheShape(layers, self.kv_heads, self.key_dim, self.value_dim, torch.int64)
+    def cache(self, windows: tuple[int, ...]) -> CacheShape:
+        """Return the shape of the entries of layers with these windows."""
+        sizes = self.kv_heads, self.key_dim, self.value_dim
+        codes = {8: torch.int8, 16: torch.int16}.get(self.kv_bits)
+        return CacheShape(len(windows), *sizes, torch.int64, windows if any(windows) else (), codes)
 
 
 NO_HEADS = ProbeShape(0, 0, 0, 0)
@@ -56,19 +59,29 @@ class ProbeParts:
 
     @property
     def layers(self) -> int:
-        """How many layers the draft has, all of full attention."""
-        return len(layer_types(draft_fields(self.config)))
+        """How many layers the draft has, all of attention."""
+        return len(self.windows)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The window of each of them, 0 for none."""
+        return windows(draft_fields(self.config))
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """The shape of the draft's entries."""
+        return self.shape.cache(self.windows)
 
 
 class ProbeLayer:
     """Attention over mixed keys and queries with positions in them, then a mixing layer; residual throughout."""
 
     def __init__(self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape) -> None:
-        """Layer `index` of the model, number `order` among the full attention ones."""
+        """Layer `index` of the model, number `order` among those that attend."""
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
-        self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"])
+        self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1)
         self.gate = weights[f"{prefix}.q.gate"]
         self.o, self.mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
 
@@ -88,7 +101,7 @@ class ProbeLayer:
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """
         count, shape = inputs.shape[0], self.shape
-        qkv = mix(torch.addcmul(linear(inputs, self.qkv), metadata.positions.unsqueeze(1), self.position))
+        qkv = mix(located(linear(inputs, self.qkv), cache.rope_positions(metadata), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         if silent is not None:
             qkv[:, queries + keys].masked_fill_(silent, 0)
@@ -125,14 +138,18 @@ class ProbeTarget:
         self.vocab, self.width = self.embed.shape
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
-            order = self.layer_types[:index].count(kind)
+            linear = self.layer_types[:index].count(LINEAR)
+            attends = kind != LINEAR
             layers.append(
-                ProbeLayer(weights, index, order, shape) if kind == FULL else ProbeLinear(weights, index, order)
+                ProbeLayer(weights, index, index - linear, shape) if attends else ProbeLinear(weights, index, linear)
             )
         self._layers = tuple(layers)
-        full = self.layer_types.count(FULL)
-        self.cache_shape = shape.cache(full)
-        self.state_shape = linear_sizes.state_shape(len(layers) - full, torch.int64) if linear_sizes else None
+        attending = [index for index, kind in enumerate(self.layer_types) if kind != LINEAR]
+        full = [index for index in attending if self.layer_types[index] == FULL]
+        self._carry_layer = (full or attending)[0]
+        self.cache_shape = shape.cache(windows(target_fields(config)))
+        count = len(layers) - len(attending)
+        self.state_shape = linear_sizes.state_shape(count, torch.int64) if linear_sizes else None
         self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)
 
     def forward(
@@ -141,10 +158,10 @@ class ProbeTarget:
         x, carry = self.embed.index_select(0, ids), None
         for index, layer in enumerate(self._layers):
             x, first = layer.forward(x, metadata, cache)
-            carry = first if carry is None else carry
+            carry = first if index == self._carry_layer else carry
             if layer_outputs is not None:
                 layer_outputs.record(index, x)
-        assert carry is not None, "a probe has a full attention layer"
+        assert carry is not None, "a probe has a layer that attends"
         hidden_states = mixed(x)
         hidden_states[:, 0].copy_(carry)
         if layer_outputs is not None:
@@ -170,5 +187,5 @@ class ProbeTarget:
 
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
-    """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
+    """Return a standalone draft of `properties.values.probe.standalone_weights`: attention in every layer."""
     return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256)

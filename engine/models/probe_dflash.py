@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
-from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, mix, mixed
+from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, located, mix, mixed
 
 
 class ProbeBlock:
@@ -24,7 +24,7 @@ class ProbeBlock:
         weights, shape, count = parts.weights, parts.shape, parts.layers
         embed = weights["embed"]
         self.features, self.mask, self.shape = parts.own.features, embed.shape[0], shape
-        self.cache_shape = shape.cache(count)
+        self.cache_shape = parts.cache_shape
         # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, Dd].
         self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
         self._first_lane = embed[:, 0].contiguous()
@@ -33,12 +33,12 @@ class ProbeBlock:
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
         self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()
-        self._position = torch.cat([weights[f"{name}.position"] for name in names])
+        self._position = torch.cat([weights[f"{name}.position"] for name in names], dim=-1)
         self._unembed = Unembedding(weights["unembed"], parts.logit_bits, 256)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, Df] in every layer."""
-        kv = mix(torch.addcmul(linear(features, self._context), metadata.positions.unsqueeze(1), self._position))
+        kv = mix(located(linear(features, self._context), cache.rope_positions(metadata), self._position))
         heads, sizes = self.shape.kv_heads, (self.shape.key_dim, self.shape.value_dim)
         parts = kv.split([heads * size for _ in self._layers for size in sizes], dim=1)
         for layer in range(len(self._layers)):

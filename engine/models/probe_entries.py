@@ -64,7 +64,7 @@ class ProbeHead:
     """A `Head`."""
 
     def __init__(self, parts: ProbeParts) -> None:
-        self.cache_shape = parts.shape.cache(parts.layers)
+        self.cache_shape = parts.cache_shape
         self.takes, self._entries = parts.own.takes, ProbeEntries(parts, 0)
         self.target_ids = self._entries.target_ids
 
@@ -86,7 +86,7 @@ class ProbeChain:
     def __init__(self, parts: ProbeParts) -> None:
         self.chain, self.takes = parts.own.chain, parts.own.takes
         self._layers = tuple(ProbeEntries(parts, layer, f".{layer}") for layer in range(parts.layers))
-        self.cache_shape, self.target_ids = parts.shape.cache(len(self._layers)), self._layers[0].target_ids
+        self.cache_shape, self.target_ids = parts.cache_shape, self._layers[0].target_ids
 
     def forward(
         self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache

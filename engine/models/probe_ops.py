@@ -17,6 +17,13 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
+def located(x: Tensor, positions: Tensor, weight: Tensor) -> Tensor:
+    """x [T, O] with what positions [T, A] add in each of their A axes, by weight [A, O] or, of one axis, [O]."""
+    for axis, row in enumerate(weight.view(positions.shape[1], -1)):
+        x = torch.addcmul(x, positions[:, axis : axis + 1], row)
+    return x
+
+
 def mix(x: Tensor) -> Tensor:
     """Mixed in place."""
     kernels.ring_mix(x, x, 0)

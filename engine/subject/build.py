@@ -21,7 +21,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
-from draftproof.engine.stages import GenerationRequest, GrammarParams, PromptLogprobs
+from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobs
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -52,6 +52,7 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
     shared = {
         "num_hidden_layers": model.layers,
         "layer_types": list(model.types),
+        "sliding_window": model.window,
         "vocab_size": model.vocab,
         "rope_parameters": {"rope_type": "default"},
         "draft": msgspec.structs.asdict(draft),
@@ -79,7 +80,7 @@ def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, 
 
 
 def _shape(spec: ProbeModel | ProbeDraft) -> ProbeShape:
-    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
+    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim, spec.kv_bits)
 
 
 def _linear(sizes: Linear | None) -> LinearSizes | None:
@@ -140,6 +141,7 @@ def config(scenario: Scenario) -> EngineConfig:
         most_prompt_logprobs=scenario.most_prompt_logprobs,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
         eos=frozenset(scenario.eos),
+        mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
     )
 
 
@@ -183,6 +185,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             min_tokens=request.min_tokens,
             ignore_eos=request.ignore_eos,
             prompt_logprobs=_prompt_logprobs(request),
+            images=tuple(ImageSpan(one.start, one.frames, one.height, one.width) for one in request.images),
         )
         for number, request in enumerate(scenario.requests)
     ]

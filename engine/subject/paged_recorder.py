@@ -42,6 +42,9 @@ class PagedRecorder:
     def _table(self, row: int, key: Key, reported: int) -> None:
         pages = self._engine.scheduler.page_table.pages[row]
         for column in range(reported, len(pages)):
+            if not pages[column]:
+                # Given back, as no window reaches it.
+                continue
             self._log.add("round.table", key._replace(row=column), pages[column])
 
     def _state_slot(self, slot: int, key: Key) -> None:
@@ -56,17 +59,17 @@ class PagedRecorder:
         end = min(end, len(pages) * size)
         slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
         slots = slots.to(cache.page_table.device)
-        for layer, keys, values in zip(layers, cache.keys, cache.values, strict=True):
-            entries = torch.cat([keys[slots].flatten(1), values[slots].flatten(1)], dim=1)
-            for position, entry in zip(range(start, end), vectors(entries), strict=True):
+        for order, layer in enumerate(layers):
+            for position, entry in zip(range(start, end), vectors(cache.read(order, slots)), strict=True):
                 self._log.add(channel, Key(commit.request, commit.round, layer=layer, row=position), entry)
 
     def report_pools(self, step: int) -> None:
         """Report who owns what after an engine step."""
         scheduler, key = self._engine.scheduler, Key(-1, step)
         owner = {sequence.req_row: sequence.request.id for sequence in scheduler.live}
-        rows = enumerate(scheduler.page_table.pages)
-        owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row, pages in rows for page in pages))
+        table = scheduler.page_table
+        rows = range(len(table.pages))
+        owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row in rows for page in table.owned(row)))
         self._log.add("pool.owners", key, PoolReport(scheduler.pool.free, scheduler.page_table.free, owners))
         self._log.add("pool.guards", key, self._engine.arena.damaged())
         if self._engine.config.prefix_cache:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
-from draftproof.engine.models.config_fields import FULL
+from draftproof.engine.models.config_fields import LINEAR
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
@@ -60,8 +60,8 @@ class TraceRecorder(Probes):
         """Begin to watch an engine that has not run yet."""
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
-        self._full_layers = tuple(layer for layer, kind in layers if kind == FULL)
-        self._linear_layers = tuple(layer for layer, kind in layers if kind != FULL)
+        self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR)
+        self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR)
         self.paged = PagedRecorder(self._log, engine)
         self._tapped = TapRecorder(self._log, engine.draft.lookback, self._scenario.tree)
         if engine.states:
@@ -81,7 +81,7 @@ class TraceRecorder(Probes):
 
     def on_layer(self, layer_type: str, index: int) -> None:
         if self._plan.prefill:
-            own = self._full_layers if layer_type == FULL else self._linear_layers
+            own = self._linear_layers if layer_type == LINEAR else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
@@ -216,7 +216,7 @@ class TraceRecorder(Probes):
             if commit.round and not commit.seq_len_before:
                 self._without_drafts(commit)
             self.paged.report_entries(
-                "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
+                "commit.kv", cache, self._attending_layers, commit, commit.seq_len_before, commit.seq_len
             )
         self._report_grammars(commits)
         if self._states and commits:
@@ -289,6 +289,9 @@ class TraceRecorder(Probes):
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)
         self._memory.poison_checkpoints(checkpoints)
+
+    def on_drop(self, pages: tuple[int, ...]) -> None:
+        self._memory.poison_pages(pages)
 
     def on_step(self, plan: StepPlan) -> None:
         self.paged.report_pools(plan.step)

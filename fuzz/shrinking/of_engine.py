@@ -8,8 +8,11 @@ from itertools import chain
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
+from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.trees import with_nodes, without_tree
+from draftproof.properties.strategies.windows import at_least_a_page, without_windows
 from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
@@ -64,7 +67,7 @@ _GROUPED = (
 
 def plain(scenario: Scenario) -> Iterator[Scenario]:
     """Everything off that can be, all at once."""
-    off = _one_layer(_dense(_all_set(scenario, OFF)))
+    off = _one_layer(_dense(without_windows(without_codes(without_images(_all_set(scenario, OFF))))))
     yield _all_set(off, PLAIN)
     yield off
 
@@ -90,7 +93,20 @@ def settings(wanted: tuple[tuple[str, object], ...]) -> Callable[[Scenario], Ite
 def _dense(scenario: Scenario) -> Scenario:
     if get(scenario, "model.linear") is None:
         return scenario
-    return put(put(put(scenario, "model.layer_types", ()), "model.linear", None), "states", States())
+    types = tuple(kind for kind in get(scenario, "model.layer_types") if kind == "sliding_attention")
+    types = types if len(types) == get(scenario, "model.layers") else ()
+    scenario = put(put(put(scenario, "model.layer_types", types), "model.linear", None), "states", States())
+    return scenario if types else put(scenario, "model.window", 0)
+
+
+def plainer_entries(scenario: Scenario) -> Iterator[Scenario]:
+    """Layers that see everything, entries as they are computed, one position a token; windows of a page."""
+    yield without_windows(scenario)
+    yield without_codes(scenario)
+    yield without_images(scenario)
+    for path in ("model.window", "draft.window"):
+        for window in lower(get(scenario, path) or 0, 0):
+            yield at_least_a_page(put(scenario, path, window), scenario.memory.page_size)
 
 
 def fewer_layers(scenario: Scenario) -> Iterator[Scenario]:
@@ -101,7 +117,7 @@ def fewer_layers(scenario: Scenario) -> Iterator[Scenario]:
     for places in without(count) if count > 1 else ():
         yield _with_layers(scenario, tuple(types[place] for place in places if types), len(places))
     for place, kind in enumerate(types):
-        if kind == "linear_attention":
+        if kind != "full_attention":
             yield _with_layers(scenario, (*types[:place], "full_attention", *types[place + 1 :]), count)
 
 
@@ -113,6 +129,8 @@ def _one_layer(scenario: Scenario) -> Scenario:
 
 def _with_layers(scenario: Scenario, types: tuple[str, ...], count: int) -> Scenario:
     made = put(put(scenario, "model.layers", count), "model.layer_types", types)
+    if get(made, "model.window") and "sliding_attention" not in types:
+        made = put(made, "model.window", 0)
     if types and "linear_attention" not in types:
         made = _dense(made)
     if not isinstance(made.draft, DFlash | Eagle3):

@@ -153,11 +153,12 @@ def shorter_prompts(scenario: Scenario) -> Iterator[Scenario]:
     for place, request in enumerate(scenario.requests):
         for length in lower(len(request.prompt), 1):
             yield one_request(scenario, place, _cut(request, length))
-            yield one_request(scenario, place, replace(request, prompt=request.prompt[-length:]))
+            yield one_request(scenario, place, replace(request, prompt=request.prompt[-length:], images=()))
 
 
 def _cut(request: Request, length: int) -> Request:
-    return replace(request, prompt=request.prompt[:length])
+    images = tuple(image for image in request.images if image.end <= length)
+    return replace(request, prompt=request.prompt[:length], images=images)
 
 
 def sooner(request: Request) -> Iterator[Request]:

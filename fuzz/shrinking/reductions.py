@@ -46,6 +46,7 @@ PASSES: tuple[Pass, ...] = (
     of_requests.fewer_rounds,
     of_engine.settings(of_engine.OFF),
     of_engine.fewer_layers,
+    of_engine.plainer_entries,
     of_requests.shorter_prompts,
     of_engine.fewer_steps,
     of_engine.smaller_trees,

@@ -71,7 +71,16 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         _number(scenario, "draft.layers") + len(get(scenario, "draft.features") or ()),
         sum(get(scenario, f"draft.{name}") == "before_norm" for name in ("takes", "handed")),
         sum(bool(get(scenario, f"draft.{name}")) for name in _OWN),
+        sum(map(_windowed, (scenario.model, scenario.draft))),
+        sum(getattr(one, "kv_bits", 64) < 64 for one in (scenario.model, scenario.draft)),
+        int(getattr(scenario.model, "mrope", False)) + sum(len(request.images) for request in scenario.requests),
     )
+
+
+def _windowed(spec: object) -> int:
+    """Count the layers of a specification that have windows, and the positions of one."""
+    types, window = getattr(spec, "layer_types", ()), getattr(spec, "window", 0)
+    return window + types.count("sliding_attention")
 
 
 def _wanted(scenario: Scenario) -> tuple[int, ...]:

@@ -134,7 +134,12 @@ CONTRACTS = (
     equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
     equals("draft.match", "propose.match", cites="S-NGRAM-1, S-NGRAM-4", minimum=_MATCHES, explain=_mismatch),
-    equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
+    equals(
+        "draft.proposed",
+        "propose.tokens",
+        cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2, S-MROPE-3",
+        minimum=f"{_PROPOSED} image_rounds deltas_beside_each_other",
+    ),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(
         "draft.verified",
@@ -162,8 +167,9 @@ CONTRACTS = (
     ),
     equals(
         "extend.kv",
-        cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3",
-        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked",
+        cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3, S-KV-3",
+        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked coded_drafts "
+        "formats_differ window_drafts windows_unequal",
     ),
     equals(
         "extend.proposal",

@@ -172,16 +172,24 @@ def _completes(evidence: Evidence, row: Row) -> bool:
 
 
 def _released(evidence: Evidence, start: int, end: int) -> _Places:
-    """Return the slots of requests whose last step is in start .. end-1: given back, and poisoned."""
+    """Return the slots that requests gave back in steps start .. end-1, at their ends or behind windows: poisoned."""
     size = evidence.page_size
     slots = {
         page * size + offset
         for row in evidence.schedule.rows
-        if start <= row.step < end and evidence.schedule.is_last(row)
-        for page in evidence.tables.at(row).values()
+        if start <= row.step < end
+        for page in _given_back(evidence, row, end)
         for offset in range(size)
     }
     return {(region, slot) for region in (MemoryRegion.TARGET, MemoryRegion.DRAFT) for slot in slots}
+
+
+def _given_back(evidence: Evidence, row: Row, end: int) -> set[int]:
+    """Return the pages of a row that its request gave back by a step: all if it is over, those behind its window."""
+    table = evidence.tables.at(row)
+    if evidence.schedule.is_last(row):
+        return set(table.values())
+    return set(table.values()) - set(evidence.kept_table(row, end).values())
 
 
 def _wrong(

@@ -38,7 +38,7 @@ def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
 
 def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
     """Return request -> column -> page of those that go on after an engine step, by the tables they reported."""
-    return {request: dict(evidence.tables.at(row)) for request, row in live_rows(evidence, step).items()}
+    return {request: evidence.kept_table(row, step + 1) for request, row in live_rows(evidence, step).items()}
 
 
 def _ownership(evidence: Evidence) -> Differences:
@@ -105,8 +105,14 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
         if (request, round_) not in ran:
             column = min(table)
             yield Mismatch("round.table", Key(request, round_, row=column), None, table[column], Surplus())
-        if sorted(table) != list(range(len(table))):
-            gap = next(column for column in range(len(table)) if column not in table)
+        first = evidence.freed_before(request, round_)
+        wanted = range(first, first + len(table))
+        if sorted(table) != list(wanted):
+            early = min(table)
+            if early < first:
+                place = Key(request, round_, row=early)
+                yield Mismatch("round.table", place, "no page, as no window reaches it", table[early], Surplus())
+            gap = next(column for column in wanted if column not in table)
             yield Mismatch("round.table", Key(request, round_, row=gap), "a page", None, Missing())
         pages = list(table.values())
         for column, page in table.items():
@@ -120,15 +126,18 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
 def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that the owner of a page ended in an earlier step than the next one gets it, unless a cache shares it."""
     schedule = evidence.schedule
-    begins: dict[int, dict[tuple[int, int], Row]] = defaultdict(dict)
+    begins: dict[int, dict[tuple[int, int, int], Row]] = defaultdict(dict)
+    ends: dict[tuple[int, int, int], int] = {}
     for row in schedule.rows:
-        for page in evidence.tables.at(row).values():
-            begins[page].setdefault((row.request, schedule.attempt(row)), row)
+        for column, page in evidence.tables.at(row).items():
+            begins[page].setdefault((row.request, schedule.attempt(row), column), row)
+            ends[row.request, schedule.attempt(row), column] = row.step
+    windowed = evidence.scenario.widest_window > 0
     for page, owners in begins.items():
-        for one, other in pairwise(owners.values()):
-            last = schedule.attempt_spans[one.request, schedule.attempt(one)][1]
+        for (place, one), ((_, _, column), other) in pairwise(owners.items()):
+            # Windows free some pages before the end of who owns them.
+            last = ends[place] if windowed else schedule.attempt_spans[one.request, schedule.attempt(one)][1]
             if one.request != other.request and other.step <= last:
-                column = next(column for column, owned in evidence.tables.at(other).items() if owned == page)
                 if (column + 1) * evidence.page_size <= schedule.cached.get((other.request, other.round), 0):
                     continue
                 key = Key(other.request, other.round, row=column)
@@ -163,10 +172,16 @@ def _balance(evidence: Evidence) -> Differences:
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
         is_over, kept = key.round > evidence.schedule.last_step, cached.get(key, ())
         owners = () if is_over else report.owners
-        rows = memory.request_slots - len({owner.request for owner in owners})
+        rows = memory.request_slots - len(_with_rows(evidence, key.round, owners))
         expected[key] = (memory.pages - _in_use(evidence, owners, kept), rows)
         got[key] = (report.free_pages, report.free_rows)
     yield first_divergence("pool.balance", "pool.owners", expected, got)
+
+
+def _with_rows(evidence: Evidence, step: int, owners: tuple[Owner, ...]) -> set[int]:
+    """Return the requests that have a request row after a step: owners of pages, and those whose windows freed all."""
+    whole = {owner.request for owner in owners}
+    return whole | set(live_rows(evidence, step)) if evidence.scenario.widest_window else whole
 
 
 def _in_use(evidence: Evidence, owners: tuple[Owner, ...], kept: CachedPages) -> int:
@@ -255,8 +270,8 @@ CONTRACTS = (
         ("round.table", "pool.owners"),
         reads=("round.rows", "commit.length"),
         also=("round.cached", "round.attempt"),
-        cites="S-BATCH-1, S-BATCH-9, S-TREE-6",
-        minimum="scenarios slot_reuses",
+        cites="S-BATCH-1, S-BATCH-9, S-TREE-6, S-WINDOW-3",
+        minimum="scenarios slot_reuses window_pages_freed",
     ),
     listed(
         "memory.reachable",
@@ -273,8 +288,8 @@ CONTRACTS = (
         ("pool.owners",),
         reads=("round.rows",),
         also=("pool.cached",),
-        cites="S-BATCH-1, S-CACHE-5",
-        minimum="scenarios slot_reuses",
+        cites="S-BATCH-1, S-CACHE-5, S-WINDOW-3",
+        minimum="scenarios slot_reuses window_pages_freed",
     ),
     contract(
         "memory.guards",

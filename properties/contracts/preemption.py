@@ -11,7 +11,7 @@ from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
-from draftproof.properties.values.scenario import drafts_allowed, round_plan
+from draftproof.properties.values.scenario import columns_freed, drafts_allowed, round_plan
 from draftproof.properties.values.trace import Key
 
 Attempt = tuple[int, int]
@@ -83,9 +83,9 @@ class _Holding:
     def pages(self, attempt: Attempt, step: int) -> int:
         """Return the pages that an attempt holds, or keeps for the rest of its prefill, in a step."""
         ran = [row for row in self._of_attempts[attempt] if row.step <= step]
-        if not any(row.phase for row in ran):
-            return self.prefill_pages(attempt)
-        return len(self.evidence.tables.pages.get((attempt[0], ran[-1].round), ()))
+        if any(row.phase for row in ran):
+            return len(self.evidence.kept_table(ran[-1], step))
+        return self.prefill_pages(attempt) - (self.evidence.freed_after(ran[-1], step) if ran else 0)
 
     def prefill_pages(self, attempt: Attempt) -> int:
         """Return the pages of all that the prefill of an attempt runs."""
@@ -106,7 +106,8 @@ class _Holding:
         left = request.budget - (context + 1 - len(request.prompt))
         planned = min(round_plan(request, last.round + 1).num_drafts, self.evidence.scenario.steps)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
-        return -(-(context + drafts + 1) // memory.page_size)
+        freed = columns_freed(self.evidence.scenario, context)
+        return -(-(context + drafts + 1) // memory.page_size) - freed
 
     @cached_property
     def _of_attempts(self) -> dict[Attempt, list[Row]]:
@@ -136,7 +137,7 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             expected, got = f"request {other[0]} preempted in step {step}", f"request {first[0]}"
             yield Mismatch("round.attempt", key, expected, got, OutOfOrder())
     before = [one for one in holding.live(step) if holding.spans[one][0] < step]
-    own = max(holding.wanted(first), holding.pages(first, step - 1))
+    own = max(holding.wanted(first), holding.pages(first, step))
     needed = own + sum(holding.pages(one, step) for one in before)
     if needed <= pages:
         expected = f"preempted in step {step} for more than {pages} pages"

@@ -109,7 +109,11 @@ _PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
     equals("verify.positions", cites="S-ROUND-3, S-TREE-7", minimum=_PARTIAL),
     equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
-    equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
+    equals(
+        "verify.hidden",
+        cites="S-ROUND-3, S-WINDOW-1, S-MROPE-3",
+        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts image_rounds images_cut",
+    ),
     equals(
         "verify.choice",
         cites="S-ROUND-3, S-SAMPLE-2, S-SAMPLE-10, S-TREE-11, S-PENALTY-2, S-PENALTY-3, S-PENALTY-4, S-GRAMMAR-4",
@@ -154,7 +158,7 @@ CONTRACTS = (
         cites="S-ROUND-4, S-LIMIT-12",
         minimum="scenarios decode_rounds",
     ),
-    equals("commit.kv", cites="S-ROUND-5, S-TREE-9", minimum=f"{_PARTIAL} page_crossings"),
+    equals("commit.kv", cites="S-ROUND-5, S-TREE-9, S-KV-1", minimum=f"{_PARTIAL} page_crossings coded_targets"),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(
         "output.lossless",

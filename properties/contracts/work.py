@@ -33,14 +33,15 @@ class WorkParts(NamedTuple):
 def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     """Return the work of a launch by its kind and by the layers of target and draft (docs/semantics.md, S-BATCH-6)."""
     kinds = list(evidence.reference.channel("config.routing").values())
-    full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
+    linear = kinds.count(LayerKind.LINEAR_ATTENTION)
+    full = len(kinds) - linear
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
     chosen, drawn = evidence.scenario.is_sampled + evidence.scenario.is_penalized, evidence.scenario.drafts_sampled
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
-        writes = 2 * full if evidence.form.tree else full
+        writes = (2 + evidence.has_codes) * full if evidence.form.tree else full
         moves = int(evidence.form.tree is not None and replay and linear > 0)
         return WorkParts(writes, full, linear if replay else 2 * linear, moves, 2 + chosen + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:

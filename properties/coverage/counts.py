@@ -48,6 +48,22 @@ OF_ALONE = ("variant_alone", "variant_alone_of_served", "variant_alone_of_resume
 """Runs that were compared with each request alone; their requests that a prefix cache served, or that were resumed."""
 OF_PREFIXES = (*COUNTS, *OF_STATES, *PREFIXES_BESIDE)
 """What a prefix cache did (evidence/cached_pages.py), and beside what."""
+OF_WINDOWS = (
+    "window_rounds",
+    "window_drafts",
+    "window_prompts",
+    "windows_left",
+    "windows_unequal",
+    "window_pages_freed",
+)
+"""Rounds whose rows do not see all of their context, and whose draft does not; prompts longer than a window; rounds of
+which only later rows miss the first entry; scenarios with two windows; pages freed while their request runs."""
+OF_CODES = ("coded_targets", "coded_drafts", "formats_differ", "codes_moved")
+"""Scenarios in which the target keeps its entries as codes, the draft does, and each in a format of its own; rounds of
+trees that moved codes."""
+OF_IMAGES = ("image_prompts", "image_rounds", "images_cut", "deltas_beside_each_other")
+"""Prompts with images; rounds behind one whose positions are not their index; images that chunks cut; batches of rows
+with another delta each."""
 ABORTED = ("waiting", "in_prefill", "in_decode", "preempted")
 OF_ABORTS = (*(f"aborted_{when}" for when in ABORTED), "aborted_before_others", "aborted_on_served_pages")
 """Requests that were aborted while they waited, in their prefill, between rounds, or while they waited again; with
@@ -152,6 +168,10 @@ _RUNS: Table[RunSample] = {
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
     "prefix_hits_by_batch_size": _hits_where(lambda run: "draft batch" in run.control),
+    "windows_unequal": lambda run: run.unequal_windows,
+    "coded_targets": lambda run: run.entries not in (None, "whole"),
+    "coded_drafts": lambda run: run.draft_entries not in (None, "whole"),
+    "formats_differ": lambda run: run.draft_entries is not None and run.draft_entries != run.entries,
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -182,6 +202,10 @@ _REQUESTS: Table[RequestSample] = {
     "limits_hit": lambda request: request.is_at_limit,
     "zero_tails": lambda request: request.zero_tails,
     **{name: _is_of_ends(name) for name in OF_ENDS},
+    "image_prompts": lambda request: request.is_prefilled and request.images not in (None, "none"),
+    "images_cut": lambda request: request.is_prefilled and request.cuts_image,
+    "window_prompts": lambda request: request.is_prefilled and request.beyond_window,
+    "window_pages_freed": lambda request: request.pages_freed,
 }
 _BATCHES: Table[BatchSample] = {
     "batch_shrinks": lambda batch: batch.has_fewer_rows,
@@ -201,6 +225,7 @@ _BATCHES: Table[BatchSample] = {
     "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
     "uneven_batches": lambda batch: batch.is_uneven,
     "half_sampled_batches": lambda batch: batch.is_half_sampled,
+    "deltas_beside_each_other": lambda batch: batch.has_deltas,
     "unfound_beside_found": lambda batch: (
         batch.run.form.proposes == "lookup"
         and batch.run.control.startswith("adaptive")
@@ -333,6 +358,11 @@ _ROUNDS: Table[RoundSample] = {
     "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
     "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
     "logprobs_of_sampled": lambda round_: round_.has_logprobs and round_.is_sampled,
+    "window_rounds": lambda round_: round_.window in ("left", "beyond"),
+    "window_drafts": lambda round_: round_.beyond_draft_window and round_.drafts > 0,
+    "windows_left": _is_one(window="left"),
+    "image_rounds": lambda round_: round_.request.delta != 0,
+    "codes_moved": lambda round_: "tree_entries_moved" in round_.tree and round_.request.run.entries != "whole",
     "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
@@ -368,7 +398,7 @@ OF_TWO = frozenset(
     ]
 )
 _TREE_STATES = frozenset({name for name in NAMES if name.startswith("tree_states_")})
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES, *_TREE_STATES}) | {
+TREES = frozenset({"tree_scenarios", "codes_moved", "beams", *OF_TREES, *OF_TRIES, *SAMPLED_TREES, *_TREE_STATES}) | {
     "trees_cut_by_nodes",
     "trees_cut_by_limits",
     "trees_moved_to_another_page",
@@ -468,10 +498,13 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
     if not form.kind.draws:
         names |= OF_DRAWN
+    if not form.kind.extends:
+        names |= {"window_drafts", "windows_unequal", "coded_drafts", "formats_differ"}
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
         names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
+        names |= {*OF_WINDOWS, *OF_CODES, *OF_IMAGES}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.

@@ -12,12 +12,15 @@ from draftproof.properties.coverage.counts import (
     OF_ABORTS,
     OF_ALONE,
     OF_BATCHES,
+    OF_CODES,
+    OF_IMAGES,
     OF_LAUNCHES,
     OF_PENALTIES,
     OF_PREEMPTIONS,
     OF_PREFIXES,
     OF_ROUNDS,
     OF_TWO,
+    OF_WINDOWS,
     SAMPLED,
     TREES,
 )
@@ -33,14 +36,16 @@ _PADDED = {
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
-    "accept.emitted": {"tokens_emitted", "stops_in_accepted_run", "texts_shown"},
+    "accept.emitted": {
+        *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
+    },
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
         *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS, *OF_STEP_TOKENS),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
-    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"},
+    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"} | {"window_pages_freed"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
@@ -137,6 +142,12 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests end by stop ids of their own and by limits", set(ENDED)
     if not limits.step_tokens:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
+    if not limits.windows:
+        yield "its layers see everything", set(OF_WINDOWS)
+    if not limits.codes:
+        yield "its entries are kept as they are computed", set(OF_CODES)
+    if not limits.images:
+        yield "its tokens have one position", set(OF_IMAGES)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -41,6 +41,7 @@ RULES: tuple[Rule, ...] = (
         "a chain of one layer has one proposal, never right in part", {"accept": ("partial",), "chain": ("one layer",)}
     ),
     Rule("without a wrong draft there is no way to be wrong", {"accept": ("no drafts", "all"), "wrong": WRONG}),
+    Rule("without drafts no row is behind another", {"accept": _NONE, "window": ("left",)}),
     Rule("no draft reaches no other page", {"accept": _NONE, "crossing": ("one", "more")}),
     Rule("a round without drafts has no proposals", {"accept": _NONE, "proposals": ("forced", "own")}),
     Rule("a round with drafts has proposals", {"accept": _but("accept", *_NONE), "proposals": ("none",)}),
@@ -67,6 +68,8 @@ RULES: tuple[Rule, ...] = (
     Rule("what was not found is not verified", {"accept": _but("accept", *_NONE), "match": ("nothing",)}),
     Rule("what was found is verified", {"accept": _NONE, "match": _but("match", "nothing")}),
     Rule("only n-gram drafts find fewer", {"draft": _but("draft", *proposing("lookup")), "limit": ("found",)}),
+    Rule("a lookup has no layers", {"draft": proposing("lookup"), "windows": ("draft's", "both")}),
+    Rule("a lookup has no entries", {"draft": proposing("lookup"), "draft entries": POINTS["draft entries"]}),
     Rule(
         "not every draft can be drawn",
         {"draft": tuple(kind.name for kind in KINDS if not kind.draws), "drawn": ("yes",)},

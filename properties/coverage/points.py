@@ -64,6 +64,14 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "copied": ("no", "yes"),
     "shared": ("no", "yes"),
     "continued": ("no", "yes"),
+    # Whose layers have windows, and whether pages went back behind all of them.
+    "windows": ("none", "target's", "draft's", "both"),
+    "freed": ("no", "yes"),
+    # In what the target keeps its entries, and the draft.
+    "entries": ("whole", "16 bits", "8 bits"),
+    "draft entries": ("whole", "16 bits", "8 bits"),
+    # Of a model whose tokens have three positions.
+    "images": ("none", "one", "several"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
@@ -105,6 +113,8 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "grammar": ("same choice", "other choice", "ends", "one token"),
     "logprobs": ("of the token", "with others"),
     "minimum": ("same choice", "other choice", "in window", "other by row"),
+    # Whether the rows of a verify see the first entry of their request: all of them, some or none.
+    "window": ("inside", "left", "beyond"),
 }
 """Those of a decode round."""
 POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
@@ -129,7 +139,11 @@ _CROSSED = """
     layers x resumed in, draft x refilled, draft x prefix, prefix x chunks, accept x prefix, prefix x preempted,
     draft x evicted, draft x copied, draft x shared, draft x continued,
     draft x ended by, layers x ended by, ended by x preempted, ended by x prefix, draft x sequence,
-    accept x minimum, minimum x choice, minimum x rows, path x minimum, draft x minimum
+    accept x minimum, minimum x choice, minimum x rows, path x minimum, draft x minimum,
+    draft x windows, layers x windows, windows x variant, accept x window, window x rows, window x crossing,
+    draft x freed, freed x preempted,
+    entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries,
+    draft x images, layers x images, images x chunks, images x preempted, accept x images, images x windows
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))
@@ -151,6 +165,8 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return proposing("lookup")
     if point in OF_TREES:
         return tuple(kind.name for kind in KINDS if kind.trees)
+    if (point, value) in (("windows", "draft's"), ("windows", "both")) or point == "draft entries":
+        return tuple(kind.name for kind in KINDS if kind.extends)
     if (point, value) == ("drawn", "yes"):
         return tuple(kind.name for kind in KINDS if kind.draws)
     if point in OF_ENTRIES:

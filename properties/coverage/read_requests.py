@@ -15,12 +15,13 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario, delta_of
 from draftproof.properties.values.trace import Key
 from draftproof.properties.variants import NEED_SIZES
 
 # Variants that must show in a channel: rows and pages that did not move prove nothing.
 _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+_FORMATS = {64: "whole", 16: "16 bits", 8: "8 bits"}
 _SMALL_VOCAB = 61
 _LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -68,6 +69,10 @@ def read_run(evidence: Evidence) -> RunSample:
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         step_tokens=read_step_tokens(evidence),
+        windows=_windows(scenario),
+        entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
+        draft_entries=_FORMATS.get(getattr(scenario.draft, "kv_bits", 0)),
+        unequal_windows=0 < getattr(scenario.draft, "window", 0) != getattr(scenario.model, "window", 0) > 0,
     )
 
 
@@ -90,6 +95,8 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
     tokens = [(key.request, len(value)) for key, value in emitted.items()]
+    has_images = getattr(evidence.scenario.model, "mrope", False)
+    freed, scenario_frees = _freed(evidence), evidence.scenario.widest_window > 0
     samples = []
     for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
         before = pages.get(index, [])
@@ -131,9 +138,40 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 ended_by=ended_by(evidence.scenario, index, script),
                 sequence=_sequence(ends) if script.sequences else None,
                 ends=ends,
+                freed=("yes" if freed.get(index) else "no") if scenario_frees else None,
+                images=("none", "one", "several")[min(len(request.images), 2)] if has_images else None,
+                delta=delta_of(len(request.prompt), request.images),
+                cuts_image=_cuts_image(request, evidence.scenario.schedule.chunk),
+                pages_freed=freed.get(index, 0),
+                beyond_window=0 < getattr(evidence.scenario.model, "window", 0) < len(request.prompt),
             )
         )
     return tuple(samples)
+
+
+def _cuts_image(request: Request, chunk: int) -> bool:
+    """Return whether a chunk of a prompt ends within an image."""
+    ends = range(chunk, len(request.prompt), chunk)
+    return any(image.start < end < image.end for image in request.images for end in ends)
+
+
+def _windows(scenario: Scenario) -> str | None:
+    """Return whose layers have windows; None of a real model."""
+    if not isinstance(scenario.model, ProbeModel):
+        return None
+    target, draft = scenario.model.window > 0, getattr(scenario.draft, "window", 0) > 0
+    return ("none", "target's", "draft's", "both")[target + 2 * draft]
+
+
+def _freed(evidence: Evidence) -> dict[int, int]:
+    """Return request -> the pages that it no longer had in its last round, as its tables say."""
+    if not evidence.scenario.widest_window:
+        return {}
+    return {
+        request: min(table, default=0)
+        for (request, round_), table in sorted(evidence.tables.pages.items())
+        if round_ and (request, round_) not in evidence.schedule.resumed
+    }
 
 
 def _equal_sizes(scenario: Scenario) -> dict[str, str | None]:

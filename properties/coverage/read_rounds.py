@@ -19,7 +19,7 @@ from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.probe import draft_vocabulary
-from draftproof.properties.values.scenario import ProbeModel, Request, round_plan
+from draftproof.properties.values.scenario import ProbeModel, Request, delta_of, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
@@ -71,7 +71,12 @@ def _batch(
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
         is_uneven=len({evidence.contexts.get((row.request, row.round)) for row in rows}) > 1,
         is_half_sampled=len({evidence.scenario.requests[row.request].sampling is None for row in rows}) > 1,
+        has_deltas=len({delta_of(len(one.prompt), one.images) for one in _requests_of(evidence, rows)}) > 1,
     )
+
+
+def _requests_of(evidence: Evidence, rows: tuple[Row, ...]) -> list[Request]:
+    return [evidence.scenario.requests[row.request] for row in rows]
 
 
 def _rounds(
@@ -143,12 +148,21 @@ def _rounds(
                 has_logprobs=evidence.scenario.requests[index].logprobs is not None,
                 is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
                 depth=allowed if tree else drafts,
+                window=_window(getattr(evidence.scenario.model, "window", 0), n, drafts),
+                beyond_draft_window=0 < getattr(evidence.scenario.draft, "window", 0) <= n,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
                 if tree
                 else frozenset(),
                 told=told,
             )
             before = accept
+
+
+def _window(size: int, n: int, drafts: int) -> str | None:
+    """Return which rows of a round with windows see the first entry of their request: all, some or none."""
+    if not size:
+        return None
+    return "inside" if n + drafts < size else "beyond" if n >= size else "left"
 
 
 def _attempt(evidence: Evidence, request: int, number: int) -> str | None:

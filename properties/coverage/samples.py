@@ -44,6 +44,9 @@ class RunSample(NamedTuple):
     copied: str | None
     shared: str | None
     continued: str | None
+    windows: str | None
+    entries: str | None
+    draft_entries: str | None
 
     form: Form
     changed: str
@@ -63,6 +66,7 @@ class RunSample(NamedTuple):
     is_constrained: bool
     prefixes: Mapping[str, int]
     step_tokens: Mapping[str, int]
+    unequal_windows: bool
 
     @property
     def is_hybrid(self) -> bool:
@@ -92,6 +96,8 @@ class RequestSample(NamedTuple):
     prefix: str | None
     ended_by: str | None
     sequence: str | None
+    freed: str | None
+    images: str | None
 
     is_admitted_before_others: bool
     reuses: int
@@ -111,6 +117,10 @@ class RequestSample(NamedTuple):
     has_final_state: bool
     flushes: int
     ends: frozenset[str]
+    pages_freed: int
+    beyond_window: bool
+    delta: int
+    cuts_image: bool
 
 
 class BatchSample(NamedTuple):
@@ -139,6 +149,7 @@ class BatchSample(NamedTuple):
     drafts_again: bool
     is_uneven: bool
     is_half_sampled: bool
+    has_deltas: bool
 
 
 class RoundSample(NamedTuple):
@@ -184,6 +195,7 @@ class RoundSample(NamedTuple):
     grammar: str | None
     logprobs: str | None
     minimum: str | None
+    window: str | None
 
     is_reported: bool
     drafts: int
@@ -198,6 +210,7 @@ class RoundSample(NamedTuple):
     has_logprobs: bool
     is_drawn: bool
     depth: int
+    beyond_draft_window: bool
     tree: frozenset[str]
     told: frozenset[str]
 

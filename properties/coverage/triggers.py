@@ -131,6 +131,28 @@ TRIGGERS: tuple[Trigger, ...] = (
         preempted="aborted_preempted",
         on_served_pages="aborted_on_served_pages",
     ),
+    *_of(
+        "windows",
+        of_the_target="window_rounds",
+        of_the_draft="window_drafts",
+        of_two_lengths="windows_unequal",
+        left_within_a_round="windows_left",
+        prompt_beyond="window_prompts",
+        pages_freed="window_pages_freed",
+    ),
+    *_of(
+        "quantised entries",
+        of_the_target="coded_targets",
+        of_the_draft="coded_drafts",
+        of_two_formats="formats_differ",
+    ),
+    *_of(
+        "three positions",
+        image="image_prompts",
+        behind_an_image="image_rounds",
+        image_in_two_chunks="images_cut",
+        rows_of_two_deltas="deltas_beside_each_other",
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, PoolReport
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Scenario, columns_freed
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.variants import varied
@@ -57,6 +57,11 @@ class Evidence:
         if isinstance(model, Checkpoint):
             return LayerKind.LINEAR_ATTENTION in self.reference.channel("config.routing").values()
         return "linear_attention" in model.types
+
+    @property
+    def has_codes(self) -> bool:
+        """Return whether entries of the target are codes with scales."""
+        return getattr(self.scenario.model, "kv_bits", 64) < 64
 
     @cached_property
     def form(self) -> Form:
@@ -182,6 +187,24 @@ class Evidence:
     def order(self) -> RunOrder:
         """What comes before what in the subject's run."""
         return RunOrder(self.schedule)
+
+    def freed_before(self, request: int, round_: int) -> int:
+        """Return how many columns of its table a request gave back before a decode round (S-WINDOW-3)."""
+        if not self.scenario.widest_window or (request, round_) in self.schedule.resumed:
+            return 0
+        return columns_freed(self.scenario, self.contexts.get((request, round_), 0))
+
+    def freed_after(self, row: Row, step: int) -> int:
+        """Return how many columns the request of a row, the last of its round, gave back by the start of a step."""
+        place = row.request, row.round
+        if not self.scenario.widest_window or step <= row.step or self.schedule.ends[place] > row.step:
+            return 0
+        return columns_freed(self.scenario, self.subject.typed("commit.length", int).get(Key(*place), 0))
+
+    def kept_table(self, row: Row, step: int) -> dict[int, int]:
+        """Return column -> page of what a request has at the start of a step, of which a row is its last before it."""
+        freed = self.freed_after(row, step)
+        return {column: page for column, page in self.tables.at(row).items() if column >= freed}
 
     @cached_property
     def tables(self) -> ObservedTables:

@@ -83,6 +83,11 @@ class ObservedSchedule:
         return steps
 
     @cached_property
+    def ends(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> the engine step in which the round ended, as far as it ran."""
+        return {(row.request, row.round): row.step for row in self.rows}
+
+    @cached_property
     def launches(self) -> tuple[StepLaunch, ...]:
         """In the order in which they ran."""
         reported = self.trace.typed("graph.replay", LaunchRecord).items()

@@ -33,11 +33,18 @@ def ring_and_floats() -> Dtypes:
     return (torch.int64, *floats())
 
 
+def codes() -> Dtypes:
+    """Return the dtypes that codes of quantised numbers have."""
+    return (torch.int8, torch.int16)
+
+
 # What float16 can hold ends at 65504.
 VALUE_POISONS: dict[torch.dtype, Sequence[float]] = {
     **dict.fromkeys((torch.float64, torch.float32, torch.bfloat16), (float("nan"), -3e30)),
     torch.float16: (float("nan"), -6e4),
     torch.int64: (0x5EED5EED5EED5EED, -1),
+    torch.int16: (0x5EED, -1),
+    torch.int8: (0x5E, -1),
 }
 # Poison for indices is in range where it can be: a wild one would crash rather than mislead.
 INDEX_POISONS = (0, 1, 2)
@@ -117,6 +124,9 @@ def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     generator = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
     if dtype == torch.int64:
         return torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=generator)
+    if not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        return torch.randint(limits.min, limits.max + 1, shape, generator=generator, dtype=dtype)
     return torch.randn(shape, generator=generator, dtype=torch.float64).clamp_(-4.0, 4.0).to(dtype)
 
 

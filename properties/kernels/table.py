@@ -144,6 +144,12 @@ _ROWS = (
     Op("kv_move", ("k_pool", "v_pool"), _RING),
     # Each token attends to exactly the positions it may see, whatever lies in the slots of others.
     Op("paged_attention", ("out",), _RING, _ATTENTION, has_large=True),
+    # Each entry is its first number and the codes of the others, at its own slot and nowhere else.
+    Op("quantised_write", ("k_pool", "v_pool", "k_scales", "v_scales")),
+    # Each code is read with the scale of its own entry and head.
+    Op("quantised_attention", ("out",)),
+    # Each token attends to exactly the positions of its own window, and to none before its first.
+    Op("windowed_attention", ("out",), _RING, _ATTENTION, has_large=True),
     # Each row is normed by its own mean square, rounded, then weighted.
     Op("rms_norm", ("out",), _FLOAT, _NORM),
     # The residual is updated, and the norm is that of the updated residual.

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import with_aborts
+from draftproof.properties.strategies.codes import with_codes
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.ends import with_ends
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
+from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
@@ -36,11 +38,13 @@ from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
     CACHED,
+    CODED,
     COMMITS,
     CONSTRAINED,
     DENSE_VARIANTS,
     ENDED,
     HYBRID_VARIANTS,
+    IMAGES,
     LOGPROBS,
     PENALIZED,
     PREEMPTED,
@@ -48,9 +52,11 @@ from draftproof.properties.strategies.turns import (
     SAMPLED,
     SERVICES,
     TREES,
+    WINDOWED,
     Turn,
     turns,
 )
+from draftproof.properties.strategies.windows import with_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -136,6 +142,9 @@ def _drawn(
         has_prompt_logprobs=draw(sampled(PROMPT_LOGPROBS)),
         is_aborted=draw(sampled(ABORTED)),
         is_ended=draw(sampled(ENDED)),
+        is_windowed=draw(sampled(WINDOWED)),
+        has_codes=draw(sampled(CODED)),
+        has_images=draw(sampled(IMAGES)),
     )
     return draw(_scenario(turn))
 
@@ -189,11 +198,14 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_prompt_logprobs(draw, made)
     if turn.is_ended and not (made.adaptive or made.schedule.draft_batch) and size.name != WIDE.name:
         made = with_ends(draw, made)
+    made = with_codes(draw, made) if turn.has_codes else made
+    made = with_images(draw, made) if turn.has_images and not made.schedule.prefix_cache else made
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.
     is_aborted = turn.is_aborted and size.name != WIDE.name and not made.schedule.step_tokens
-    return validate(with_aborts(draw, made) if is_aborted else made)
+    made = with_aborts(draw, made) if is_aborted else made
+    return validate(with_windows(draw, made) if turn.is_windowed and not made.tree else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

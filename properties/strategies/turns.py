@@ -84,6 +84,14 @@ BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
+WINDOWED = (True, False)
+WINDOWED_CACHED = (False, True, False)
+"""Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
+nothing is freed by them."""
+CODED = (False, True, False, False)
+"""Whether target or draft keep their entries in fewer bits."""
+IMAGES = (False, False, True, False, False)
+"""Whether tokens have three positions and prompts images, where no pages are kept for others."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -115,6 +123,9 @@ class Turn(NamedTuple):
     is_ended: bool = False
     is_budgeted: bool = False
     has_prompt_logprobs: bool = False
+    is_windowed: bool = False
+    has_codes: bool = False
+    has_images: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -145,6 +156,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             is_aborted=dealer.deal("aborted", ABORTED, player),
             is_ended=not (profile.adaptive or profile.draft_batch) and dealer.deal("ended", ENDED, player),
             has_prompt_logprobs=dealer.deal("prompt logprobs", PROMPT_LOGPROBS, player),
+            has_codes=dealer.deal("coded", CODED, player),
+            has_images=dealer.deal("images", IMAGES, player),
         )
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
@@ -159,9 +172,13 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
             yield turn._replace(is_cached=dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player))
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
-            yield _preempted(turn, dealer, player)
+            yield _windowed(_preempted(turn, dealer, player), dealer, player)
         else:
-            yield turn
+            yield _windowed(turn, dealer, player)
+
+
+def _windowed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    return turn._replace(is_windowed=dealer.deal("windowed", WINDOWED, player))
 
 
 def _beside_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -224,6 +241,7 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
         is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
         has_prompt_logprobs=dealer.deal("prompt logprobs of caching", PROMPT_LOGPROBS_CACHED, player),
+        is_windowed=dealer.deal("windowed of caching", WINDOWED_CACHED, player),
     )
 
 

@@ -21,6 +21,8 @@ Small = Annotated[int, Meta(ge=1, le=64)]
 Lanes = Annotated[int, Meta(ge=2, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Layers = Annotated[int, Meta(ge=1, le=16)]
+Window = Annotated[int, Meta(ge=0, le=1024)]
+KvBits = Literal[64, 16, 8]
 Features = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone", "eagle3"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
@@ -31,7 +33,10 @@ CheckpointSource = Literal["directory", "directory or seed", "target", "not need
 
 
 class _Sized(Value, frozen=True, kw_only=True):
-    """The seed of a probe's draft, and the sizes of its layers."""
+    """The seed of a probe's draft, the sizes of its layers, and the positions that their rows see (0: all).
+
+    Entries are numbers of 64 bits, or codes of `kv_bits` with a scale for each head.
+    """
 
     seed: Seed
     heads: Small
@@ -39,6 +44,8 @@ class _Sized(Value, frozen=True, kw_only=True):
     key_dim: Small
     value_dim: Small
     lanes: Lanes
+    window: Window = 0
+    kv_bits: KvBits = 64
 
 
 class _OfEntries(_Sized, frozen=True, kw_only=True):

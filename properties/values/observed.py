@@ -56,6 +56,7 @@ class LayerKind(IntEnum):
 
     FULL_ATTENTION = 0
     LINEAR_ATTENTION = 1
+    SLIDING_ATTENTION = 2
 
 
 class Observed(msgspec.Struct, frozen=True, order=True):

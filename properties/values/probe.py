@@ -37,13 +37,19 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
     return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
 
 
-def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft, inputs: int = 0) -> dict[str, np.ndarray]:
-    """Return an attention layer, whose queries, keys and values are of `inputs` lanes (0: as many as the layer has)."""
+def _layer(
+    seed: int, prefix: str, spec: ProbeModel | ProbeDraft, inputs: int = 0, *, mrope: bool = False
+) -> dict[str, np.ndarray]:
+    """Return an attention layer, whose queries, keys and values are of `inputs` lanes (0: as many as the layer has).
+
+    What positions are multiplied by are vectors, or with `mrope` three of them each.
+    """
     sizes = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim)
     weights: dict[str, np.ndarray] = {}
     for name, size in zip("qkv", sizes, strict=True):
         weights[f"{prefix}.{name}.weight"] = draw(seed, f"{prefix}.{name}", size, inputs or spec.lanes)
-        weights[f"{prefix}.{name}.position"] = draw(seed, f"{prefix}.{name}.p", size)
+        shape = (3, size) if mrope else (size,)
+        weights[f"{prefix}.{name}.position"] = draw(seed, f"{prefix}.{name}.p", *shape)
     weights[f"{prefix}.o.weight"] = draw(seed, f"{prefix}.o", spec.lanes, spec.heads * spec.value_dim)
     weights[f"{prefix}.mlp.weight"] = draw(seed, f"{prefix}.mlp", spec.lanes, spec.lanes)
     weights[f"{prefix}.q.gate"] = np.ones(sizes[0], dtype=np.uint64)
@@ -95,24 +101,27 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
             assert spec.linear is not None
             weights |= _linear_layer(spec.seed, f"layers.{layer}", spec.linear, spec.lanes)
         else:
-            weights |= _layer(spec.seed, f"layers.{layer}", spec)
+            weights |= _layer(spec.seed, f"layers.{layer}", spec, mrope=spec.mrope)
     for layer in range(spec.layers):
         weights[f"layers.{layer}.o.weight"][0] = 0
         weights[f"layers.{layer}.mlp.weight"][0] = 0
     first = f"layers.{carry_layer(spec)}"
     weights[f"{first}.q.gate"][: spec.key_dim] = 0
     weights[f"{first}.v.weight"][0] = _unit(spec.lanes)
+    if spec.mrope:
+        # A draft does not know the three positions of the next token: the carry goes by none.
+        weights[f"{first}.v.position"][:, 0] = 0
     return weights
 
 
 def carry_layer(spec: ProbeModel) -> int:
-    """Return the first full attention layer, which computes the carry."""
-    return spec.types.index("full_attention")
+    """Return the layer that computes the carry: the first of full attention, or the first with a window."""
+    return spec.types.index("full_attention" if "full_attention" in spec.types else "sliding_attention")
 
 
 def _constant(target: ProbeModel) -> np.ndarray:
     """Return c of the carry: [1]."""
-    return target_weights(target)[f"layers.{carry_layer(target)}.v.position"][:1]
+    return target_weights(target)[f"layers.{carry_layer(target)}.v.position"].reshape(-1)[:1]
 
 
 @lru_cache(maxsize=64)
@@ -135,7 +144,7 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
     for name, shape in draft.shapes(target.lanes).items():
         weights[name.partition(".")[2]] = draw(draft.seed, name, *shape)
     for layer in range(getattr(draft, "layers", 1) if hasattr(draft, "heads") else 0):
-        weights |= _layer(draft.seed, f"layers.{layer}", draft)
+        weights |= _layer(draft.seed, f"layers.{layer}", draft, mrope=target.mrope)
     if isinstance(draft, Eagle | Mtp):
         weights |= _own(draft, target)
     return _with_context(weights, draft, target) if isinstance(draft, DFlash) else weights
@@ -173,7 +182,7 @@ def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeMo
     weights["layers.0.q.gate"][: draft.key_dim] = 0
     weights["layers.0.v.weight"][0] = _unit(draft.lanes)
     weights["layers.0.v.context"][0] = _unit(lanes)
-    weights["layers.0.v.position"][:1] = _constant(target)
+    weights["layers.0.v.position"][..., :1] = _constant(target)
     return weights
 
 
@@ -199,11 +208,11 @@ def _eagle3_weights(draft: Eagle3, target: ProbeModel) -> dict[str, np.ndarray]:
     if draft.head_vocab:
         weights["d2t"] = (np.array(kept) - np.arange(len(kept))).astype(np.uint64)
     lanes = embed.shape[1]
-    weights |= _layer(draft.seed, "layers.0", draft, lanes + draft.lanes)
+    weights |= _layer(draft.seed, "layers.0", draft, lanes + draft.lanes, mrope=target.mrope)
     weights["fc"][1] = _unit(target.lanes * len(draft.features))
     weights["layers.0.q.gate"][: draft.key_dim] = 0
     weights["layers.0.v.weight"][0] = np.roll(_unit(lanes + draft.lanes), lanes + 1)
-    weights["layers.0.v.position"][:1] = _constant(target)
+    weights["layers.0.v.position"][..., :1] = _constant(target)
     return weights
 
 
@@ -217,7 +226,8 @@ def draft_vocabulary(draft: Eagle3, target: ProbeModel) -> tuple[int, ...]:
 def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
     """Return the language model that a standalone draft is."""
     sizes = msgspec.structs.asdict(draft)
-    return ProbeModel(**sizes, vocab=target.vocab, logit_bits=target.logit_bits, agreement=256)
+    sizes["layer_types"] = ("sliding_attention",) * draft.layers if draft.window else ()
+    return ProbeModel(**sizes, vocab=target.vocab, logit_bits=target.logit_bits, agreement=256, mrope=target.mrope)
 
 
 def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:
@@ -225,7 +235,7 @@ def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.n
     own = target_weights(standalone_model(draft, target))
     weights = {name: array.copy() for name, array in own.items()}
     weights["embed"][:, 0] = target_weights(target)["embed"][:, 0]
-    weights["layers.0.v.position"][:1] = _constant(target)
+    weights["layers.0.v.position"][..., :1] = _constant(target)
     return weights
 
 

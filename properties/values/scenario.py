@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
+from draftproof.properties.values.drafts import Draft, KvBits, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
@@ -34,7 +34,7 @@ Variant = Literal[
     "alone",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
-LayerType = Literal["full_attention", "linear_attention"]
+LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
 Wrong = Literal["next", "zero", "last", "stop", "far"]
 WRONG: tuple[Wrong, ...] = Wrong.__args__  # type: ignore[attr-defined]
 
@@ -64,7 +64,9 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
 
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
-    `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones.
+    `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones;
+    rows of sliding ones see `window` positions, their own among them (0: there are none). Entries are numbers of 64
+    bits, or codes of `kv_bits` with a scale for each head. With `mrope` a token has three positions (S-MROPE).
     """
 
     seed: Seed
@@ -79,6 +81,9 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     agreement: Annotated[int, Meta(ge=0, le=256)] = 192
     layer_types: tuple[LayerType, ...] = ()
     linear: Linear | None = None
+    window: Window = 0
+    kv_bits: KvBits = 64
+    mrope: bool = False
 
     @property
     def types(self) -> tuple[LayerType, ...]:
@@ -230,6 +235,26 @@ class PromptLogprobs(Value, frozen=True, kw_only=True):
     start: Annotated[int, Meta(ge=0)] = 0
 
 
+class Image(Value, frozen=True, kw_only=True):
+    """An image (or frames of a video) in a prompt: a grid of tokens from token `start` on, row by row."""
+
+    start: Annotated[int, Meta(ge=0)]
+    frames: Small
+    height: Small
+    width: Small
+
+    @property
+    def end(self) -> int:
+        """The first token behind it."""
+        return self.start + self.frames * self.height * self.width
+
+
+def delta_of(length: int, images: tuple[Image, ...]) -> int:
+    """Return by how much the positions behind a prompt differ from their index (S-MROPE-2)."""
+    assert all(image.end <= length for image in images)
+    return sum(max(one.frames, one.height, one.width) - (one.end - one.start) for one in images)
+
+
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
@@ -239,7 +264,8 @@ class Request(Value, frozen=True, kw_only=True):
     repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With `penalties` either
     does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs` it is told what
     each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the same of its
-    prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
+    prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its prompt has
+    `images`, each behind the one before.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -254,6 +280,7 @@ class Request(Value, frozen=True, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    images: tuple[Image, ...] = ()
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
     sequences_at: tuple[Span, ...] = ()
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
@@ -353,6 +380,21 @@ class Scenario(Value, frozen=True, kw_only=True):
         return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
+    def widest_window(self) -> int:
+        """Return how many positions are kept of a request (S-WINDOW-3); 0 if all are.
+
+        They are those that a row of the target can see, or the first entry that the draft makes in a round.
+        """
+        model, draft = self.model, self.draft
+        if isinstance(model, Checkpoint) or "full_attention" in model.types or self.schedule.prefix_cache:
+            return 0
+        if not kind_of(draft).extends:
+            return model.window
+        again = getattr(draft, "layers", 1) - 1 if kind_of(draft).layer_a_draft else 0
+        own = getattr(draft, "window", 0)
+        return max(model.window, own + again) if own else 0
+
+    @property
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
@@ -366,6 +408,12 @@ def round_plan(request: Request, round_: int) -> RoundPlan:
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
     """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
+
+
+def columns_freed(scenario: Scenario, context: int) -> int:
+    """Return how many columns of a page table no window reaches any more after so many tokens (S-WINDOW-3)."""
+    window = scenario.widest_window
+    return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:

@@ -47,6 +47,7 @@ def validate(scenario: Scenario) -> Scenario:
         _grouped("model", scenario.model)
     _draft(scenario)
     _linear(scenario)
+    _windows(scenario)
     _adaptive(scenario)
     _tree(scenario)
     _step_tokens(scenario)
@@ -121,13 +122,29 @@ def _linear(scenario: Scenario) -> None:
         return
     count = len(model.layer_types)
     _require(count in (0, model.layers), "model.layer_types", f"of {count}", f"none or {model.layers}, one a layer")
-    full = "full_attention" in model.types
-    _require(full, "model.layer_types", list(model.layer_types), "at least one full_attention layer, for the carry")
+    attends = set(model.types) != {"linear_attention"}
+    some = "at least one full_attention or sliding_attention layer, for the carry"
+    _require(attends, "model.layer_types", list(model.layer_types), some)
     hybrid = "linear_attention" in model.types
     _require(hybrid == (model.linear is not None), "model.linear", model.linear, "given if any layer is linear")
     if model.linear is not None:
         keys, values = model.linear.key_heads, model.linear.value_heads
         _require(values % keys == 0, "model.linear.value_heads", values, f"a multiple of key_heads = {keys}")
+
+
+def _windows(scenario: Scenario) -> None:
+    model, draft, page = scenario.model, scenario.draft, scenario.memory.page_size
+    if isinstance(model, Checkpoint):
+        return
+    slides = "sliding_attention" in model.types
+    expected = "a window of 1 and more where a layer is sliding_attention, 0 where none is"
+    _require(slides == (model.window > 0), "model.window", model.window, expected)
+    own = getattr(draft, "window", 0)
+    for field, window in (("model.window", model.window), ("draft.window", own)):
+        least = f"0 (none), or at least memory.page_size = {page}: a window has a page of positions"
+        _require(window == 0 or window >= page, field, window, least)
+        beside = "none beside windows, or no windows: rows of a tree have none"
+        _require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
 
 
 def _adaptive(scenario: Scenario) -> None:
@@ -227,6 +244,7 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
         right = max(plan.num_correct for plan in request.rounds)
         _require(right < 0, f"{at}.rounds num_correct", right, free)
+    _images(scenario, at, request)
     _penalties(scenario, f"{at}.penalties", request.penalties)
     _grammar(scenario, at, request)
     _ends(scenario, at, request)
@@ -277,6 +295,22 @@ def _ends(scenario: Scenario, at: str, request: Request) -> None:
     stops = len({*request.stops, *scenario.eos}) + int(request.stop_at >= 0)
     left = f"fewer than model.vocab = {vocab}, as none of them may come before min_tokens"
     _require(not least or stops < vocab, f"{at}.stops and eos", f"of {stops} ids", left)
+
+
+def _images(scenario: Scenario, at: str, request: Request) -> None:
+    if not request.images:
+        return
+    takes = isinstance(scenario.model, ProbeModel) and scenario.model.mrope
+    where = f"{at}.images"
+    _require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: else tokens have one position")
+    cached = scenario.schedule.prefix_cache
+    _require(not cached, where, "beside schedule.prefix_cache", "none: pages are known by their tokens alone")
+    behind = 0
+    for number, image in enumerate(request.images):
+        span = f"{image.start} .. {image.end - 1}"
+        within = f"within the prompt's {len(request.prompt)} tokens, behind the image before it (from {behind} on)"
+        _require(behind <= image.start and image.end <= len(request.prompt), f"{where}[{number}]", span, within)
+        behind = image.end
 
 
 def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:

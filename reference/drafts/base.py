@@ -17,6 +17,7 @@ from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request, Scenario
 from draftproof.reference.choose import Choice, choose
 from draftproof.reference.memo import Pass
+from draftproof.reference.mrope import places_of
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sampled
 
@@ -95,12 +96,24 @@ def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, .
 
 
 def drawing(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
-    """The draft of a request: the one given, or one like it that draws its tokens."""
+    """The draft of a request: the one given, or one like it that draws its tokens, or runs over its images."""
+    draft = _placed(draft, request)
     if request.sampling is None or request.sampling.draft == "greedy":
         return draft
     drawn = copy(draft)
     drawn.pick = Pick(request.sampling, scenario.model.vocab)  # type: ignore[attr-defined]  # `DraftKind.draws`
     return drawn
+
+
+def _placed(draft: ReferenceDraft, request: Request) -> ReferenceDraft:
+    """The draft with a model whose entries are where the request's tokens are."""
+    if not request.images:
+        return draft
+    made = copy(draft)
+    for name, part in vars(draft).items():
+        if hasattr(part, "placed"):
+            setattr(made, name, part.placed(places_of(request)))
+    return made
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:

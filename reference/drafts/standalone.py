@@ -32,7 +32,7 @@ class ReferenceStandalone:
 
     def config(self) -> tuple[int, int]:
         """See `ReferenceDraft`."""
-        return 0, self._model.layer_types.count("full_attention")
+        return 0, len(self._model.layer_types) - self._model.layer_types.count("linear_attention")
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """See `ReferenceDraft`."""

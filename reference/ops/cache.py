@@ -16,6 +16,51 @@ def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping:
             v_pool[slot] = v[t]
 
 
+def quantised_write(
+    k_pool: Tensor, v_pool: Tensor, k_scales: Tensor, v_scales: Tensor, k: Tensor, v: Tensor, slot_mapping: Tensor
+) -> None:
+    """Write each row as its first number and the top bits of all others; a slot that does not exist is skipped."""
+    for t, slot in enumerate(slot_mapping.tolist()):
+        if not 0 <= slot < k_pool.shape[0]:
+            continue
+        for pool, scales, row in ((k_pool, k_scales, k[t]), (v_pool, v_scales, v[t])):
+            unit = 1 << (64 - 8 * pool.element_size())
+            for head, numbers in enumerate(row.tolist()):
+                scales[slot, head] = numbers[0]
+                for place, number in enumerate(numbers):
+                    pool[slot, head, place] = number // unit if place else 0
+
+
+def quantised_attention(
+    out: Tensor,
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    k_scales: Tensor,
+    v_scales: Tensor,
+    page_table: Tensor,
+    req_rows: Tensor,
+    first: Tensor,
+    positions: Tensor,
+    page_size: int,
+    scale: float,
+) -> None:
+    """Attend to the pools that codes and scales stand for."""
+    pools = (_read_back(k_pool, k_scales), _read_back(v_pool, v_scales))
+    windowed_attention(out, q, *pools, page_table, req_rows, first, positions, page_size, scale)
+
+
+def _read_back(pool: Tensor, scales: Tensor) -> Tensor:
+    """Return the numbers of each entry: its scale, then that made odd, times the odd number of each code."""
+    numbers = torch.empty(pool.shape, dtype=torch.int64)
+    for slot, heads in enumerate(scales.tolist()):
+        for head, scale in enumerate(heads):
+            codes = pool[slot, head].tolist()
+            read = [scale if not place else (scale | 1) * (2 * code + 1) for place, code in enumerate(codes)]
+            numbers[slot, head] = torch.tensor([signed(number % MODULUS) for number in read])
+    return numbers
+
+
 def kv_move(k_pool: Tensor, v_pool: Tensor, src: Tensor, dst: Tensor) -> None:
     """Set pool[dst] = pool[src] as the pools [S,N,H] were before; an index that does not exist is skipped."""
     size = k_pool.shape[0]
@@ -38,9 +83,27 @@ def paged_attention(
     scale: float,
 ) -> None:
     """Let each token attend to what its row's page table holds of positions 0 .. its own, weighted by `_attend`."""
+    zeros = torch.zeros_like(positions)
+    windowed_attention(out, q, k_pool, v_pool, page_table, req_rows, zeros, positions, page_size, scale)
+
+
+def windowed_attention(
+    out: Tensor,
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    page_table: Tensor,
+    req_rows: Tensor,
+    first: Tensor,
+    positions: Tensor,
+    page_size: int,
+    scale: float,
+) -> None:
+    """Let each token attend to what its row's page table holds of its first position .. its own."""
     group = q.shape[1] // k_pool.shape[1]
-    for t, (row, position) in enumerate(zip(req_rows.tolist(), positions.tolist(), strict=True)):
-        slots = _visible_slots(page_table, row, position, page_size, k_pool.shape[0])
+    spans = zip(req_rows.tolist(), first.tolist(), positions.tolist(), strict=True)
+    for t, (row, start, position) in enumerate(spans):
+        slots = _visible_slots(page_table, row, start, position, page_size, k_pool.shape[0])
         for head in range(q.shape[1]):
             keys = [k_pool[slot, head // group].tolist() for slot in slots]
             values = [v_pool[slot, head // group].tolist() for slot in slots]
@@ -49,12 +112,12 @@ def paged_attention(
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
 
 
-def _visible_slots(page_table: Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
+def _visible_slots(page_table: Tensor, row: int, start: int, position: int, page_size: int, size: int) -> list[int]:
     if not 0 <= row < page_table.shape[0]:
         return []
     entries = page_table[row].tolist()
     slots = []
-    for p in range(min(position + 1, len(entries) * page_size)):
+    for p in range(max(start, 0), min(position + 1, len(entries) * page_size)):
         entry = entries[p // page_size]
         slot = entry * page_size + p % page_size
         if entry >= 0 and slot < size:

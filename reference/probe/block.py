@@ -6,7 +6,8 @@ the draft, `Hk` and `Hv` sizes of the keys and values of an entry, `V` vocabular
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,28 +15,29 @@ from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
-from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding
+from draftproof.reference.probe.target import TEXT, LayerMatrices, ReferenceUnembedding, located
 
 
 @dataclass(frozen=True)
 class _Context:
-    """How a layer makes the entries of features: `weight` [Df, Hk+Hv] and `position` [Hk+Hv]."""
+    """How a layer makes the entries of features: `weight` [Df, Hk+Hv] and `position` [Hk+Hv] or [3, Hk+Hv]."""
 
     weight: np.ndarray
     position: np.ndarray
+    places: RopePlaces = TEXT
 
     @classmethod
     def of(cls, weights: Weights, prefix: str) -> _Context:
         return cls(
             turned(np.concatenate([weights[f"{prefix}.{name}.context"] for name in "kv"])),
-            np.concatenate([weights[f"{prefix}.{name}.position"] for name in "kv"]),
+            np.concatenate([weights[f"{prefix}.{name}.position"] for name in "kv"], axis=-1),
         )
 
     def __call__(self, features: np.ndarray, first: int) -> np.ndarray:
         """features [T, Df] of positions `first`, `first` + 1, ..: entries [T, Hk+Hv]."""
-        positions = np.arange(first, first + len(features), dtype=np.uint64)[:, None]
-        return mix(features @ self.weight + positions * self.position)
+        return mix(features @ self.weight + located(self.position, self.places, first, len(features)))
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,24 @@ class ReferenceProbeBlock:
 
     def __init__(self, spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> None:
         self._parts = _parts(spec, target, weights or draft_weights(spec, target))
-        self._known = memo.of((spec, target))
+        self._memo, self._name = memo, (spec, target)
+        self._known = memo.of(self._name)
         self.width, self.layers = target.lanes * len(spec.features), spec.layers
         self.features, self.mask = spec.features, target.vocab
 
+    def placed(self, places: RopePlaces) -> ReferenceProbeBlock:
+        """The same block over features and rows in these places."""
+        made, parts = copy(self), self._parts
+        layers = tuple(layer.placed(places) for layer in parts.layers)
+        contexts = tuple(replace(context, places=places) for context in parts.contexts)
+        made._parts = replace(parts, layers=layers, contexts=contexts)
+        made._known = self._memo.of((self._name, places))
+        return made
+
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """Context entries [T, Hk+Hv] of every layer from features [T, Df] of positions `first`, `first` + 1, .."""
-        return tuple(context(features, first) for context in self._parts.contexts)
+        both = zip(self._parts.layers, self._parts.contexts, strict=True)
+        return tuple(layer.stored(context(features, first)) for layer, context in both)
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
         """A block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
@@ -79,7 +92,8 @@ class ReferenceProbeBlock:
             q, own = layer.project(x, len(features))
             if not index:
                 own[np.array(ids) == self.mask, parts.carried] = 0
-            o = layer.attend(q, np.concatenate((context, own)), visible=None)
+            own = layer.stored(own)
+            o = layer.attend(q, np.concatenate((context, own)), _seen(len(features), len(ids), layer.window))
             carry = carry if index else o[:, 0]
             x = layer.output(x, o)
             kv.append(own)
@@ -102,13 +116,21 @@ class ReferenceProbeBlock:
         return carry
 
 
+def _seen(context: int, rows: int, window: int) -> np.ndarray | None:
+    """[W, n+W]: 1 where a row of a block sees a feature or a row of the block; None if each sees them all."""
+    if not window:
+        return None
+    positions = np.arange(context + rows)
+    return (positions > positions[context:, None] - window).astype(np.uint64)
+
+
 def _parts(spec: DFlash, target: ProbeModel, weights: Weights) -> _Parts:
     prefixes = [f"layers.{layer}" for layer in range(spec.layers)]
     return _Parts(
         embed=np.concatenate((weights["embed"], weights["mask"][None])),
         into=turned(weights["in"]),
         contexts=tuple(_Context.of(weights, prefix) for prefix in prefixes),
-        layers=tuple(LayerMatrices.of(weights, prefix, spec) for prefix in prefixes),
+        layers=tuple(LayerMatrices.of(weights, prefix, spec, spec.window) for prefix in prefixes),
         out=turned(weights["out"]),
         unembed=ReferenceUnembedding.of(weights, target),
         carry=weights["carry.position"],

@@ -7,7 +7,8 @@ Definitions: docs/semantics.md.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
 from draftproof.properties.values.probe import Weights, draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import (
     LayerMatrices,
@@ -55,7 +57,7 @@ class _Entries:
             carried=target.lanes - 1 if spec.own_embedding else 0,
             carry=weights["carry.position"][0],
             fc=turned(weights[f"fc{ending}"]),
-            layer=LayerMatrices.of(weights, f"layers.{index}", spec),
+            layer=LayerMatrices.of(weights, f"layers.{index}", spec, spec.window),
             out=turned(weights[f"out{ending}"]),
             unembed=ReferenceUnembedding.of_draft(weights, target, index),
             ahead=index + 1,
@@ -98,6 +100,14 @@ class ProbeEagleHead:
         self._entries = _Entries.of(spec, target, 0, weights)
         self._known, self.width = memo.of(self._entries.name), target.lanes
         self.takes, self.ids = spec.takes, _ids(spec, weights)
+        self._memo = memo
+
+    def placed(self, places: RopePlaces) -> ProbeEagleHead:
+        """The same head over entries in these places."""
+        made = copy(self)
+        made._entries = replace(self._entries, layer=self._entries.layer.placed(places))
+        made._known = self._memo.of((self._entries.name, places))
+        return made
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""
@@ -113,6 +123,14 @@ class ReferenceProbeChain:
         self._known = [memo.of(layer.name) for layer in self._layers]
         self.width, self.layers, self.chain = target.lanes, spec.layers, spec.chain
         self.takes, self.ids = spec.takes, _ids(spec, weights)
+        self._memo = memo
+
+    def placed(self, places: RopePlaces) -> ReferenceProbeChain:
+        """The same layers over entries in these places."""
+        made = copy(self)
+        made._layers = [replace(one, layer=one.layer.placed(places)) for one in self._layers]
+        made._known = [self._memo.of((one.name, places)) for one in self._layers]
+        return made
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass of one layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer."""

@@ -7,7 +7,8 @@ Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
 from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding, empty, joined, visible
 
@@ -39,6 +41,14 @@ class ProbeEagle3Head:
         self._parts = _parts(spec, target, weights or draft_weights(spec, target))
         self._known, self.features = memo.of(self._parts.name), spec.features
         self.width, self.ids = target.lanes * len(spec.features), tuple(self._parts.unembed.ids.tolist())
+        self._memo = memo
+
+    def placed(self, places: RopePlaces) -> ProbeEagle3Head:
+        """The same head over entries in these places."""
+        made = copy(self)
+        made._parts = replace(self._parts, layer=self._parts.layer.placed(places))
+        made._known = self._memo.of((self._parts.name, places))
+        return made
 
     def join(self, features: np.ndarray) -> np.ndarray:
         """Features [T, Df] -> states [T, Dd]."""
@@ -62,8 +72,8 @@ class ProbeEagle3Head:
         embedding, normed = parts.embed[list(tokens)], mix(x)
         normed[:, 1] = x[:, 1]
         q, new = parts.layer.project(np.concatenate((mix(embedding), normed), axis=1), start)
-        kv = np.concatenate((past, new))
-        o = parts.layer.attend(q, kv, visible(len(kv))[start:])
+        kv = np.concatenate((past, parts.layer.stored(new)))
+        o = parts.layer.attend(q, kv, visible(len(kv), parts.layer.window)[start:])
         g = parts.layer.output(x, o)
         positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(1)
         g[:, 0] = o[:, 0] + mix(embedding[:, 0] + positions * parts.carry)
@@ -79,7 +89,7 @@ def _parts(spec: Eagle3, target: ProbeModel, weights: Weights) -> _Parts:
         name=(spec, target),
         embed=weights["embed"],
         fc=turned(weights["fc"]),
-        layer=LayerMatrices.of(weights, "layers.0", spec),
+        layer=LayerMatrices.of(weights, "layers.0", spec, spec.window),
         unembed=ReferenceUnembedding(turned(weights["unembed"]), target.logit_bits, ids, target.vocab),
         carry=weights["carry.position"][0],
         nothing=empty(spec.lanes, spec, 1, len(weights["unembed"])),

@@ -10,6 +10,17 @@ _27, _30, _31 = (np.array(bits, dtype=np.uint64) for bits in (27, 30, 31))
 ONE = np.array(1, dtype=np.uint64)
 
 
+def coded(x: np.ndarray, bits: int) -> np.ndarray:
+    """x [.., H] as its codes of so many bits say it: x_0, and (x_0 | 1) * (2 c + 1) with the code c of each other one.
+
+    A code is the top bits as a signed number.
+    """
+    codes = x.view(np.int64) >> np.int64(64 - bits)
+    read: np.ndarray = (x[..., :1] | ONE) * (codes.view(np.uint64) * np.uint64(2) + ONE)
+    read[..., 0] = x[..., 0]
+    return read
+
+
 def mix(x: np.ndarray) -> np.ndarray:
     """The SplitMix64 finalizer, elementwise: every input bit reaches every output bit."""
     x = x ^ (x >> _30)

@@ -8,6 +8,7 @@ Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,18 +16,24 @@ import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.probe import Weights, target_weights
-from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.linear import LinearLayer
-from draftproof.reference.probe.ring import ONE, mix, turned
+from draftproof.reference.probe.ring import ONE, coded, mix, turned
 
 _FAVOUR = float(2**23)
+TEXT = RopePlaces()
+_FULL: LayerType = "full_attention"
+_SLIDING: LayerType = "sliding_attention"
 _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class LayerMatrices:
-    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D]."""
+    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D].
+
+    A row sees `window` positions, its own among them (0: all). Entries keep `bits` of each number."""
 
     qkv: np.ndarray
     position: np.ndarray
@@ -35,32 +42,50 @@ class LayerMatrices:
     mlp: np.ndarray
     kv_heads: int
     key_dim: int
+    window: int
+    bits: int
+    places: RopePlaces = TEXT
 
     @classmethod
-    def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft) -> LayerMatrices:
+    def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft, window: int) -> LayerMatrices:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
-            position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
+            position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"], axis=-1),
             gate=weights[f"{prefix}.q.gate"],
             o=turned(weights[f"{prefix}.o.weight"]),
             mlp=turned(weights[f"{prefix}.mlp.weight"]),
             kv_heads=spec.kv_heads,
             key_dim=spec.key_dim,
+            window=window,
+            bits=spec.kv_bits,
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows x [T, D] after the entries past [J-T, k+v]: the output [T, D], all entries [J, k+v], o[0, 0] [T]."""
         start = len(past)
-        q, kv = self.project(x, start)
+        q, new = self.project(x, start)
+        kv = self.stored(new)
         kv = np.concatenate((past, kv)) if start else kv
-        o = self.attend(q, kv, visible(len(kv))[start:])
+        o = self.attend(q, kv, visible(len(kv), self.window)[start:])
         return self.output(x, o), kv, o[:, 0]
+
+    def placed(self, places: RopePlaces) -> LayerMatrices:
+        """The same layer over tokens in these places."""
+        return replace(self, places=places)
 
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows x [T, D] at positions `start`, `start` + 1, ..: queries [T, Nq*H] and entries [T, k+v]."""
-        positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
-        qkv, queries = mix(x @ self.qkv + positions * self.position), len(self.gate)
+        qkv = mix(x @ self.qkv + located(self.position, self.places, start, len(x)))
+        queries = len(self.gate)
         return qkv[:, :queries] * self.gate, qkv[:, queries:]
+
+    def stored(self, kv: np.ndarray) -> np.ndarray:
+        """Entries [T, N*H + N*E] as they are read from memory: of each head the first number, and codes of others."""
+        if self.bits == 64:
+            return kv
+        keys = self.kv_heads * self.key_dim
+        parts = (kv[:, :keys].reshape(len(kv), self.kv_heads, -1), kv[:, keys:].reshape(len(kv), self.kv_heads, -1))
+        return np.concatenate([coded(part, self.bits).reshape(len(kv), -1) for part in parts], axis=1)
 
     def attend(self, q: np.ndarray, kv: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
         """q [T, Nq*H] over entries kv [J, N*H + N*E], those that visible [T, J] has 1 for or all: [T, Nq*E]."""
@@ -125,16 +150,26 @@ class Parts:
     embed: np.ndarray
     layers: tuple[LayerMatrices | LinearLayer, ...]
     unembed: ReferenceUnembedding
+    carry_layer: int
 
     @classmethod
     def of(cls, name: Hashable, weights: Weights, spec: ProbeModel) -> Parts:
         layers = tuple(
             LinearLayer.of(weights, f"layers.{index}", spec.linear)
             if spec.linear is not None and kind == "linear_attention"
-            else LayerMatrices.of(weights, f"layers.{index}", spec)
+            else LayerMatrices.of(weights, f"layers.{index}", spec, spec.window if kind == _SLIDING else 0)
             for index, kind in enumerate(spec.types)
         )
-        return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec))
+        # The carry is made in the first layer that sees everything, or else in the first that attends at all.
+        making = _FULL if _FULL in spec.types else _SLIDING
+        return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec), spec.types.index(making))
+
+
+def located(position: np.ndarray, places: RopePlaces, start: int, count: int) -> np.ndarray:
+    """What positions `start`, `start` + 1, .. add: [T, O], of position [O], or [3, O] where a token has three."""
+    if position.ndim == 1:
+        return np.arange(start, start + count, dtype=np.uint64)[:, None] * position
+    return places.rows(start, count) @ position
 
 
 class ReferenceProbeTarget:
@@ -143,12 +178,23 @@ class ReferenceProbeTarget:
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
         parts = parts or Parts.of(spec, target_weights(spec), spec)
         self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
+        self._memo, self._name = memo, parts.name
         self.widened = 0.0
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
+        self._carry_layer = parts.carry_layer
         linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
         states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
         known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
+
+    def placed(self, places: RopePlaces) -> ReferenceProbeTarget:
+        """The same model over texts whose tokens are in these places."""
+        if not self._spec.mrope:
+            return self
+        made = copy(self)
+        made._layers = tuple(one if isinstance(one, LinearLayer) else one.placed(places) for one in self._layers)
+        made._known = self._memo.of((self._name, places))
+        return made
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""
@@ -172,13 +218,13 @@ class ReferenceProbeTarget:
         states: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
         carry = x[:, 0]
-        for layer in self._layers:
+        for index, layer in enumerate(self._layers):
             if isinstance(layer, LinearLayer):
                 x, after = layer(x, known.states[len(states)])
                 states.append(after)
             else:
                 x, entries, first = layer(x, known.kv[len(kv)])
-                carry = carry if kv else first
+                carry = first if index == self._carry_layer else carry
                 kv.append(entries)
             outputs.append(x)
         return x, carry, Pass(x, x, tuple(kv), tuple(states), tuple(outputs))
@@ -203,8 +249,10 @@ def joined(known: Pass, new: Pass) -> Pass:
 
 
 @lru_cache(maxsize=256)
-def visible(seen: int) -> np.ndarray:
-    """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own."""
+def visible(seen: int, window: int = 0) -> np.ndarray:
+    """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own, or the last `window`."""
     visible = np.tri(seen, dtype=np.uint64)
+    if window:
+        visible -= np.tri(seen, k=-window, dtype=np.uint64)
     visible.setflags(write=False)
     return visible

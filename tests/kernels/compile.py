@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 from draftproof.kernels import (
     triton_attention,
     triton_cache,
+    triton_codes,
     triton_decisions,
     triton_dense,
     triton_gdn,
@@ -68,6 +69,12 @@ def launch_pools(dtype: torch.dtype) -> None:
         out, q = values(dtype, tokens, heads * group, v_pool.shape[2]), values(dtype, tokens, heads * group, width)
         table = values(torch.int64, 4, 512 // page_size)
         triton_attention.paged_attention(out, q, k_pool, v_pool, table, index, index, page_size, 0.125)
+        triton_attention.windowed_attention(out, q, k_pool, v_pool, table, index, index, index, page_size, 0.125)
+        codes = [values(torch.int8, *pool.shape) for pool in (k_pool, v_pool)]
+        scales = [values(torch.int64, *pool.shape[:2]) for pool in (k_pool, v_pool)]
+        if dtype == torch.int64:
+            triton_codes.quantised_write(*codes, *scales, k_pool[:tokens], v_pool[:tokens], index)
+            triton_attention.quantised_attention(out, q, *codes, *scales, table, index, index, index, page_size, 0.125)
         triton_cache.kv_write(k_pool, v_pool, k_pool[:tokens], v_pool[:tokens], index)
         triton_cache.kv_move(k_pool, v_pool, index, index)
 

@@ -83,6 +83,65 @@ def unknown_source_is_slot_zero(k_pool, v_pool, src, dst):
     ops.kv_move(k_pool, v_pool, torch.where((src < 0) | (src >= k_pool.shape[0]), 0, src), dst)
 
 
+@wrong("quantised_write")
+def scale_of_the_token_before(k_pool, v_pool, k_scales, v_scales, k, v, slots):
+    held = [scales.clone() for scales in (k_scales, v_scales)]
+    ops.quantised_write(k_pool, v_pool, *held, k, v, slots)
+    ops.quantised_write(k_pool.clone(), v_pool.clone(), k_scales, v_scales, k.roll(1, 0), v.roll(1, 0), slots)
+
+
+@wrong("quantised_write")
+def codes_of_the_low_bits(k_pool, v_pool, k_scales, v_scales, k, v, slots):
+    ops.quantised_write(k_pool, v_pool, k_scales, v_scales, k, v, slots)
+    inside = (slots >= 0) & (slots < k_pool.shape[0])
+    k_pool[slots[inside]] = k[inside].to(k_pool.dtype)
+
+
+@wrong("quantised_write")
+def first_code_kept(k_pool, v_pool, k_scales, v_scales, k, v, slots):
+    ops.quantised_write(k_pool, v_pool, k_scales, v_scales, k, v, slots)
+    inside = (slots >= 0) & (slots < k_pool.shape[0])
+    k_pool[slots[inside], :, 0] = (k[inside] >> (64 - 8 * k_pool.element_size())).to(k_pool.dtype)[:, :, 0]
+
+
+@wrong("quantised_attention")
+def scales_of_the_slot_before(out, q, k_pool, v_pool, k_scales, v_scales, *rest):
+    ops.quantised_attention(out, q, k_pool, v_pool, k_scales.roll(1, 0), v_scales, *rest)
+
+
+@wrong("quantised_attention")
+def scales_of_the_keys_for_values(out, q, k_pool, v_pool, k_scales, v_scales, *rest):
+    ops.quantised_attention(out, q, k_pool, v_pool, k_scales, k_scales, *rest)
+
+
+@wrong("quantised_attention")
+def scale_of_the_first_head(out, q, k_pool, v_pool, k_scales, v_scales, *rest):
+    first = v_scales[:, :1].expand_as(v_scales).contiguous()
+    ops.quantised_attention(out, q, k_pool, v_pool, k_scales, first, *rest)
+
+
+@wrong("windowed_attention")
+def window_one_too_wide(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, first - 1, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_one_too_narrow(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, first + 1, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_of_the_first_token(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    alike = first[:1].expand_as(first).contiguous()
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, alike, positions, page_size, scale)
+
+
+@wrong("windowed_attention")
+def window_from_its_page_on(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
+    whole = first // page_size * page_size
+    ops.windowed_attention(out, q, k_pool, v_pool, table, rows, whole, positions, page_size, scale)
+
+
 @wrong("paged_attention")
 def sees_one_too_few(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
     ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions - 1, page_size, scale)

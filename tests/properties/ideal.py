@@ -33,7 +33,7 @@ from draftproof.properties.values.observed import (
     StatePoolReport,
     WrittenPlace,
 )
-from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
+from draftproof.properties.values.scenario import Scenario, columns_freed, drafts_allowed, pages_needed, round_plan
 from draftproof.properties.values.script import Finish, RoundScript, Script, forced
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -131,13 +131,22 @@ class _Play:
             ended = (self.prefill(prefill) if prefill else []) + (self.decode(decode, counts) if decode else [])
             for live in ended:
                 self.live.remove(live)
-                self.free += live.pages
+                self.free += filter(None, live.pages)
                 self.slots.append(live.state)
+            self.drop()
             self.pools()
             self.step += 1
         self.pools()
         for service in (1, 2) if self.scenario.is_served_twice else ():
             self.say("pool.reachable", Key(-1, service * self.step, step=service), Footprint(100, 30, 4096))
+
+    def drop(self) -> None:
+        """Give back pages that no window reaches any more."""
+        for live in self.live:
+            for column in range(columns_freed(self.scenario, live.context) if live.emitted else 0):
+                if column < len(live.pages) and live.pages[column]:
+                    self.free.append(live.pages[column])
+                    live.pages[column] = 0
 
     def admit(self) -> None:
         while self.waiting and self.slots and self.scenario.requests[self.waiting[0]].arrival <= self.step:
@@ -222,16 +231,24 @@ class _Play:
     def work(self, value: LaunchRecord) -> LaunchWork:
         """Return the calls of a launch; a kernel more for each kind of launch that nobody else asks about."""
         model, kind, form = self.scenario.model, value.kind, self.form
-        full, linear = (model.types.count(f"{name}_attention") for name in ("full", "linear"))  # type: ignore[union-attr]
+        linear = model.types.count("linear_attention")  # type: ignore[union-attr]
+        full = model.layers - linear  # type: ignore[union-attr]
         replay, kept = self.scenario.states.commit == "replay", int(self.scenario.states.checkpoint > 0)
         layers = getattr(self.scenario.draft, "layers", 1)
         block, first = form.proposes == "block", form.kind.proposes_at_extend
         drafted = 1 if block else form.launched(value.width)
+        coded = int(model.kv_bits < 64)  # type: ignore[union-attr]
         tree, chosen = int(form.tree is not None), self.scenario.is_sampled + self.scenario.is_penalized
         drawn, moves = int(self.scenario.drafts_sampled), tree * int(replay and linear > 0)
         calls = {
             LaunchKind.PREFILL: (full, full, 2 * linear, 0, 1 + chosen),
-            LaunchKind.VERIFY: (full * (1 + tree), full, linear * (2 - replay), moves, 2 + chosen + drawn),
+            LaunchKind.VERIFY: (
+                full * (1 + tree * (1 + coded)),
+                full,
+                linear * (2 - replay),
+                moves,
+                2 + chosen + drawn,
+            ),
             LaunchKind.DRAFT: (drafted * layers, drafted * layers, 0, 0, drafted + (drafted + first) * drawn),
             LaunchKind.EXTEND_PROMPT: (layers, 0 if block else layers, 0, 0, len(self.layers) * first + tree),
             LaunchKind.COMMIT: (0, 0, linear * kept, 1, 0) if replay else (0, 0, 0, 2 + 2 * kept, 0),
@@ -355,7 +372,7 @@ class _Play:
 
     def pools(self) -> None:
         key = Key(-1, self.step)
-        owners = tuple(sorted(Owner(page, live.request) for live in self.live for page in live.pages))
+        owners = tuple(sorted(Owner(page, live.request) for live in self.live for page in filter(None, live.pages)))
         self.say("pool.owners", key, PoolReport(len(self.free), len(self.slots), owners))
         self.say("pool.guards", key, ())
         past = tuple(sorted(live.request for live in self.live if live.emitted))
@@ -394,7 +411,8 @@ class _Play:
                 more.append(Observation(f"{stage}.slots", key, slot))
         for (request, round_), pages in self.tables.items():
             for column, page in enumerate(pages):
-                more.append(Observation("round.table", Key(request, round_, row=column), page))
+                if page:
+                    more.append(Observation("round.table", Key(request, round_, row=column), page))
         if self.hybrid:
             more += [Observation("round.state", Key(*place), slot) for place, slot in self.states.items()]
         more += [Observation("round.attempt", key, 0) for key in trace.channel("accept.emitted")]

@@ -130,6 +130,7 @@ def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
     assert {name: found[name] for name in sorted(TREES - SAMPLED - HYBRID - set(OF_TRIES))} == {
         "beams": 9,
+        "codes_moved": 0,
         "tree_entries_moved": 5,
         "tree_rounds": 9,
         "tree_scenarios": 1,

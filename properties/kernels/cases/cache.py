@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, codes, ring_and_floats
 from draftproof.properties.strategies.examples import integers, sampled
 
 # Most positions of a usual table, and head sizes of keys and values in large calls.
@@ -57,6 +57,65 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
 
     Large: few of them, of which the first sees more than 512 positions, so many and wide that they run in pieces.
     """
+    return _attention(draw, dtype, large)
+
+
+@calls(ring_and_floats)
+def windowed_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+    """Draw the calls of `paged_attention`, each token with a window: of one position, of some, beyond its own place."""
+    return _windowed(draw, dtype, large)
+
+
+def _windowed(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
+    arguments = _attention(draw, dtype, large)
+    positions = arguments["positions"].tensor.tolist()  # type: ignore[union-attr]
+    window = draw(integers(1, 24))
+    first = [max(-3, place + 1 - draw(sampled((window, window, 1, 600, 0)))) for place in positions]
+    names = list(arguments)
+    arguments["first"] = bf.index(draw, first)
+    order = (*names[: names.index("positions")], "first", *names[names.index("positions") :])
+    return {name: arguments[name] for name in order}
+
+
+@calls(codes)
+def quantised_write(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw the slots of `kv_write`, for codes of either width."""
+    tokens, heads, *widths, extra = bf.distinct(draw, 5)
+    k_width, v_width = bf.alike(draw, *widths)
+    size = tokens + extra
+    free = draw(st.permutations(range(1, size)))
+    wild = sampled((*bf.WILD, size, 0))
+    slots = [draw(st.one_of(st.just(slot), st.just(slot), wild)) for slot in free[:tokens]]
+    slots += [draw(wild) for _ in range(tokens - len(slots))]
+    return {
+        "k_pool": bf.given(draw, (size, heads, k_width), dtype, 9 * size),
+        "v_pool": bf.given(draw, (size, heads, v_width), dtype, 9 * size),
+        "k_scales": bf.given(draw, (size, heads), torch.int64, 9 * size),
+        "v_scales": bf.given(draw, (size, heads), torch.int64, 9 * size),
+        "k": bf.given(draw, (tokens, heads, k_width), torch.int64),
+        "v": bf.given(draw, (tokens, heads, v_width), torch.int64),
+        "slot_mapping": bf.index(draw, slots),
+    }
+
+
+@calls(codes)
+def quantised_attention(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw the calls of `windowed_attention` in the ring, over codes and scales that all are somebody's."""
+    arguments = _windowed(draw, torch.int64, False)
+    made: Arguments = {}
+    for name, value in arguments.items():
+        if name in ("k_pool", "v_pool"):
+            made[name] = bf.given(draw, value.tensor.shape, dtype)  # type: ignore[union-attr]
+        else:
+            made[name] = value
+        if name == "v_pool":
+            for pool in ("k", "v"):
+                shape = arguments[f"{pool}_pool"].tensor.shape[:2]  # type: ignore[union-attr]
+                made[f"{pool}_scales"] = bf.given(draw, shape, torch.int64)
+    return made
+
+
+def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
     tokens, heads, group, *widths, requests, small = bf.distinct(draw, 7)
     page_size = bf.page_size(draw, small)
     pages = draw(integers(1, max(1, _POSITIONS // page_size)))

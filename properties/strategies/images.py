@@ -1,0 +1,46 @@
+"""Prompts with images, for models whose tokens have three positions."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario
+
+# Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.
+_GRIDS = ((1, 2, 2), (2, 1, 2), (1, 2, 3), (1, 3, 2), (2, 2, 1), (1, 1, 3), (2, 2, 2))
+_SMALLEST = 4
+# Every third request has none, so that rows of both kinds run beside each other.
+_NONE = (False, True, False)
+
+
+def with_images(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw where the prompts have images, and of which grids: the first has one, if it is long enough for any."""
+    if not isinstance(scenario.model, ProbeModel):
+        return scenario
+    requests = tuple(
+        _with_images(draw, one) if not number or not draw(sampled(_NONE)) else one
+        for number, one in enumerate(scenario.requests)
+    )
+    return replace(scenario, model=replace(scenario.model, mrope=True), requests=requests)
+
+
+def _with_images(draw: st.DrawFn, request: Request) -> Request:
+    images, length, behind = list[Image](), len(request.prompt), 0
+    while behind + _SMALLEST <= length and len(images) <= draw(integers(0, 2)):
+        fitting = [grid for grid in _GRIDS if behind + grid[0] * grid[1] * grid[2] <= length]
+        frames, height, width = draw(sampled(fitting))
+        spare = length - behind - frames * height * width
+        start = behind + draw(integers(0, min(spare, 3)))
+        images.append(Image(start=start, frames=frames, height=height, width=width))
+        behind = images[-1].end
+    return replace(request, images=tuple(images))
+
+
+def without_images(scenario: Scenario) -> Scenario:
+    """Return the scenario with tokens that have one position each."""
+    if not isinstance(scenario.model, ProbeModel) or not scenario.model.mrope:
+        return scenario
+    requests = tuple(replace(one, images=()) for one in scenario.requests)
+    return replace(scenario, model=replace(scenario.model, mrope=False), requests=requests)

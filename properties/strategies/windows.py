@@ -1,0 +1,71 @@
+"""Windows: layers of the target that slide beside full ones or without any, and a window of the draft's own.
+
+They are seldom longer than a text, at times as long as a page, and mostly of two different lengths.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.values.drafts import Eagle, Mtp
+from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
+
+_FULL: LayerType = "full_attention"
+_SLIDING: LayerType = "sliding_attention"
+# Of all layers of both, so that pages go back while their request runs; of some of the target's, if it has several; of
+# the draft's alone.
+_WHOSE = ("all", "some", "all", "some", "draft")
+# Beside a prefix cache nothing goes back.
+_WHOSE_CACHED = ("some", "draft", "some")
+# How many positions more than a page.
+_MORE = (0, 1, 0, 2, 0, 3, 1, 4)
+
+
+def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw which layers have windows, and how long these are; a pure function of what is drawn.
+
+    Where nothing but a draft's own proposals shows, the carry that drafts go on with stays whole (S-PROBE-18).
+    """
+    model, draft = scenario.model, scenario.draft
+    if not isinstance(model, ProbeModel):
+        return scenario
+    whole = scenario.variant == "taps_off"
+    whose, both = draw(sampled(_WHOSE_CACHED if scenario.schedule.prefix_cache else _WHOSE)), draw(st.booleans())
+    full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
+    if whose == "some" and len(full) == 1:
+        whose = "all"
+    kept = draw(integers(0, len(full) - 1)) if whose == "some" and not whole else 0
+    chosen = [] if whose == "draft" else [layer for place, layer in enumerate(full) if place != kept]
+    if whose == "all" and not whole:
+        chosen = full
+    page = scenario.memory.page_size
+    window, own = (page + draw(sampled(_MORE)) for _ in range(2))
+    types = tuple(_SLIDING if layer in chosen else kind for layer, kind in enumerate(model.types))
+    if chosen:
+        model = replace(model, layer_types=types, window=window)
+    if hasattr(draft, "window") and (not whole or isinstance(draft, Eagle | Mtp)) and (whose != "some" or both):
+        draft = replace(draft, window=own)
+    return replace(scenario, model=model, draft=draft)
+
+
+def at_least_a_page(scenario: Scenario, page_size: int) -> Scenario:
+    """Return the scenario with windows that are no smaller than a page of so many positions."""
+    model, draft = scenario.model, scenario.draft
+    if isinstance(model, ProbeModel) and model.window:
+        model = replace(model, window=max(model.window, page_size))
+    if own := getattr(draft, "window", 0):
+        draft = replace(draft, window=max(own, page_size))
+    return replace(scenario, model=model, draft=draft)
+
+
+def without_windows(scenario: Scenario) -> Scenario:
+    """Return the scenario with layers that see everything."""
+    model, draft = scenario.model, scenario.draft
+    if isinstance(model, ProbeModel) and model.window:
+        types = tuple(_FULL if kind == _SLIDING else kind for kind in model.types)
+        model = replace(model, layer_types=types if "linear_attention" in types else (), window=0)
+    if getattr(draft, "window", 0):
+        draft = replace(draft, window=0)
+    return replace(scenario, model=model, draft=draft)

@@ -1,0 +1,98 @@
+"""Three positions a token: those of prompts with images, and the delta behind them (S-MROPE)."""
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.engine.rope import prompt_positions
+from draftproof.engine.stages import ImageSpan
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import OF_IMAGES, counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.images import without_images
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Image, Scenario, delta_of
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.reference.memo import Memo
+from draftproof.reference.mrope import RopePlaces
+from draftproof.reference.probe.target import ReferenceProbeTarget
+from tests.properties.ideal import IdealSubject
+from tests.properties.test_windows import SCENARIO
+
+SQUARE = Image(start=1, frames=1, height=2, width=2)
+FIRST, SECOND = SCENARIO.requests
+SCENE = replace(
+    SCENARIO,
+    model=replace(SCENARIO.model, mrope=True),
+    requests=(replace(FIRST, images=(SQUARE,)), SECOND),
+)
+# An image of frames, then text, as `get_rope_index` of transformers' Qwen2-VL places them.
+FILM = (Image(start=2, frames=2, height=2, width=3), Image(start=15, frames=1, height=2, width=2))
+PLACED = [
+    *((place,) * 3 for place in (0, 1)),
+    *((2 + frame, 2 + row, 2 + column) for frame in (0, 1) for row in (0, 1) for column in (0, 1, 2)),
+    (5, 5, 5),
+    *((6, 6 + row, 6 + column) for row in (0, 1) for column in (0, 1)),
+    (8, 8, 8),
+]
+
+
+def test_positions_of_a_prompt_by_both_sides() -> None:
+    spans = [ImageSpan(one.start, one.frames, one.height, one.width) for one in FILM]
+    known, delta = prompt_positions(len(PLACED), spans)
+    assert known == PLACED
+    assert delta == delta_of(len(PLACED), FILM) == -11
+    places = RopePlaces(len(PLACED), FILM)
+    assert [tuple(row) for row in places.rows(0, len(PLACED) + 2).tolist()] == [*PLACED, (9,) * 3, (10,) * 3]
+
+
+@pytest.mark.parametrize("subject", [EngineSubject(device="cpu"), IdealSubject()])
+def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
+    ran = evidence(subject, SCENE)
+    assert judge(ran).passed
+    counted = counts(ran)
+    assert all(counted[name] for name in OF_IMAGES), {name: counted[name] for name in OF_IMAGES}
+
+
+def test_images_change_states_and_not_the_carry() -> None:
+    target = ReferenceProbeTarget(SCENE.model, Memo())
+    text, seen = target.forward(FIRST.prompt), target.placed(RopePlaces(7, (SQUARE,))).forward(FIRST.prompt)
+    assert (text.hidden[:2] == seen.hidden[:2]).all(), "the first token of an image lies as one of a text"
+    assert (text.hidden[2:, 1:] != seen.hidden[2:, 1:]).any(axis=1).all()
+    assert (text.hidden[:, 0] == seen.hidden[:, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (replace(SCENE, model=replace(SCENE.model, mrope=False)), r"requests\[0\].images 1 of them: expected none but"),
+        (
+            replace(SCENE, schedule=replace(SCENE.schedule, prefix_cache=True)),
+            r"invalid requests\[0\].images beside schedule.prefix_cache: expected none",
+        ),
+        (
+            replace(SCENE, requests=(replace(FIRST, images=(SQUARE, replace(SQUARE, start=4))), SECOND)),
+            r"invalid requests\[0\].images\[1\] 4 .. 7: expected within the prompt's 7 tokens, behind .*from 5 on",
+        ),
+        (
+            replace(SCENE, requests=(FIRST, replace(SECOND, images=(SQUARE,)))),
+            r"invalid requests\[1\].images\[0\] 1 .. 4: expected within the prompt's 3 tokens",
+        ),
+    ],
+)
+def test_bad_input(changed: Scenario, message: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(changed)
+
+
+def test_without_images() -> None:
+    plain = fit(SCENE, Limits(images=False))
+    assert plain == SCENARIO
+    assert without_images(plain) == plain
+    assert set(OF_IMAGES) <= {name for one in uncovered(Limits(images=False), frozenset()) for name in one.names}
+    drawn = generate(13, 60, ALGORITHMS)
+    assert sum(any(request.images for request in one.requests) for one in drawn) >= 5

@@ -14,8 +14,9 @@ _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
 # Those that were served most of their prompt are soon at their end.
 _SOON = (2, 3, 1, 2, 4)
 # When most of those that give way wait to come back.
-_PREEMPTED_AFTER = (3, 4, 5, 3, 4, 6)
+_PREEMPTED_AFTER = (3, 4, 3, 6, 5, 3)
 _SOME = (True, False)
+_MOSTLY = (True, True, True, True, False)
 # Of those that share pages, and do not give way: half come so soon after each other that some wait.
 _CROWDED = (True, False)
 
@@ -24,17 +25,18 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
 
     Where they give way to each other all but the first may be, and most of these at once, so that none of these aborts
-    leaves more pages to another.
+    leaves more pages to another; where they share pages all but the first, of which these are.
     """
-    last, preempts = len(scenario.requests) - 1, scenario.schedule.preemption
-    if scenario.schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
+    last, schedule = len(scenario.requests) - 1, scenario.schedule
+    preempts, depends = schedule.preemption, schedule.preemption or schedule.prefix_cache
+    if schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
         return _in_line(draw, scenario)
-    certain = draw(sampled((last, last if preempts else 0)))
-    after: tuple[int, ...] = _SOON if scenario.schedule.prefix_cache else _AFTER
-    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled((True, True, False))) else after
+    certain = draw(sampled((last, last if depends else 0)))
+    after: tuple[int, ...] = _SOON if schedule.prefix_cache else _AFTER
+    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled(_MOSTLY)) else after
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
-        if index == certain or (draw(sampled(_SOME)) and not (preempts and not index)):
+        if index == certain or (draw(sampled(_MOSTLY if depends else _SOME)) and not (depends and not index)):
             # Something runs: the certain one, if nobody else.
             steps = max(draw(sampled(after)), int(index == certain))
             requests[index] = replace(request, abort_at=request.arrival + steps)

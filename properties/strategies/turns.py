@@ -73,7 +73,7 @@ have no drafts, of which there are few."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
-ABORTED_PREEMPTED = (True, False, True)
+ABORTED_PREEMPTED = (True, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (True, False, True)
 ENDED_CACHED = (False, True, False)

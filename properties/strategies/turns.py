@@ -90,7 +90,7 @@ WINDOWED_CACHED = (False, True, False)
 nothing is freed by them."""
 CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
-IMAGES = (False, False, True, False, False)
+IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))

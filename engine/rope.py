@@ -1,6 +1,6 @@
 """Three positions a token (M-RoPE): those of a prompt with images, and of all that follows it.
 
-`R` request rows, `C` columns (positions in the text).
+`R` request rows, each of so many columns, a position in the text each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def prompt_positions(length: int, images: Sequence[ImageSpan]) -> tuple[list[tup
 
 
 class RopeTable:
-    """The positions of every column of every request row: int64 [R, 3, C], which kernels and graphs read."""
+    """The positions of every column of every request row: int64 [R, 3, columns], which kernels and graphs read."""
 
     def __init__(self, table: Tensor) -> None:
         self._table = table

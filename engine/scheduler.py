@@ -22,7 +22,7 @@ from draftproof.engine.stages import (
     DecodeRow,
     GenerationRequest,
     PrefillRow,
-    PromptLogprobs,
+    PromptLogprobParams,
     Released,
     Retired,
     StepPlan,
@@ -45,7 +45,7 @@ class Waiting:
         return self.request.prompt + self.emitted
 
     @property
-    def prompt_logprobs(self) -> PromptLogprobs | None:
+    def prompt_logprobs(self) -> PromptLogprobParams | None:
         """Return what its prefill is to tell of the prompt: once."""
         return None if self.emitted else self.request.prompt_logprobs
 

@@ -32,7 +32,7 @@ class Minimum:
 
 
 @dataclass(frozen=True)
-class PromptLogprobs:
+class PromptLogprobParams:
     """The `top` likeliest tokens at each position of a prompt behind `start` are to be told, and what was there."""
 
     top: int
@@ -75,7 +75,7 @@ class GenerationRequest:
     stop_sequences: tuple[tuple[int, ...], ...] = ()
     min_tokens: int = 0
     ignore_eos: bool = False
-    prompt_logprobs: PromptLogprobs | None = None
+    prompt_logprobs: PromptLogprobParams | None = None
     images: tuple[ImageSpan, ...] = ()
 
 
@@ -104,7 +104,7 @@ class PrefillRow:
     cached: int = 0
     checkpoint: int = 0
     minimum: Minimum | None = None
-    prompt_logprobs: PromptLogprobs | None = None
+    prompt_logprobs: PromptLogprobParams | None = None
     images: tuple[ImageSpan, ...] = ()
 
     @property

@@ -18,10 +18,11 @@ def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] 
 
     None of `stops` may come before its minimum of tokens.
     """
-    return _masked(with_penalties(_placed(target, request), request), request, stops)
+    return _masked(with_penalties(placed(target, request), request), request, stops)
 
 
-def _placed(target: ReferenceTarget, request: Request) -> ReferenceTarget:
+def placed(target: ReferenceTarget, request: Request) -> ReferenceTarget:
+    """The target whose tokens are where those of a request are (S-MROPE)."""
     return target.placed(places_of(request)) if request.images else target  # type: ignore[attr-defined]  # a probe
 
 
@@ -36,7 +37,7 @@ def others(
 
     Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
     """
-    target = _placed(target, request)
+    target = placed(target, request)
     for name, other in penalties.others(target, request, pending):
         yield name, _masked(other, request, stops)
     penalized = with_penalties(target, request)

@@ -27,7 +27,7 @@ from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, prop
 from draftproof.reference.grammar import allowed, counted, state_of
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.request_target import others, target_of
+from draftproof.reference.request_target import others, placed, target_of
 from draftproof.reference.sampling import logprob
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
@@ -286,7 +286,7 @@ class _RequestTrace:
         """What each token of the prompt has been weighed among, by logits that nothing has changed (S-SAMPLE-16)."""
         prompt = self._request.prompt
         if (asked := self._request.prompt_logprobs) is not None:
-            logits = self._plain.forward(prompt).logits
+            logits = placed(self._plain, self._request).forward(prompt).logits
             for position in range(asked.start + 1, len(prompt)):
                 weights = weights_of(self._plain, logits[position - 1], Sampling())
                 told = logprob(weights, prompt[position], asked.top)

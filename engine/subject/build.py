@@ -21,7 +21,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
-from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobs
+from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobParams
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -158,9 +158,9 @@ def _grammar(request: Request, vocab: int) -> GrammarParams | None:
     return GrammarParams(asked.pattern, token_texts(vocab), end_token(vocab)) if asked else None
 
 
-def _prompt_logprobs(request: Request) -> PromptLogprobs | None:
+def _prompt_logprobs(request: Request) -> PromptLogprobParams | None:
     asked = request.prompt_logprobs
-    return PromptLogprobs(asked.top, asked.start) if asked else None
+    return PromptLogprobParams(asked.top, asked.start) if asked else None
 
 
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:

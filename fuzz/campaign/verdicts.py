@@ -9,8 +9,9 @@ from draftproof.fuzz.campaign.sums import CampaignSums, Reached
 from draftproof.harness.check import REAL, RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import unreachable_by_draft, unreached
+from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.shown import unseen
+from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.judge import COMMON, too_many_ties
 from draftproof.properties.values.drafts import BY_NAME, OF_DRAFTS, Algorithm

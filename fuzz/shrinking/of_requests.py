@@ -14,7 +14,7 @@ from draftproof.properties.strategies.requests import without_stops
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Span
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.tree import TreeShape
 
 T = TypeVar("T", bound=Struct)
@@ -193,7 +193,7 @@ def fewer_ends(request: Request) -> Iterator[Request]:
             yield replace(request, sequences_at=(*before, shorter, *behind))
 
 
-def _later(span: Span) -> Iterator[Span]:
+def _later(span: TokenSpan) -> Iterator[TokenSpan]:
     """Yield spans of fewer tokens that end where this one does."""
     for length in lower(span.last - span.first + 1, 1):
         yield replace(span, first=span.last - length + 1)

@@ -14,7 +14,6 @@ from draftproof.properties.coverage.samples import BatchSample, RequestSample, R
 from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
@@ -370,19 +369,6 @@ OF_ROUNDS, OF_BATCHES, OF_LAUNCHES = (frozenset(table) - {"rounds"} for table in
 """Counts of decode rounds, decode batches and launches."""
 
 # What a draft must be to reach a count.
-_STEPS = {"draft_steps", "second_draft_steps"}
-_CHAINS = {"layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one"}
-_OF_ENTRIES = {
-    "states_taken_before_norm",
-    "states_handed_before_norm",
-    "own_embeddings",
-    "own_heads",
-    "own_vocabularies",
-    "first_embeddings_masked",
-}
-_BLOCKS = {"blocks", "blocks_cut"}
-_MATCHES = {"matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"}
-# Counts that take two drafts in a round, or two layers.
 OF_TWO = frozenset(
     [
         "layers_chained",
@@ -407,26 +393,19 @@ TREES = frozenset({"tree_scenarios", "codes_moved", "beams", *OF_TREES, *OF_TRIE
 """Counts of rounds whose drafts are trees, and of states along them."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
 """Counts of drafts that are drawn."""
-_OF_REAL_TREES = frozenset({"tree_scenarios", "beams", "tree_rounds", "trees_of_their_own"})
 SAMPLED = frozenset(
     {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
     | {"sampled_dynamic_rounds", "sampled_stops", "sampled_top_k_1", "half_sampled_batches"}
     | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""
-_OF_REAL_DRAWS = frozenset({"sampled_accepted", "sampled_residuals", "greedy_beside_sampled"})
-_OF_REAL_PENALTIES = frozenset({"penalty_changed_choice"})
-"""Counts of requests that draw their tokens and have penalties which the few scenarios of a real model reach."""
 OF_PROMPTS = frozenset({"prompt_logprobs_told", "prompt_logprobs_in_chunks", "prompt_logprobs_behind_prefix"})
 """Requests that were told of their prompts, in several chunks, and behind what a prefix cache had served them."""
 LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"}) | OF_PROMPTS
 LOGPROBS |= {"prefix_hits_cut_by_logprobs"}
 """Counts of rounds of requests that ask for logprobs, and of those that ask for them of their prompts."""
-_OF_REAL_LOGPROBS = frozenset({"logprobs_behind_rejection"})
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
-_OF_REAL_CACHES = frozenset({"prefix_hits", "prefix_misses", "prefix_copies", "checkpoints_cached"})
-_OF_REAL_GRAMMARS = frozenset({"grammar_changed_choice"})
 ENDED = frozenset({*OF_ENDS, *OF_MINIMA})
 """Counts of requests that end by more than stop ids of their own and limits."""
 HYBRID = frozenset(
@@ -467,55 +446,3 @@ def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def unreached(minimum: Iterable[str], counted: Mapping[str, int], unreachable: frozenset[str]) -> tuple[str, ...]:
     """Return in words the counts of a minimum that are zero and need not be."""
     return tuple(f"{name} >= 1" for name in minimum if name not in unreachable and not counted.get(name))
-
-
-def unreachable(evidence: Evidence) -> frozenset[str]:
-    """Return the counts that no scenario of this model and this draft can reach.
-
-    Probes are generated, so that each kind of them is there; real models are what they are.
-    """
-    names = unreachable_by_draft(evidence.form, real=not evidence.exact)
-    if evidence.exact:
-        return names
-    return names if evidence.hybrid else names | HYBRID
-
-
-def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
-    """Return the counts that no scenario of a draft can reach."""
-    names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
-    counted = {"steps": _STEPS, "chain": _CHAINS, "block": _BLOCKS, "lookup": _MATCHES}
-    names.update(*(own for proposes, own in counted.items() if proposes != form.proposes))
-    if real or form.kind.hidden != "last":
-        names |= _OF_ENTRIES
-    if real and form.proposes == "chain":
-        # A proposal is long if it has three tokens.
-        long = {"taps_off_long_proposals"} if form.layers < 3 else ()
-        names.update({"layers_unchained", *OF_TWO} if form.layers == 1 else {*long, "chains_of_one"})
-    if real or "out_of_vocabulary" not in form.kind.minimum:
-        names.add("out_of_vocabulary")
-    if not form.kind.trees:
-        names |= {*TREES, "variant_chain_as_tree"}
-    names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
-    if not form.kind.draws:
-        names |= OF_DRAWN
-    if not form.kind.extends:
-        names |= {"window_drafts", "windows_unequal", "coded_drafts", "formats_differ"}
-    if real:
-        names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
-        names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
-        names |= {*OF_WINDOWS, *OF_CODES, *OF_IMAGES}
-        # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names |= {"variant_chain_as_tree", *OF_ALONE}
-        # Trees of matches are proved with probes.
-        names |= TREES if form.proposes == "lookup" else TREES - _OF_REAL_TREES
-        names |= {
-            "zero_tails",
-            "unfound_beside_found",
-            "by_batch_scenarios",
-            "batches_without_steps",
-            "batches_too_large_for_drafts",
-            "admitted_before_others",
-            "steps_after_none",
-        }
-    return frozenset(names)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import without_stops
-from draftproof.properties.values.scenario import Request, Scenario, Span
+from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
 
 Kind = Literal["both", "sequences", "minimum", "ids"]
 _KINDS: tuple[Kind, ...] = ("both", "sequences", "minimum", "ids")
@@ -69,18 +69,18 @@ def _with_minimum(draw: st.DrawFn, request: Request, *, knows_text: bool) -> Req
     return replace(request, min_tokens=least, stop_at=at)
 
 
-def _sequences(draw: st.DrawFn, request: Request) -> tuple[Span, ...]:
+def _sequences(draw: st.DrawFn, request: Request) -> tuple[TokenSpan, ...]:
     """Draw a sequence near the end, and perhaps one that begins in the prompt."""
     length = draw(sampled((2, 3, 2, 4, 1)))
     last = min(draw(sampled((3, 4, 2, 5, 6))) + request.min_tokens, request.budget - 1)
-    found = [Span(first=max(0, last - length + 1), last=last)]
+    found = [TokenSpan(first=max(0, last - length + 1), last=last)]
     if draw(st.booleans()):
         before = min(len(request.prompt), draw(sampled((1, 2))))
-        found.append(Span(first=-before, last=draw(sampled((0, 1)))))
+        found.append(TokenSpan(first=-before, last=draw(sampled((0, 1)))))
     return tuple(found)
 
 
-def _before_minimum(request: Request) -> tuple[Span, ...]:
+def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
     """Return a sequence that ends with the last token before the minimum."""
     least = request.min_tokens
-    return (Span(first=least - 2, last=least - 1),) if least > 1 else ()
+    return (TokenSpan(first=least - 2, last=least - 1),) if least > 1 else ()

@@ -221,7 +221,7 @@ class RoundPlan(Value, frozen=True, kw_only=True):
     shape: TreeShape | None = None
 
 
-class Span(Value, frozen=True, kw_only=True):
+class TokenSpan(Value, frozen=True, kw_only=True):
     """Tokens `first` .. `last` that a request emits, counted from 0; -1 is the last token of its prompt, and so on."""
 
     first: Annotated[int, Meta(ge=-64, le=4096)]
@@ -282,7 +282,7 @@ class Request(Value, frozen=True, kw_only=True):
     prompt_logprobs: PromptLogprobs | None = None
     images: tuple[Image, ...] = ()
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
-    sequences_at: tuple[Span, ...] = ()
+    sequences_at: tuple[TokenSpan, ...] = ()
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
     ignore_eos: bool = False
 

@@ -30,8 +30,8 @@ from draftproof.properties.values.scenario import (
     RoundPlan,
     Scenario,
     Schedule,
-    Span,
     States,
+    TokenSpan,
     Variant,
 )
 from draftproof.properties.values.trace import Observation, Trace
@@ -285,7 +285,7 @@ ENDED = validate(
         STATIC,
         eos=(1,),
         requests=tuple(
-            msgspec.structs.replace(one, min_tokens=3, stop_at=3, sequences_at=(Span(first=2, last=4),))
+            msgspec.structs.replace(one, min_tokens=3, stop_at=3, sequences_at=(TokenSpan(first=2, last=4),))
             for one in STATIC.requests
         ),
     )

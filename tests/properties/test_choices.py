@@ -25,7 +25,7 @@ def read(*told: str, own: bool = False, beside: bool = False, **fields: object) 
 
 
 def test_a_greedy_request_has_no_more_than_its_neighbours() -> None:
-    assert read() == Choices("greedy", None, None, None, None, None, None)
+    assert read() == Choices("greedy", None, None, None, None, None, None, None)
     assert read(beside=True).choice == "beside sampled"
     assert read(sampling=Sampling(), beside=True).choice == "sampled"
 

@@ -25,7 +25,7 @@ from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
-from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, Span
+from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
 from draftproof.reference.solve import solve
@@ -92,7 +92,7 @@ def test_ids_of_the_request_end_one_that_ignores_those_of_the_model() -> None:
 @pytest.mark.parametrize("last", range(1, 9))
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
 def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) -> None:
-    span = Span(first=max(0, last - length + 1), last=last)
+    span = TokenSpan(first=max(0, last - length + 1), last=last)
     of = run(ended(sequences_at=(span,)))
     own = PLAIN[span.first : last + 1]
     ends = [end for end in range(len(own), len(PLAIN) + 1) if PLAIN[end - len(own) : end] == own]
@@ -102,7 +102,7 @@ def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) 
 
 
 def test_what_is_committed_follows_the_cut() -> None:
-    of = run(ended(sequences_at=(Span(first=5, last=6),)))
+    of = run(ended(sequences_at=(TokenSpan(first=5, last=6),)))
     assert emitted(of) == [PLAIN[:1], PLAIN[1:5], PLAIN[5:7]]
     lengths = [value for key, value in sorted(of.subject.typed("commit.length", int).items()) if not key.request]
     prompt = len(of.scenario.requests[0].prompt)
@@ -111,7 +111,7 @@ def test_what_is_committed_follows_the_cut() -> None:
 
 
 def test_a_sequence_that_begins_in_the_prompt_is_none() -> None:
-    of = run(ended(sequences_at=(Span(first=-2, last=1),)))
+    of = run(ended(sequences_at=(TokenSpan(first=-2, last=1),)))
     assert of.subject.texts[0] == PLAIN
     assert "sequences_from_prompt" in told(of)
 
@@ -153,22 +153,22 @@ def test_ids_of_the_model_are_excluded_though_they_are_ignored() -> None:
 
 
 def test_a_sequence_before_the_minimum_ends_nothing_and_one_behind_does() -> None:
-    early = run(ended(min_tokens=4, sequences_at=(Span(first=2, last=3),)))
+    early = run(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=3),)))
     again = [end for end in range(5, 10) if PLAIN[end - 2 : end] == PLAIN[2:4]]
     assert early.subject.texts[0] == PLAIN[: min(again, default=9)]
     assert "sequences_before_minimum" in told(early)
-    behind = run(ended(min_tokens=4, sequences_at=(Span(first=2, last=4),)))
+    behind = run(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=4),)))
     assert behind.subject.texts[0] == PLAIN[:5]
 
 
 def test_the_first_in_the_text_ends_it() -> None:
     """Not that of the run: a stop before a budget, a budget before a stop, in one accepted run."""
-    of = run(ended(budget=5, sequences_at=(Span(first=2, last=3),)))
+    of = run(ended(budget=5, sequences_at=(TokenSpan(first=2, last=3),)))
     assert of.subject.texts[0] == PLAIN[:4]
     assert "stops_before_budget_in_run" in told(of)
-    assert run(ended(budget=5, sequences_at=(Span(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
+    assert run(ended(budget=5, sequences_at=(TokenSpan(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
     longest = len(STATIC.requests[0].prompt) + 5
-    limited = ended(sequences_at=(Span(first=5, last=6),))
+    limited = ended(sequences_at=(TokenSpan(first=5, last=6),))
     limited = replace(limited, memory=replace(limited.memory, max_len=longest))
     limited = replace(limited, requests=limited.requests[:1])
     assert run(limited).subject.texts[0] == PLAIN[:5]
@@ -221,11 +221,11 @@ def test_the_order_of_ends_at_one_token() -> None:
         ({"stop_sequences": ((1, 99),)}, r"token in requests\[0\].stop_sequences 99: expected below model.vocab = "),
         ({"min_tokens": 10}, r"requests\[0\].min_tokens 10: expected at most requests\[0\].budget = 9"),
         (
-            {"sequences_at": (Span(first=-8, last=1),)},
+            {"sequences_at": (TokenSpan(first=-8, last=1),)},
             r"requests\[0\].sequences_at\[0\].first -8: expected at least -7, the first token of the prompt",
         ),
         (
-            {"sequences_at": (Span(first=3, last=2),)},
+            {"sequences_at": (TokenSpan(first=3, last=2),)},
             r"requests\[0\].sequences_at\[0\].last 2: expected at least requests\[0\].sequences_at\[0\].first = 3",
         ),
         (
@@ -268,7 +268,7 @@ def test_checkpoints_have_none() -> None:
 
 
 def test_who_cannot_is_not_asked() -> None:
-    scenario = ended(eos=(1,), min_tokens=2, sequences_at=(Span(first=1, last=2),))
+    scenario = ended(eos=(1,), min_tokens=2, sequences_at=(TokenSpan(first=1, last=2),))
     fitted = fit(scenario, Limits(ends=False))
     assert fitted == without_ends(scenario) == ended()
     assert not fitted.has_ends
@@ -290,7 +290,7 @@ def test_a_share_of_generated_scenarios_has_each() -> None:
 
 
 def test_shrinking_drops_them() -> None:
-    span = Span(first=2, last=5)
+    span = TokenSpan(first=2, last=5)
     scenario = ended(eos=(1, 2), min_tokens=4, ignore_eos=True, stop_at=7, sequences_at=(span,), stop_sequences=((3,),))
     request = scenario.requests[0]
     smaller = list(fewer_ends(request))

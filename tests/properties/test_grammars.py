@@ -13,8 +13,9 @@ from draftproof.fuzz.shrinking.of_requests import plainer_grammar, plainer_token
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import BY_NAME
-from draftproof.properties.coverage.counts import CONSTRAINED, counts, unreachable_by_draft
+from draftproof.properties.coverage.counts import CONSTRAINED, counts
 from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge

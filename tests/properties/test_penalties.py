@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import fewer_penalties, plainer_tokens
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import OF_PENALTIES, counts, unreachable_by_draft
+from draftproof.properties.coverage.counts import OF_PENALTIES, counts
 from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.aborts import without_aborts

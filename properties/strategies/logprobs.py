@@ -27,7 +27,7 @@ def with_prompt_logprobs(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     def asking(request: Request) -> Request:
         last = len(request.prompt) - 1
         end = draw(sampled((1, 2, 1, 1 + last // size))) * size
-        start = draw(sampled((end - 1, end, 0, end + 1, last - 1, end - 1)))
+        start = draw(sampled((end - 1, end, end - 1, 0, end - 1, end + 1, last - 1)))
         asked = PromptLogprobs(top=draw(sampled(_TOP)), start=max(0, start))
         return replace(request, prompt_logprobs=asked)
 

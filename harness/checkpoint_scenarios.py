@@ -11,18 +11,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from draftproof.properties.fit import fitted
-from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import repeating, with_steps
-from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.images import without_images
-from draftproof.properties.strategies.logprobs import without_prompt_logprobs
+from draftproof.properties.strategies.of_probes import without_what_probes_have
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, generated, unforced
-from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
-from draftproof.properties.strategies.windows import without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -212,10 +206,8 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = without_step_tokens(without_ends(without_aborts(scenario)))
-    scenario = without_images(without_codes(without_windows(scenario)))
-    scenario = scenario if kind_of(draft).trees else without_tree(scenario)
-    scenario = without_prompt_logprobs(msgspec.structs.replace(scenario, draft=draft))
+    scenario = without_what_probes_have(scenario if kind_of(draft).trees else without_tree(scenario))
+    scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs

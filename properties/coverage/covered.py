@@ -42,10 +42,19 @@ _BY_CHANNEL = {
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {
         *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
-        *("admitted_before_others", "matches_of_fewer", "blocks_cut", *OF_PREFIXES, *OF_ABORTS, *OF_STEP_TOKENS),
+        *(
+            "admitted_before_others",
+            "matches_of_fewer",
+            "blocks_cut",
+            *OF_PREFIXES,
+            *OF_ABORTS,
+            *OF_STEP_TOKENS,
+            "prompt_logprobs_in_chunks",
+        ),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
-    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"} | {"window_pages_freed"},
+    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
+    | {"window_pages_freed", "aborted_on_served_pages"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},

@@ -122,7 +122,7 @@ def test_every_part_is_there_in_some_scenario_and_off_in_another():
     every = {part.name for part in engine_parts(0)}
     assert set().union(*found) == every
     always = {"requests", "drafts", "batching", "taps"}
-    assert always <= set.intersection(*found) <= always | {"paging"}
+    assert always <= set.intersection(*found) <= always | {"paging", "graphs"}
 
 
 @pytest.mark.parametrize("number", range(0, len(SCENARIOS), 4))

@@ -14,10 +14,8 @@ from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.fit import fit
-from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.of_probes import without_what_probes_have
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
@@ -266,7 +264,7 @@ def test_features_of_layers_that_are_gone_are_dropped():
 def test_a_real_model_keeps_what_it_is():
     model = Checkpoint(path="somewhere", vocab=99)
     ngram = next(one for one in SCENARIOS if type(one.draft).__name__ == "Ngram")
-    plain = without_step_tokens(without_ends(without_aborts(without_prefix_cache(without_tree(ngram)))))
+    plain = without_what_probes_have(without_prefix_cache(without_tree(ngram)))
     scenario = validate(msgspec.structs.replace(plain, model=model))
     left = shrunk(scenario, lambda _: True).scenario
     assert left.model == model

@@ -73,8 +73,8 @@ def without_mlp(monkeypatch: pytest.MonkeyPatch):
     """The weights with those of every MLP at zero, for both sides."""
     made = probe._layer
 
-    def zeroed(*given: object) -> dict[str, np.ndarray]:
-        layer = made(*given)  # type: ignore[arg-type]
+    def zeroed(*given: object, **named: object) -> dict[str, np.ndarray]:
+        layer = made(*given, **named)  # type: ignore[arg-type]
         return {name: array * np.uint64(not name.endswith("mlp.weight")) for name, array in layer.items()}
 
     monkeypatch.setattr(probe, "_layer", zeroed)

@@ -207,7 +207,10 @@ BESIDE_TREE = validate(
         variant="chain_as_tree",
         requests=(
             msgspec.structs.replace(
-                STATIC.requests[0], grammar=CONSTRAINED.requests[0].grammar, stops=CONSTRAINED.requests[0].stops
+                STATIC.requests[0],
+                grammar=CONSTRAINED.requests[0].grammar,
+                stops=CONSTRAINED.requests[0].stops,
+                prompt_logprobs=PromptLogprobs(top=1),
             ),
             msgspec.structs.replace(STATIC.requests[1], sampling=Sampling(temperature=2.0, seed=3), logprobs=2),
             *STATIC.requests[2:],

@@ -11,7 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec import structs
+
 from draftproof.properties.evidence.forms import form_of
+from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.prefix_cache import without_prefix_cache
+from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, Ngram, tapped
 from draftproof.properties.values.limits import Limits
@@ -425,3 +430,12 @@ class _Play:
         more.append(Observation("config.index_bytes", Key(-1, 0), IndexBytes(*[8] * 6)))
         more += [Observation("config.seen", Key(-1, 0, step=look), seen) for look in range(4)]
         return more
+
+
+def idealized(scenario: Scenario) -> Scenario:
+    """The scenario as the ideal subject can run it: nobody is aborted, steps have no budget, nothing is kept for others.
+
+    No chain is a tree either, whose pages differ.
+    """
+    whole = without_step_tokens(without_prefix_cache(without_aborts(scenario)))
+    return structs.replace(whole, variant="none") if whole.variant in ("chain_as_tree", "alone") else whole

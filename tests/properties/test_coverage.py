@@ -18,7 +18,6 @@ from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from tests.drawn import generate
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations

@@ -19,8 +19,8 @@ from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.of_probes import without_what_probes_have
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import without_tree
@@ -31,7 +31,7 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.ideal import IdealSubject
+from tests.properties.ideal import IdealSubject, idealized
 
 DRAWN = list(generate(seed_=4, count=60))
 SCENARIO = next(one for one in DRAWN if one.is_constrained and not (one.is_sampled or one.tree))
@@ -92,9 +92,9 @@ def test_the_end_token_is_a_stop_token():
 
 
 def test_checkpoints_may_have_some():
-    real = replace(SCENARIO, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
+    real = without_what_probes_have(without_prefix_cache(without_tree(SCENARIO)))
+    real = replace(real, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
     real = replace(real, requests=tuple(replace(one, penalties=None) for one in real.requests))
-    real = without_aborts(without_prefix_cache(without_tree(real)))
     assert validate(real) == real
 
 
@@ -149,7 +149,7 @@ def test_generated_grammars_reach_every_count_of_them():
     for scenario in [
         one for one in DRAWN if one.is_constrained and not (one.schedule.preemption or one.schedule.prefix_cache)
     ]:
-        of = evidence(IdealSubject(), without_aborts(scenario))
+        of = evidence(IdealSubject(), idealized(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert not [name for name in CONSTRAINED if not found[name]]

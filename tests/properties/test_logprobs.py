@@ -17,7 +17,6 @@ from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
@@ -25,7 +24,7 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
-from tests.properties.ideal import IdealSubject
+from tests.properties.ideal import IdealSubject, idealized
 
 DRAWN = list(generate(seed_=4, count=40))
 SCENARIO = next(
@@ -59,7 +58,7 @@ def test_a_subject_without_logprobs_is_asked_for_none():
 
 
 def test_a_request_is_shrunk_to_one_that_asks_for_less():
-    request = replace(SCENARIO.requests[0], logprobs=3)
+    request = replace(SCENARIO.requests[0], logprobs=3, prompt_logprobs=None)
     whole = replace(SCENARIO, requests=(request, *SCENARIO.requests[1:]))
     tried = list(fewer_logprobs(request))
     assert tried[0].logprobs is None
@@ -78,7 +77,7 @@ def test_a_share_of_requests_asks_and_every_count_is_reached():
     found = Counter[str]()
     told = [one for one in DRAWN if one in some or one.most_prompt_logprobs is not None]
     for scenario in [one for one in told if not (one.schedule.preemption or one.schedule.prefix_cache)]:
-        of = evidence(IdealSubject(), without_aborts(scenario))
+        of = evidence(IdealSubject(), idealized(scenario))
         assert judge(of).passed
         found.update(counts(of))
     of_cache = {"prompt_logprobs_behind_prefix", "prefix_hits_cut_by_logprobs"}

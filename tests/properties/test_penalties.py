@@ -16,7 +16,6 @@ from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
@@ -25,7 +24,7 @@ from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.ideal import IdealSubject
+from tests.properties.ideal import IdealSubject, idealized
 
 DRAWN = list(generate(seed_=4, count=40))
 SCENARIO = next(one for one in DRAWN if one.is_penalized and not (one.is_sampled or one.tree))
@@ -144,7 +143,7 @@ def test_generated_penalties_reach_every_count_of_them():
     for scenario in [
         one for one in DRAWN if one.is_penalized and not (one.schedule.preemption or one.schedule.prefix_cache)
     ]:
-        of = evidence(IdealSubject(), without_aborts(scenario))
+        of = evidence(IdealSubject(), idealized(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert min(found[name] for name in OF_PENALTIES) > 0

@@ -67,8 +67,9 @@ def test_a_plan_forces_what_the_coins_accept_and_in_one_place_what_they_reject()
                     seen["right one rejected" if rejected[right] else "right one accepted"] += 1
                     continue
                 first = put_in_place(plan.wrong, right, vocab, one.stops)
-                order = ((first + step) % vocab for step in range(vocab))
-                assert draft == next((token for token in order if rejected[token]), (right + 1) % vocab) != right
+                order = [(first + step) % vocab for step in range(vocab) if (first + step) % vocab != right]
+                able = [token for token in order if rejected[token]]
+                assert draft == next(iter([*(token for token in able if weights[token]), *able, *order]))
                 seen[f"wrong one {plan.wrong}"] += 1
                 seen["none would be rejected"] += not any(rejected)
                 seen["every one would be"] += all(rejected)

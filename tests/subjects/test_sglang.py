@@ -180,7 +180,7 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")))
     fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
     drawn = [
-        validate(replace(scenario, steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
+        validate(replace(scenario, variant="none", steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
         for scenario in (
             without_prefix_cache(without_tree(greedy(one))) for one in generate(seed_=3, count=4, drafts=("eagle",))
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
+from draftproof.properties.coverage.points import OF_TREES
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.ends import without_ends
@@ -24,6 +25,7 @@ from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, 
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.strategies.windows import without_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, validate
@@ -74,6 +76,8 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
     scenario = without_step_tokens(without_ends(scenario))
+    if set(OF_TREES) & set(wanted):
+        scenario = without_windows(scenario)
     name: Algorithm = draw(sampled(able(wanted, drafts)))
     scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})

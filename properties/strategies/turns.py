@@ -64,7 +64,7 @@ LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS_CACHED = (True, True, False)
 """Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
-CACHED = (True, False)
+CACHED = (False, True, False, True, False)
 CACHED_TREES = (True, False, True)
 CACHED_ADAPTIVE = (True, False, False)
 CACHED_DRAFT_BATCH = (True, True, False)
@@ -75,14 +75,14 @@ ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
-ENDED = (True, False, True)
+ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False)
 ENDED_TREES = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
-BUDGETED = (False, True, False, False, False)
+BUDGETED = (False, True, False, False, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-PREEMPTED = (True, False)
+PREEMPTED = (False, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
 WINDOWED_CACHED = (False, True, False)

@@ -433,7 +433,7 @@ class _Play:
 
 
 def idealized(scenario: Scenario) -> Scenario:
-    """The scenario as the ideal subject can run it: nobody is aborted, steps have no budget, nothing is kept for others.
+    """The scenario as the ideal subject can run it: nobody is aborted, steps have no budget, nothing is kept.
 
     No chain is a tree either, whose pages differ.
     """

@@ -129,7 +129,8 @@ def test_a_share_of_requests_has_penalties_greedy_and_sampled_and_of_trees():
     some = [one for one in drawn if one.is_penalized]
     fixed = [one for one in drawn if not (one.adaptive or one.schedule.draft_batch)]
     assert len(fixed) / 4 < len(some) < len(fixed) * 3 / 4
-    assert all(one in fixed for one in some)
+    # Who shares pages has penalties beside a controller, too.
+    assert all(one in fixed or one.schedule.prefix_cache for one in some)
     assert any(one.schedule.preemption for one in some)
     kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.penalties)
     assert min(kinds[False], kinds[True]) > 5

@@ -151,7 +151,8 @@ def test_a_plan_forces_what_the_coins_accept_along_its_path_and_what_they_reject
             continue
         target, _ = build(scenario, Memo())
         for request, solved in zip(scenario.requests, solve(scenario).requests, strict=True):
-            own, text = request_target(target, request, solved.stop), request.prompt + solved.tokens[:1]
+            stops = {*solved.stop, *scenario.eos}
+            own, text = request_target(target, request, stops), request.prompt + solved.tokens[:1]
             for number, round_ in enumerate(solved.rounds, start=1):
                 shape = round_plan(request, number).shape
                 if request.sampling and round_.forced and shape:

@@ -106,6 +106,12 @@ def _dead(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if model.mrope and not isinstance(draft, Standalone):
         # It goes by no position.
         yield "draft", "carry.position"
+    if model.mrope:
+        # The first number of a value, which is the carry, goes by no position; where there is no other, none does.
+        if model.kv_heads * model.value_dim == 1:
+            yield "target", f"layers.{carry_layer(model)}.v.position"
+        if isinstance(draft, DFlash | Standalone | Eagle3) and draft.kv_heads * draft.value_dim == 1:
+            yield "draft", "layers.0.v.position"
     # A layer whose only query head is gated to zero for the carry.
     gated = [("target", carry_layer(model), model.heads)]
     if isinstance(draft, DFlash | Standalone | Eagle3):

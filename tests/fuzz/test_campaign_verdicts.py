@@ -22,7 +22,9 @@ from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.fuzz.test_store import SCENARIOS, waiting
 
 TEXT = frozenset({"accept.emitted"})
-LIMITS = Limits(models=("checkpoint",), steering="none", arrivals="together", controllers=False, variants=())
+LIMITS = Limits(
+    models=("checkpoint",), steering="none", arrivals="together", controllers=False, ends=False, variants=()
+)
 FOREIGN = Settings(drafts=("eagle",), subject=SubjectChoice(name="openai"), model="somewhere")
 COUNTS = dict.fromkeys((*WORK, *COMMON, "requests", "stops_in_accepted_run", "limits_hit"), 3)
 

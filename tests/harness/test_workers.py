@@ -43,7 +43,7 @@ SECONDS = 5.0
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     """A small one with drafts, without a variant run."""
-    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 12) if rejects(one)]
+    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 80) if not one.tree and rejects(one)]
     return min(drawn, key=tokens_in)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
 from draftproof.properties.strategies.logprobs import without_logprobs
+from draftproof.properties.strategies.of_probes import without_what_probes_have
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
@@ -93,7 +94,9 @@ def test_steering_of_counts_keeps_the_counts() -> None:
 def test_a_dtype_is_exchanged() -> None:
     plain = next(one for one in DRAWN if not one.is_constrained and one.model.vocab < 64)
     real = replace(
-        greedy(without_logprobs(without_penalties(without_prefix_cache(without_tree(plain))))),
+        greedy(
+            without_logprobs(without_penalties(without_prefix_cache(without_what_probes_have(without_tree(plain)))))
+        ),
         model=Checkpoint(path="m", vocab=64),
         draft=next(_ngram()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ class AtEdge(NamedTuple):
 
     scenario: Scenario
     token: int
+    gap: float
 
 
 def at_an_edge(scenario: Scenario) -> AtEdge:
@@ -46,16 +48,17 @@ def at_an_edge(scenario: Scenario) -> AtEdge:
     far = np.abs(draws[:, None] - edges) / (edges * (1 - edges) + 1e-12)
     best, token = map(int, np.unravel_index(far.argmin(), far.shape))
     sampling = Sampling(temperature=1.0, seed=best)
-    assert RealRow(logits, sampling, (), len(first.prompt)).near()[0][1] < 5e-5
+    gap = RealRow(logits, sampling, (), len(first.prompt)).near()[0][1]
     requests = (replace(first, sampling=sampling, penalties=None, grammar=None), *others)
-    return AtEdge(replace(scenario, requests=requests, variant="none"), token)
+    return AtEdge(replace(scenario, requests=requests, variant="none"), token, gap)
 
 
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[AtEdge]:
     path = tiny_llama(tmp_path_factory.mktemp("draws") / "llama")
-    drawn = checkpoint_scenarios(path, draft="eagle", seed=4, count=24, limits=Limits())
-    return [at_an_edge(one) for one in drawn if one.requests[0].sampling and not one.dynamic][:3]
+    drawn = checkpoint_scenarios(path, draft="eagle", seed=4, count=48, limits=Limits())
+    found = (at_an_edge(one) for one in drawn if one.requests[0].sampling and not one.dynamic)
+    return list(itertools.islice((one for one in found if one.gap < 5e-5), 3))
 
 
 def ran(one: AtEdge, patch: pytest.MonkeyPatch, off: float) -> tuple[int, list[str]]:

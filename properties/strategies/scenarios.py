@@ -205,7 +205,9 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Wide batches are there to be full.
     is_aborted = turn.is_aborted and size.name != WIDE.name and not made.schedule.step_tokens
     made = with_aborts(draw, made) if is_aborted else made
-    return validate(with_windows(draw, made) if turn.is_windowed and not made.tree else made)
+    # Who is aborted on pages that go back early and are too few, contracts do not know for sure.
+    is_unsure = made.schedule.preemption and made.has_aborts
+    return validate(with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

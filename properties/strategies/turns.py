@@ -48,7 +48,7 @@ SAMPLED_TREES = (True, False)
 """Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
 trees there are few."""
 TREES = (True, False, False, False)
-TREES_OF_MATCHES = (True, False, False)
+TREES_OF_MATCHES = (True, False)
 HYBRID_TREES = (True, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
 of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
@@ -64,7 +64,7 @@ LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS_CACHED = (True, True, False)
 """Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
-CACHED = (False, True, False, True, False)
+CACHED = (False, True, False)
 CACHED_TREES = (True, False, True)
 CACHED_ADAPTIVE = (True, False, False)
 CACHED_DRAFT_BATCH = (True, True, False)
@@ -80,9 +80,9 @@ ENDED_CACHED = (False, True, False)
 ENDED_TREES = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
-BUDGETED = (False, True, False, False, False, False, False)
+BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-PREEMPTED = (False, True, True)
+PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
 WINDOWED_CACHED = (False, True, False)

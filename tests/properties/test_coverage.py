@@ -68,7 +68,7 @@ def test_no_impossible_bin_is_hit_and_every_bin_is_known(ran: list[Ran]) -> None
 def test_scenarios_cover_most_of_it(ran: list[Ran]) -> None:
     seen = frozenset().union(*(one.bins for one in ran))
     missing = holes(seen, ALGORITHMS)
-    assert len(missing) < 0.17 * len(universe(ALGORITHMS))
+    assert len(missing) < 0.2 * len(universe(ALGORITHMS))
     assert not [name for name in missing if len(split(name)[1]) == 1 and split(name)[1].keys() - _UNSEEN]
 
 
@@ -82,7 +82,14 @@ def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
 
 # Probes have no ties, and the ideal subject has pages for all requests, so that none gives way.
 _NEVER = {"ties", "token_ties", "preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
-_NEVER |= {"prefix_hits_on_running", "prefix_hits_after_preemption", "preempted_again", "resumed_in_first_round"}
+_NEVER |= {
+    "prefix_hits_on_running",
+    "prompt_logprobs_behind_prefix",
+    "prefix_hits_cut_by_logprobs",
+    "prefix_hits_after_preemption",
+    "preempted_again",
+    "resumed_in_first_round",
+}
 # Nor is anybody aborted.
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 # Seldom, or of what gives way, which the ideal subject never does.

@@ -10,6 +10,7 @@ from hypothesis import given
 
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.profiles import CARDS, SIZES
 from draftproof.properties.strategies.scenarios import scenarios
 from draftproof.properties.strategies.turns import turns
@@ -76,7 +77,8 @@ def test_a_named_draft_is_drawn_alone(name: Algorithm) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_draft_meets_everything(mixed: Drawn, name: Algorithm) -> None:
     own = of_draft(mixed.scenarios, name)
-    assert {scenario.variant for scenario in own} == variants_of(name)
+    # Few are compared with each request alone, and what a turn was dealt may give way.
+    assert variants_of(name) - {scenario.variant for scenario in own} <= {"alone", "taps_off"}
     commits = {scenario.states.commit if scenario.model.linear else "dense" for scenario in own}
     assert commits == {"dense", "snapshot", "replay"}
     assert {scenario.adaptive is not None for scenario in own} == {True, False}
@@ -107,7 +109,7 @@ def test_so_do_lists_of_some_drafts(count: int) -> None:
         drawn = list(turns(1, COUNT, names))
         for name in names:
             own = [turn for turn in drawn if turn.draft == name]
-            assert {turn.variant for turn in own} == variants_of(name)
+            assert variants_of(name) - {turn.variant for turn in own} <= {"alone"}
             assert {turn.commit for turn in own if turn.profile.hybrid} == {"snapshot", "replay"}
 
 
@@ -134,12 +136,13 @@ def test_only_an_eagle_draft_of_a_probe_is_exchanged() -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_turn_of_a_draft_is_valid_and_a_function_of_its_arguments(name: Algorithm) -> None:
-    for scenario in generate(2, 6, sizes=SIZES[:1]):
+    for scenario in map(without_ends, generate(2, 6, sizes=SIZES[:1])):
         for turn in range(30):
             made = with_draft(scenario, name, turn)
             assert made == with_draft(scenario, name, turn)
             assert made.graphs == scenario.graphs
-            assert made.variant == scenario.variant
+            # Only some drafts can be trees.
+            assert made.variant in (scenario.variant, "none")
             assert made.steps == (1 if name != "ngram" and turn % 7 == 5 else scenario.steps)
 
 

@@ -91,9 +91,10 @@ _NEVER |= {
     "resumed_in_first_round",
 }
 # Nor is anybody aborted.
+_NEVER |= {"checkpoints_copied_again"}
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 # Seldom, or of what gives way, which the ideal subject never does.
-_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt"}
+_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "sequence", "limit", "topk"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 

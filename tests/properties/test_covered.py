@@ -51,7 +51,10 @@ def test_without_a_channel_nothing_is_counted_of_what_is_read_from_it(channel: s
 
 
 def test_no_count_is_read_from_any_other_channel() -> None:
-    assert counted(ALL - frozenset(READ)) == counted()
+    # Drafts are seen on any of several channels.
+    of_some, of_all = dict(counted(ALL - frozenset(READ))), dict(counted())
+    assert 0 < of_some.pop("drafts_seen") <= of_all.pop("drafts_seen")
+    assert of_some == of_all
 
 
 def test_whoever_shows_everything_is_let_off_nothing() -> None:

@@ -91,7 +91,12 @@ _NEVER |= {
     "resumed_in_first_round",
 }
 # Nor is anybody aborted.
-_NEVER |= {"checkpoints_copied_again"}
+_NEVER |= {
+    "checkpoints_copied_again",
+    "variant_alone_of_resumed",
+    "variant_alone_of_served",
+    "prefix_hits_by_batch_size",
+}
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 # Seldom, or of what gives way, which the ideal subject never does.
 _UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "sequence", "limit", "topk"}

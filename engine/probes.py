@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
+from draftproof.engine.ranks import Entered
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
 
 
@@ -54,6 +55,9 @@ class Probes:
         """Handle the start of a layer of the target: number `index` of this type (config_fields.FULL or LINEAR)."""
 
     def on_launch(self, launch: Launch) -> None: ...
+
+    def on_collective(self, entered: Entered) -> None:
+        """Handle a collective that this rank is about to enter with the others of its world."""
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the drafts to verify: the proposal itself unless something is forced."""

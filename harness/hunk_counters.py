@@ -38,6 +38,11 @@ class HunkCounters:
         self._captured.clear()
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The hunks that ran in this process, captured or not."""
+        return tuple(sorted(self._live | self._captured))
+
+    @property
     def effective(self) -> tuple[str, ...]:
         """Names of the hunks that have had an effect."""
         return tuple(name for number, name in enumerate(self._names) if number in self._live)

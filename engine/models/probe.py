@@ -17,7 +17,8 @@ from torch import Tensor
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
+from draftproof.engine.models.probe_ops import SharedLinear, Unembedding, linear, mix, mixed
+from draftproof.engine.ranks import SOLO, Solo
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class ProbeParts:
     shape: ProbeShape
     config: Any
     logit_bits: int
+    group: Solo = SOLO
 
     @property
     def own(self) -> Any:
@@ -63,17 +65,19 @@ class ProbeParts:
 class ProbeLayer:
     """Attention over mixed keys and queries with positions in them, then a mixing layer; residual throughout."""
 
-    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape) -> None:
-        """Layer `index` of the model, number `order` among the full attention ones."""
+    def __init__(
+        self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape, group: Solo = SOLO
+    ) -> None:
+        """Layer `index` of the model, number `order` among the full attention ones; `group` shares its mixing."""
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
         self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"])
         self.gate = weights[f"{prefix}.q.gate"]
-        self.o, self.mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
+        self.o, self.mlp = weights[f"{prefix}.o.weight"], SharedLinear(weights[f"{prefix}.mlp.weight"], group)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self.qkv, self.position, self.gate, self.o, self.mlp)
+        return (self.qkv, self.position, self.gate, self.o, *self.mlp.tensors())
 
     def forward(
         self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None
@@ -95,12 +99,12 @@ class ProbeLayer:
         q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
-        return cache.attend(self._order, q, k, v, metadata, 1.0).view(count, -1)
+        return cache.attend(self._order, q, k, v, metadata, 1.0).flatten(1)
 
     def output(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual x [T, lanes] and what was attended to -> x [T, lanes]."""
         x = x + mix(linear(attended, self.o))
-        return x + mix(linear(x, self.mlp))
+        return x + mix(self.mlp(x))
 
 
 class ProbeTarget:
@@ -119,6 +123,7 @@ class ProbeTarget:
         linear_sizes: LinearSizes | None,
         logit_bits: int,
         agreement: int,
+        group: Solo = SOLO,
     ) -> None:
         self.layer_types = layer_types(target_fields(config))
         self.embed = weights["embed"]
@@ -126,9 +131,12 @@ class ProbeTarget:
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
             order = self.layer_types[:index].count(kind)
-            layers.append(
-                ProbeLayer(weights, index, order, shape) if kind == FULL else ProbeLinear(weights, index, order)
-            )
+            # Of a world the last layer mixes what all ranks have.
+            shared = group if index == len(self.layer_types) - 1 else SOLO
+            if kind == FULL:
+                layers.append(ProbeLayer(weights, index, order, shape, shared))
+            else:
+                layers.append(ProbeLinear(weights, index, order, shared))
         self._layers = tuple(layers)
         full = self.layer_types.count(FULL)
         self.cache_shape = shape.cache(full)
@@ -171,4 +179,6 @@ class ProbeTarget:
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
     """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
-    return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256)
+    return ProbeTarget(
+        parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group
+    )

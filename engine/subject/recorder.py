@@ -15,6 +15,7 @@ from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import Entered
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
@@ -26,7 +27,7 @@ from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, StepsInForce, TokenIds
+from draftproof.properties.values.observed import BatchRow, Collective, LaunchKind, LaunchRecord, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Key, Observation
@@ -41,7 +42,7 @@ class TraceRecorder(Probes):
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
-        self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, 0
         self._attempts = Counter[int]()
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
@@ -85,9 +86,14 @@ class TraceRecorder(Probes):
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._launches = plan, 0
+        self._plan, self._launches, self._collectives = plan, 0, 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
+
+    def on_collective(self, entered: Entered) -> None:
+        key = Key(-1, self._plan.step, step=self._collectives)
+        self._log.add("rank.collectives", key, Collective(*map(int, entered)))
+        self._collectives += 1
 
     def before_launch(self, kind: str) -> None:
         self._announce(self._plan.step, kind)
@@ -268,7 +274,11 @@ class TraceRecorder(Probes):
 
     def on_extend(self, commits: tuple[Commit, ...]) -> None:
         draft = self._engine.draft
-        if not self._recording or not commits:
+        if not self._recording:
+            return
+        if not commits:
+            # Of an idle rank.
+            self._tapped.report_extend(commits)
             return
         if draft.cache:
             for commit in commits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
@@ -200,6 +201,17 @@ class Schedule(Value, frozen=True, kw_only=True):
     prefix_cache: bool = False
 
 
+class Ranks(Value, frozen=True, kw_only=True):
+    """Engines in lockstep (docs/semantics.md, S-RANK): each request is served by one of `data` ranks."""
+
+    data: Annotated[int, Meta(ge=1, le=8)] = 1
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.data
+
+
 class RoundPlan(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced).
 
@@ -220,6 +232,7 @@ class Request(Value, frozen=True, kw_only=True):
     with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
     a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
     and so many of the likeliest tokens. It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done.
+    The data-parallel rank `rank` serves it.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -233,6 +246,7 @@ class Request(Value, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    rank: Annotated[int, Meta(ge=0, le=7)] = 0
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -254,6 +268,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     states: States = States()
     adaptive: Adaptive | AdaptiveByBatch | None = None
     tree: Tree | None = None
+    ranks: Ranks = Ranks()
     version: int = VERSION
 
     @property
@@ -304,6 +319,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
+
+
+def of_rank(scenario: Scenario, rank: int) -> Scenario:
+    """Return what one rank serves of a scenario, which may be no request at all."""
+    return replace(scenario, requests=tuple(one for one in scenario.requests if one.rank == rank))
 
 
 def round_plan(request: Request, round_: int) -> RoundPlan:

@@ -1,0 +1,69 @@
+"""The process of one rank: it runs its part of every scenario that it is ordered to, until no more orders come."""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import os
+import signal
+import traceback
+from dataclasses import dataclass
+
+from draftproof.harness.hunk_counters import COUNTER, HunkCounters
+from draftproof.harness.ranks.messages import RankOrder, RankRaised, RankTraced, receive, send
+from draftproof.properties.values.subject import RankPlace, Subject
+from draftproof.subjects.process import die_with_parent
+from draftproof.subjects.remote.values import packed
+
+
+@dataclass(frozen=True)
+class RankPipes:
+    """Where orders come from, where answers go, and the log, which has whatever the rank prints."""
+
+    orders: int
+    answers: int
+    log: int
+
+
+def serve(subject: Subject, place: RankPlace, pipes: RankPipes) -> None:
+    """Answer orders; what the subject prints goes into the log, and so do all stacks at SIGUSR1."""
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for stream in (1, 2):
+        os.dup2(pipes.log, stream)
+    faulthandler.enable(file=pipes.log)
+    faulthandler.register(signal.SIGUSR1, file=pipes.log, all_threads=True)
+    counters = _counters()
+    while order := receive(pipes.orders):
+        send(pipes.answers, _answer(subject, place, order, counters))
+
+
+def _answer(
+    subject: Subject, place: RankPlace, order: RankOrder, counters: HunkCounters | None
+) -> RankTraced | RankRaised:
+    try:
+        trace = subject.run_rank(order.scenario, order.script, place)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if "/engine/" in frame.filename or "/kernels/" in frame.filename] or frames
+        return RankRaised(
+            kind=type(error).__name__,
+            message=str(error),
+            where=f"{'/'.join(ours[-1].filename.split('/')[-2:])}:{ours[-1].lineno} {ours[-1].name}",
+            traceback="".join(traceback.format_exception(error)),
+            hunks=counters.numbers if counters else (),
+        )
+    return RankTraced(
+        subject=trace.subject,
+        channels=trace.channels,
+        observations=packed(trace),
+        hunks=counters.numbers if counters else (),
+    )
+
+
+def _counters() -> HunkCounters | None:
+    """Return what counts the hunks of patched sources in this process, if they are patched."""
+    counters = getattr(getattr(builtins, COUNTER, None), "__self__", None)
+    return counters if isinstance(counters, HunkCounters) else None

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.ranks.world import RanksHangError
 from draftproof.harness.signals import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
@@ -32,6 +33,8 @@ from draftproof.properties.values.verdict import Outcome
 
 DEADLINE = 120.0
 """Seconds for one scenario in the process that asks."""
+LOCKSTEP = "lockstep"
+"""The kind of a hang of ranks that wait for each other."""
 _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
 Observe = Callable[[Evidence, Judgement], None]
 
@@ -41,11 +44,18 @@ class _Journalled(Subject):
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
+        self.inner = subject
         self.name, self.limits = subject.name, subject.limits
         self._runs = 0
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return self._subject.channels(scenario)
+
+    @property
+    def has_ranks(self) -> bool:
+        # Its processes are those of the subject: nothing of them goes into this journal but that they run.
+        self._journal.enter("base")
+        return self._subject.has_ranks
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         self._journal.enter("variant" if self._runs else "base")
@@ -103,6 +113,10 @@ class Executor:
                 ran = evidence(subject, order.scenario, self._solved)
         except SubjectCrashedError as crash:
             return self._crashed(order, crash)
+        except RanksHangError as hang:
+            reason = str(hang)
+            detail = f"{reason}\n{hang.stacks}"
+            return Answer(number=order.number, outcome=Outcome.HANG, error=LOCKSTEP, reason=reason, detail=detail)
         except TimeLimitError as late:
             reason = f"the subject did not finish within {deadline:g} s"
             detail = "\n".join((reason, *getattr(late, "__notes__", ())))
@@ -206,7 +220,7 @@ def _measured(answer: Answer, order: Order, ran: Evidence, judged: Judgement) ->
 def digest(ran: Evidence) -> str:
     """Return a hash over all that the subject reported, of both runs."""
     hashed = hashlib.blake2b(digest_size=16)
-    for trace in (ran.subject, ran.varied):
+    for trace in [of for one in ran.ranks or (ran,) for of in (one.subject, one.varied)]:
         for part in _parts(trace.observations if trace else ()):
             hashed.update(part)
         hashed.update(b"\1")

@@ -50,7 +50,7 @@ class HunkCounters:
 
 def replays(ran: Evidence) -> int:
     """Count the launches of a run that were replays."""
-    traces = [trace for trace in (ran.subject, ran.varied) if trace is not None]
+    traces = [of for one in ran.ranks or (ran,) for of in (one.subject, one.varied) if of is not None]
     return sum(launch.replays > 0 for trace in traces for launch in trace.typed("graph.replay", LaunchRecord).values())
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.capturing import is_capturing
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Entered
@@ -42,8 +43,8 @@ class TraceRecorder(Probes):
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
-        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, 0
-        self._attempts = Counter[int]()
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, [0, 0]
+        self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
         self._engine: Engine
@@ -81,21 +82,24 @@ class TraceRecorder(Probes):
                 setattr(self, name, getattr(quiet, name))
 
     def on_layer(self, layer_type: str, index: int) -> None:
-        if self._plan.prefill:
+        if self._launching == "prefill":
             own = self._full_layers if layer_type == FULL else self._linear_layers
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._launches, self._collectives = plan, 0, 0
+        self._plan, self._launches, self._collectives = plan, 0, [0, 0]
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
     def on_collective(self, entered: Entered) -> None:
-        key = Key(-1, self._plan.step, step=self._collectives)
+        # What a capture and its warm-up issue counts apart.
+        layer = int(is_capturing())
+        key = Key(-1, self._plan.step, step=self._collectives[layer], layer=layer)
         self._log.add("rank.collectives", key, Collective(*map(int, entered)))
-        self._collectives += 1
+        self._collectives[layer] += 1
 
     def before_launch(self, kind: str) -> None:
+        self._launching = kind
         self._announce(self._plan.step, kind)
         self._memory.before()
 

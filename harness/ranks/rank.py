@@ -35,9 +35,16 @@ def serve(subject: Subject, place: RankPlace, pipes: RankPipes) -> None:
         os.dup2(pipes.log, stream)
     faulthandler.enable(file=pipes.log)
     faulthandler.register(signal.SIGUSR1, file=pipes.log, all_threads=True)
+    if hasattr(subject, "announce"):
+        # The journal of a worker is its own.
+        subject.announce = _say_nothing
     counters = _counters()
     while order := receive(pipes.orders):
         send(pipes.answers, _answer(subject, place, order, counters))
+
+
+def _say_nothing(step: int, launch: str) -> None:
+    """Do nothing."""
 
 
 def _answer(

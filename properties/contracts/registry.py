@@ -14,6 +14,7 @@ from draftproof.properties.contracts import (
     pools,
     preemption,
     prefix_cache,
+    ranks,
     rounds,
     schedule,
     slots,
@@ -29,7 +30,7 @@ from draftproof.properties.values.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, steering, states, slots)
 _OF_SCHEDULE = (schedule, preemption, aborts, prefix_cache)
-_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, launches, discarded, work, control, totals, configuration, variants)
+_OF_ENGINE = (ranks, pools, memory, *_OF_SCHEDULE, launches, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 

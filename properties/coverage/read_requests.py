@@ -10,6 +10,7 @@ from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import rank_counts
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
@@ -63,6 +64,7 @@ def read_run(evidence: Evidence) -> RunSample:
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
+        ranks=rank_counts(evidence),
     )
 
 

@@ -62,6 +62,7 @@ class RunSample(NamedTuple):
     is_sampled: bool
     is_constrained: bool
     prefixes: Mapping[str, int]
+    ranks: Mapping[str, int]
 
     @property
     def is_hybrid(self) -> bool:

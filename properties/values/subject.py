@@ -74,6 +74,10 @@ class Subject(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no ranks")
 
+    @property
+    def has_ranks(self) -> bool:
+        return type(self).run_rank is not Subject.run_rank
+
     def hooks(self) -> tuple[Hook, ...]:
         """Return the places of the engine that it needs; channels of one that is missing are not reported."""
         return ()

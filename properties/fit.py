@@ -14,6 +14,7 @@ from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.values.checkpoint_config import read_config
@@ -124,6 +125,11 @@ def _caching(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.aborts else without_aborts(scenario)
+
+
+def _ranks(scenario: Scenario, limits: Limits) -> Scenario:
+    """All on one rank, where engines do not run in lockstep."""
+    return scenario if limits.ranks else without_ranks(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -260,6 +266,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _preemption,
     _caching,
     _aborts,
+    _ranks,
     _sampling,
     _penalties,
     _grammars,

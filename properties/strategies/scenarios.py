@@ -26,6 +26,7 @@ from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
+from draftproof.properties.strategies.ranks import with_ranks
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.trees import beside_tree, with_tree
@@ -41,6 +42,7 @@ from draftproof.properties.strategies.turns import (
     LOGPROBS,
     PENALIZED,
     PREEMPTED,
+    RANKS,
     SAMPLED,
     SERVICES,
     TREES,
@@ -130,6 +132,7 @@ def _drawn(
         has_logprobs=draw(sampled(LOGPROBS)),
         is_cached=draw(sampled(CACHED)),
         is_aborted=draw(sampled(ABORTED)),
+        has_ranks=draw(sampled(RANKS)),
     )
     return draw(_scenario(turn))
 
@@ -179,7 +182,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
     # Wide batches are there to be full.
-    return validate(with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made)
+    made = with_aborts(draw, made) if turn.is_aborted and size.name != WIDE.name else made
+    return validate(with_ranks(draw, made) if turn.has_ranks else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -61,6 +61,8 @@ LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 CACHED = (True, False)
 """Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
+RANKS = (False, False, False, False, True, False, False, False, False)
+"""Whether requests are spread over ranks, where sizes are small."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
@@ -96,6 +98,7 @@ class Turn(NamedTuple):
     has_logprobs: bool = False
     is_cached: bool = False
     is_aborted: bool = False
+    has_ranks: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -125,6 +128,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
             is_aborted=dealer.deal("aborted", ABORTED, player),
         )
+        if turn.size.name == SMALL.name:
+            turn = turn._replace(has_ranks=dealer.deal("ranks", RANKS, player))
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)

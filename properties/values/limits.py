@@ -40,7 +40,8 @@ class Limits(Value, frozen=True, kw_only=True):
     asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
     its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
     of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
-    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9). `persistent`: one
+    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `ranks`: whether
+    they may be spread over ranks, which a subject without `run_rank` serves one after another. `persistent`: one
     run leaves something (free pages in another order, a cache) to the next. `variants` are the metamorphic changes that
     it can run; `finish` is what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model
     takes to load, which a first scenario may take besides.
@@ -71,6 +72,7 @@ class Limits(Value, frozen=True, kw_only=True):
     prefix_cache: bool = False
     caching: bool = True
     aborts: bool = True
+    ranks: bool = True
     persistent: bool = False
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"

@@ -50,6 +50,7 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _prefix_cache(scenario)
+    _ranks(scenario)
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
     _require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
@@ -189,6 +190,20 @@ def _prefix_cache(scenario: Scenario) -> None:
     _require(scenario.tree is None, at, "beside a tree", "none, or drafts that are chains or blocks")
     by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
     _require(not by_batch, at, "beside adaptive steps or schedule.draft_batch", "none, or a fixed number of steps")
+
+
+def _ranks(scenario: Scenario) -> None:
+    ranks = scenario.ranks
+    for index, request in enumerate(scenario.requests):
+        _require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
+    if ranks.size == 1:
+        return
+    serving = sorted({request.rank for request in scenario.requests})
+    first = "requests on ranks 0, 1, ..: those without any are the last"
+    _require(serving == list(range(len(serving))), "requests.rank", serving, first)
+    _require(isinstance(scenario.model, ProbeModel), "ranks", "of a checkpoint", "none: only those of probes are defined")
+    _require(scenario.variant == "none", "variant", repr(scenario.variant), "none beside ranks")
+    _require(scenario.schedule.services == 1, "schedule.services", scenario.schedule.services, "1 beside ranks")
 
 
 def _request(scenario: Scenario, index: int) -> None:

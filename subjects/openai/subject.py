@@ -55,6 +55,7 @@ class OpenaiSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ranks=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -131,6 +131,7 @@ class StateCommit(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

@@ -49,6 +49,7 @@ class DraftConfig(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -64,6 +64,7 @@ class BlockAcceptance(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         drafts=("dflash",),
         variants=(),
     )

@@ -273,6 +273,7 @@ class ChainExtend(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         drafts=("mtp",),
         variants=(),
     )

@@ -92,6 +92,7 @@ class AdaptivePolicy(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

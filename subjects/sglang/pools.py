@@ -109,6 +109,7 @@ class PoolSteps(WorkerSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

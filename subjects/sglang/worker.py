@@ -39,6 +39,7 @@ class WorkerSubject(EngineSubject):
         preemption=False,
         caching=False,
         aborts=False,
+        ranks=False,
         drafts=("eagle",),
         variants=(),
     )

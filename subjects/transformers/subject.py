@@ -56,6 +56,7 @@ class TransformersSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ranks=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

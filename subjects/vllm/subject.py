@@ -102,6 +102,7 @@ class VllmSubject(Subject):
             preemption=False,
             caching=False,
             aborts=False,
+            ranks=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

@@ -14,6 +14,7 @@ import numpy as np
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
 from draftproof.harness.ranks.world import RanksHangError
 from draftproof.harness.signals import TimeLimitError, time_limit
+from draftproof.harness.workers.ends import LOCKSTEP
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
 from draftproof.properties.contracts.base import Contract
@@ -33,8 +34,6 @@ from draftproof.properties.values.verdict import Outcome
 
 DEADLINE = 120.0
 """Seconds for one scenario in the process that asks."""
-LOCKSTEP = "lockstep"
-"""The kind of a hang of ranks that wait for each other."""
 _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
 Observe = Callable[[Evidence, Judgement], None]
 

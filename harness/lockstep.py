@@ -197,10 +197,9 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
         return _of_ranks(subject, reference(scenario), limits)
     solution = _for_subject(reference(scenario), limits)
     base = run_subject(subject, scenario, solution.script, "in the base run")
-    of_run = _of_run(subject, solution, base, limits)
+    of_run, known, gaps = _of_run(subject, solution, base, limits)
     if scenario.variant == "none":
         return of_run
-    known = solution
     expected, silent = of_run.reference, of_run.silent
     changed = varied_scenario(scenario)
     other = run_subject(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
@@ -221,14 +220,14 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     )
 
 
-def _of_run(subject: Subject, solution: Solved, base: Trace, limits: Limits) -> Evidence:
-    """Return the evidence of the base run."""
+def _of_run(subject: Subject, solution: Solved, base: Trace, limits: Limits) -> tuple[Evidence, Solved, TokenGaps]:
+    """Return the evidence of the base run, what the reference says of it, and the gaps of its texts."""
     scenario = solution.scenario
     gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
     known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
     expected = _expected(scenario, known.trace, gaps, base)
     silent = _silent(subject, scenario, base, expected)
-    return Evidence(scenario, known.script, expected, base, silent=silent, limits=limits)
+    return Evidence(scenario, known.script, expected, base, silent=silent, limits=limits), known, gaps
 
 
 def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
@@ -239,13 +238,13 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     parts = [_for_subject(part, limits) for part in solution.ranks]
     if not subject.has_ranks:
         of_ranks = [
-            _of_run(subject, part, run_subject(subject, part.scenario, part.script, f"on rank {rank}"), limits)
+            _of_run(subject, part, run_subject(subject, part.scenario, part.script, f"on rank {rank}"), limits)[0]
             for rank, part in enumerate(parts)
             if part.scenario.requests
         ]
         return replace(of_ranks[0], ranks=tuple(of_ranks))
     traces = run_ranks(subject, solution.scenario, solution.script)
-    of_ranks = [_of_run(subject, part, trace, limits) for part, trace in zip(parts, traces, strict=True)]
+    of_ranks = [_of_run(subject, part, trace, limits)[0] for part, trace in zip(parts, traces, strict=True)]
     lockstep = Lockstep(tuple(of_ranks))
     together = tuple(replace(one, lockstep=lockstep) for one in of_ranks)
     return replace(together[0], ranks=together)

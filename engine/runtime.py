@@ -32,7 +32,9 @@ PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 class Runtime:
     """Propose, verify and extend at one width. Without steps nothing is proposed."""
 
-    def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes, group: Solo = SOLO) -> None:
+    def __init__(
+        self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes, group: Solo = SOLO
+    ) -> None:
         self.steps, self.width = steps, config.num_drafts(steps) + 1
         self._draft, self._config = draft, config
         rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes

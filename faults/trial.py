@@ -12,7 +12,6 @@ from draftproof.harness.workers.messages import Answer, AnyOrder
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-
 HANG = "HANG"
 """In place of a contract: the ranks of a scenario must wait for each other, and that must be said."""
 

@@ -40,8 +40,8 @@ from draftproof.reference.text import TokenGaps, token_gaps
 class Solved:
     """A scenario with what the reference makes of it; `varied` is its trace of the variant run, if that is another.
 
-    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then. Of ranks
-    it has the part of each, solved alone, and the script of all.
+    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then. Of
+    `ranks` it has the part of each, solved alone, and the script of all.
     """
 
     scenario: Scenario

@@ -179,6 +179,4 @@ class ProbeTarget:
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
     """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
-    return ProbeTarget(
-        parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group
-    )
+    return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group)

@@ -31,7 +31,8 @@ class ProbeBlock:
         self._first_lane = embed[:, 0].contiguous()
         self._carry, self._out = weights["carry.position"], weights["out"]
         self._layers = tuple(
-            ProbeLayer(weights, layer, layer, shape, parts.group if layer == count - 1 else SOLO) for layer in range(count)
+            ProbeLayer(weights, layer, layer, shape, parts.group if layer == count - 1 else SOLO)
+            for layer in range(count)
         )
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]

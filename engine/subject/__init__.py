@@ -16,8 +16,8 @@ from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.pair import Pair
-from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.ranks import group_of
+from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
@@ -46,8 +46,6 @@ class EngineSubject(Subject):
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
-        if scenario.ranks.size == 1:
-            channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
         return channels if scenario.taps else channels - TAPPED

@@ -14,4 +14,6 @@ from draftproof.properties.values.subject import RankPlace
 def group_of(place: RankPlace, device: torch.device) -> Group:
     """Join the others; waits for all of them. Of CUDA devices each rank has the one of its number."""
     own = torch.device("cuda", place.rank) if device.type == "cuda" else device
-    return Group(place.rank, place.size, Path(place.meeting), RankJournal(Path(place.meeting) / "journal", place.size), own)
+    return Group(
+        place.rank, place.size, Path(place.meeting), RankJournal(Path(place.meeting) / "journal", place.size), own
+    )

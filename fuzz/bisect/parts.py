@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
@@ -97,6 +98,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("aborts", "requests are aborted", without_aborts),
+        Part("ranks", "requests are spread over ranks in lockstep", without_ranks),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

@@ -221,7 +221,7 @@ _OWNER = [os.getpid()]
 
 def world(subject: Subject, size: int) -> World:
     """Return the ranks of a subject, started if they are not there."""
-    if _OWNER != [os.getpid()]:
+    if [os.getpid()] != _OWNER:
         _OWNER[:] = [os.getpid()]
         _WORLDS.clear()
     worlds = _WORLDS.setdefault(subject, {})

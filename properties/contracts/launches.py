@@ -138,7 +138,9 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
-    if any(form.entries(evidence.depth(row)) for row in decode) or (evidence.lockstep and evidence.lockstep.drafts(step)):
+    if any(form.entries(evidence.depth(row)) for row in decode) or (
+        evidence.lockstep and evidence.lockstep.drafts(step)
+    ):
         expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]

@@ -1,4 +1,4 @@
-"""Ranks in lockstep: the same collectives on all of them, and an idle one changes nothing (docs/semantics.md, S-RANK)."""
+"""Ranks in lockstep: the same collectives on all of them, and an idle one changes nothing (S-RANK)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ CONTRACTS = (
         "rank.idle",
         _idle,
         ("commit.written", "pool.owners"),
-        reads=("round.rows", "graph.replay"),
+        reads=("rank.collectives", "round.rows", "graph.replay"),
         also=("pool.states",),
         cites="S-RANK-4",
         minimum="scenarios idle_launches idle_steps",

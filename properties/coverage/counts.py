@@ -387,7 +387,10 @@ def counts(evidence: Evidence) -> dict[str, int]:
 
 def _of_all_ranks(each: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the counts of a scenario: it is one, and what its ranks did is added up."""
-    return {name: max(one[name] for one in each) if name in _OF_SCENARIO else sum(one[name] for one in each) for name in NAMES}
+    return {
+        name: max(one[name] for one in each) if name in _OF_SCENARIO else sum(one[name] for one in each)
+        for name in NAMES
+    }
 
 
 def _add(counter: Counter[str], table: Table[T], samples: Sequence[T]) -> None:
@@ -439,7 +442,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
-        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS}
+        names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS | {*OF_PREFIXES, *OF_ABORTS, *OF_RANKS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names.add("variant_chain_as_tree")
         # Trees of matches are proved with probes.

@@ -19,6 +19,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -29,6 +30,7 @@ _PADDED = {
 }
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
+    "rank.collectives": set(OF_RANKS),
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
     "accept.emitted": {"tokens_emitted", "stops_in_accepted_run", "texts_shown"},
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
@@ -127,6 +129,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "it keeps no pages for others", set(OF_PREFIXES)
     if not limits.aborts:
         yield "its requests are served to their ends", set(OF_ABORTS)
+    if not limits.ranks:
+        yield "its engines do not run in lockstep", set(OF_RANKS)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

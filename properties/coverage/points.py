@@ -60,6 +60,8 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "copied": ("no", "yes"),
     "shared": ("no", "yes"),
     "continued": ("no", "yes"),
+    # Of ranks in lockstep: whether this one was idle in some step, padded to another's size, or always the largest.
+    "lockstep": ("alone", "idle", "padded", "largest"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {

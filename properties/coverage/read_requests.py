@@ -32,6 +32,7 @@ def read_run(evidence: Evidence) -> RunSample:
     runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
     choices = evidence.reference.choices("verify.choice").values()
     extends, first_layer, replaced = _chain_counts(evidence)
+    ranks = rank_counts(evidence)
     return RunSample(
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
@@ -64,8 +65,18 @@ def read_run(evidence: Evidence) -> RunSample:
         is_sampled=evidence.scenario.is_sampled,
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
-        ranks=rank_counts(evidence),
+        ranks=ranks,
+        lockstep=_lockstep(ranks),
     )
+
+
+def _lockstep(ranks: Mapping[str, int]) -> str:
+    """Return what a rank was beside others."""
+    if not ranks:
+        return "alone"
+    if ranks["idle_steps"]:
+        return "idle"
+    return "padded" if ranks["agreed_rows"] or ranks["agreed_tokens"] else "largest"
 
 
 def _token_ties(evidence: Evidence) -> int:

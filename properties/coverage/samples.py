@@ -63,6 +63,7 @@ class RunSample(NamedTuple):
     is_constrained: bool
     prefixes: Mapping[str, int]
     ranks: Mapping[str, int]
+    lockstep: str
 
     @property
     def is_hybrid(self) -> bool:

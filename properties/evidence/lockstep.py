@@ -1,4 +1,4 @@
-"""What ranks that run in lockstep have to agree on, read off the schedules of all of them (docs/semantics.md, S-RANK)."""
+"""What ranks that run in lockstep have to agree on, read off the schedules of all (docs/semantics.md, S-RANK)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class Lockstep:
 
     def going_on(self, step: int) -> int:
         """Return the most rows of a decode batch that go on after it on one rank."""
-        return self._most(
-            lambda one: len(one.schedule.batches.get((step, 1), ())) - len(one.schedule.ending(step, 1))
-        )
+        return self._most(lambda one: len(one.schedule.batches.get((step, 1), ())) - len(one.schedule.ending(step, 1)))
 
     def width(self, step: int) -> int:
         """Return the largest verify width that the batch of a rank needs."""

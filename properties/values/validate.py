@@ -201,7 +201,9 @@ def _ranks(scenario: Scenario) -> None:
     serving = sorted({request.rank for request in scenario.requests})
     first = "requests on ranks 0, 1, ..: those without any are the last"
     _require(serving == list(range(len(serving))), "requests.rank", serving, first)
-    _require(isinstance(scenario.model, ProbeModel), "ranks", "of a checkpoint", "none: only those of probes are defined")
+    _require(
+        isinstance(scenario.model, ProbeModel), "ranks", "of a checkpoint", "none: only those of probes are defined"
+    )
     _require(scenario.variant == "none", "variant", repr(scenario.variant), "none beside ranks")
     _require(scenario.schedule.services == 1, "schedule.services", scenario.schedule.services, "1 beside ranks")
 

@@ -1,7 +1,7 @@
 """Ranks in lockstep: the collectives that engines of one world issue, each the same ones in the same order.
 
-Numbers on the host go over gloo, tensors over NCCL on CUDA devices and over gloo elsewhere. `T` rows of a rank, `P`
-rows that all ranks have after padding, `D` lanes; int64.
+Numbers on the host go over gloo, tensors over NCCL on CUDA devices and over gloo elsewhere. `T` packed tokens of a
+rank, as many on each after padding, `D` lanes; int64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 from draftproof.errors import DraftproofError
 
 
-class Op(IntEnum):
+class RankOp(IntEnum):
     """What ranks do together: agree on numbers, give each other rows, or add up rows."""
 
     AGREE = 1
@@ -30,7 +30,7 @@ class Op(IntEnum):
     SUM = 3
 
 
-class Entered(NamedTuple):
+class Issued(NamedTuple):
     """A collective as this rank issues it; the shape is that which all ranks have to have."""
 
     op: int
@@ -38,10 +38,10 @@ class Entered(NamedTuple):
     lanes: int
 
     def __str__(self) -> str:
-        return f"{Op(self.op).name.lower()} [{self.rows}, {self.lanes}]"
+        return f"{RankOp(self.op).name.lower()} [{self.rows}, {self.lanes}]"
 
 
-class Journal(Protocol):
+class IssueLog(Protocol):
     """Where every rank records each collective before it enters it."""
 
     def enter(self, rank: int, entered: tuple[int, int, int]) -> int:
@@ -65,7 +65,7 @@ class Journal(Protocol):
         ...
 
 
-Observe = Callable[[Entered], None]
+Observe = Callable[[Issued], None]
 _TIMEOUT = timedelta(minutes=10)
 """Longer than whoever looks after the ranks would wait."""
 
@@ -93,11 +93,11 @@ class Solo:
         yield
 
     @contextmanager
-    def noted(self) -> Iterator[list[Entered]]:
+    def noted(self) -> Iterator[list[Issued]]:
         """Collect the collectives that are issued meanwhile, as a capture does that replays them."""
         yield []
 
-    def enter(self, collectives: Sequence[Entered]) -> None:
+    def enter(self, collectives: Sequence[Issued]) -> None:
         """Note collectives that are about to run: a replay runs those of its capture."""
 
 
@@ -111,7 +111,7 @@ class Group(Solo):
     backend would; one that finds another shape raises LockstepError, and so does the other.
     """
 
-    def __init__(self, rank: int, size: int, meeting: Path, journal: Journal, device: torch.device) -> None:
+    def __init__(self, rank: int, size: int, meeting: Path, journal: IssueLog, device: torch.device) -> None:
         self.rank, self.size, self.device = rank, size, device
         self._journal = journal
         store = dist.FileStore(str(meeting / "store"), size)
@@ -119,7 +119,7 @@ class Group(Solo):
         self._tensors = dist.new_group(backend="nccl") if device.type == "cuda" else None
         self._rows = 0
         self._observe: Observe = _say_nothing
-        self._noted: list[Entered] | None = None
+        self._noted: list[Issued] | None = None
         self.handle = len(_GROUPS)
         _GROUPS.append(self)
 
@@ -130,7 +130,7 @@ class Group(Solo):
     def agree(self, *own: int) -> tuple[int, ...]:
         """See Solo."""
         everyone = torch.empty((self.size, len(own)), dtype=torch.int64)
-        self.enter((Entered(Op.AGREE, 1, len(own)),))
+        self.enter((Issued(RankOp.AGREE, 1, len(own)),))
         self.run(lambda: _all_gather(everyone.view(-1), torch.tensor(own, dtype=torch.int64), None))
         return tuple(everyone.amax(0).tolist())
 
@@ -144,15 +144,15 @@ class Group(Solo):
             self._rows = before
 
     @contextmanager
-    def noted(self) -> Iterator[list[Entered]]:
+    def noted(self) -> Iterator[list[Issued]]:
         """See Solo."""
-        self._noted = noted = list[Entered]()
+        self._noted = noted = list[Issued]()
         try:
             yield noted
         finally:
             self._noted = None
 
-    def enter(self, collectives: Sequence[Entered]) -> None:
+    def enter(self, collectives: Sequence[Issued]) -> None:
         """See Solo. Raises LockstepError."""
         for entered in collectives:
             if self._noted is not None:
@@ -160,14 +160,14 @@ class Group(Solo):
             self._observe(entered)
             self._compare(self._journal.enter(self.rank, entered), entered)
 
-    def _compare(self, number: int, entered: Entered) -> None:
+    def _compare(self, number: int, entered: Issued) -> None:
         for other, theirs in self._journal.others_at(self.rank, number):
             if theirs[0] != entered.op:
                 self._journal.give_up(self.rank)
                 while True:
                     time.sleep(1)
             if theirs != entered:
-                self.mismatch = f"rank {self.rank} entered {entered}, rank {other} {Entered(*theirs)}"
+                self.mismatch = f"rank {self.rank} entered {entered}, rank {other} {Issued(*theirs)}"
                 with contextlib.suppress(RuntimeError):
                     dist.destroy_process_group()
                 raise LockstepError(self.mismatch)
@@ -180,7 +180,7 @@ class Group(Solo):
             number = self._journal.count(self.rank) - 1
             for other, theirs in self._journal.others_at(self.rank, number):
                 if theirs != (own := self._journal.entered(self.rank, number)):
-                    self.mismatch = f"rank {self.rank} entered {Entered(*own)}, rank {other} {Entered(*theirs)}"
+                    self.mismatch = f"rank {self.rank} entered {Issued(*own)}, rank {other} {Issued(*theirs)}"
                     raise LockstepError(self.mismatch) from error
             raise
 
@@ -189,17 +189,17 @@ class Group(Solo):
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, x: Tensor) -> Tensor:
-        """[T, D] -> [ranks * P, D], the rows of all ranks one after another."""
+        """[T, D] -> [ranks * T, D], the rows of all ranks one after another, each padded as all are."""
         rows = max(self._rows, x.shape[0])
         own = torch.nn.functional.pad(x, (0, 0, 0, rows - x.shape[0])) if rows > x.shape[0] else x.contiguous()
         everyone = x.new_empty((self.size * rows, x.shape[1]))
-        self.enter((Entered(Op.GATHER, rows, x.shape[1]),))
+        self.enter((Issued(RankOp.GATHER, rows, x.shape[1]),))
         torch.ops.draftproof_ranks.gather(everyone, own, self.handle)
         return everyone
 
     def sum(self, parts: Tensor, rows: int) -> Tensor:
-        """Parts [ranks * P, D] of every rank -> their sum in this rank's first `rows` rows."""
-        self.enter((Entered(Op.SUM, *parts.shape),))
+        """Parts [ranks * T, D] of every rank -> their sum in the first `rows` of this rank's own rows."""
+        self.enter((Issued(RankOp.SUM, *parts.shape),))
         torch.ops.draftproof_ranks.sum(parts, self.handle)
         first = parts.shape[0] // self.size * self.rank
         return parts[first : first + rows]
@@ -209,7 +209,7 @@ _GROUPS: list[Group] = []
 """By handle: an op takes no object."""
 
 
-def _say_nothing(entered: Entered) -> None:
+def _say_nothing(entered: Issued) -> None:
     """Do nothing."""
 
 

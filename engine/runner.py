@@ -13,7 +13,7 @@ from torch import Tensor
 from draftproof.engine.graphs.backend import Backend, Graph
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
-from draftproof.engine.ranks import SOLO, Entered, Solo
+from draftproof.engine.ranks import SOLO, Issued, Solo
 from draftproof.engine.stages import Launch
 
 Views = Mapping[str, Tensor]
@@ -73,7 +73,7 @@ class GraphRunner:
         self.kind, self.width, self.layer, self.buffers = kind, width, layer, buffers
         self._tap = f"{kind} {width} {layer}"
         self._function, self._sizes, self._probes, self._group = function, sorted(sizes), probes, group
-        self._graphs: dict[int, tuple[Graph, tuple[str, ...], tuple[Entered, ...]]] = {}
+        self._graphs: dict[int, tuple[Graph, tuple[str, ...], tuple[Issued, ...]]] = {}
         self._backend: Backend | None = None
         self._declared: tuple[Tensor, ...] = ()
 

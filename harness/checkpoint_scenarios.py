@@ -15,6 +15,7 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import SIZES
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.scenarios import generate, generated, unforced
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
@@ -200,6 +201,7 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
+    scenario = without_ranks(scenario)
     scenario = without_aborts(without_prefix_cache(scenario if kind_of(draft).trees else without_tree(scenario)))
     scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario

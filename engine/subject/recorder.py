@@ -16,7 +16,7 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.capturing import is_capturing
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.probes import Probes
-from draftproof.engine.ranks import Entered
+from draftproof.engine.ranks import Issued
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
@@ -91,7 +91,7 @@ class TraceRecorder(Probes):
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
-    def on_collective(self, entered: Entered) -> None:
+    def on_collective(self, entered: Issued) -> None:
         # What a capture and its warm-up issue counts apart.
         layer = int(is_capturing())
         key = Key(-1, self._plan.step, step=self._collectives[layer], layer=layer)

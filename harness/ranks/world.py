@@ -28,6 +28,8 @@ from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Trace
 from draftproof.subjects.remote.values import unpacked
 
+LOCKSTEP = "lockstep"
+"""The kind of a hang of ranks that wait for each other."""
 QUIET_SECONDS = 20.0
 """So long no rank enters a collective or ends, and they count as hung."""
 _TICK, _GRACE, _DUMP_SECONDS = 0.02, 0.5, 0.3

@@ -9,8 +9,6 @@ from draftproof.harness.workers.messages import Answer, AnyOrder, BoundOrder, Pl
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.verdict import Outcome
 
-LOCKSTEP = "lockstep"
-"""The kind of a hang of ranks that wait for each other."""
 DEADLINE, MEMORY, GARBLED = "deadline", "memory", "garbled answer"
 BY_PARENT = (DEADLINE, MEMORY, GARBLED)
 """Ends that the parent brings about."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
@@ -10,7 +10,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import Collective, LaunchKind, PoolReport, StatePoolReport, WriteSet
-from draftproof.properties.values.relations import Different, Missing, Resized, Surplus
+from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.properties.values.trace import Key
 
@@ -20,23 +20,38 @@ CAPTURED = 1
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check every step against its definition, and what captures issue against the other ranks."""
+    """Check that all ranks issue the same, and but for captures that it is what every step needs."""
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
+    if parted := list(_parted(evidence, lockstep)):
+        # What ranks did behind it is no news.
+        yield from parted
+        return
     for step in range(lockstep.last_step + 1):
-        found = _of_step(reported, step, CAPTURED)
-        first = _of_step(lockstep.alone[0].subject.typed("rank.collectives", Collective), step, CAPTURED)
-        yield from _differing(step, CAPTURED, first, found)
         yield from _differing(step, 0, list(expected(evidence, lockstep, step)), _of_step(reported, step, 0))
     for key, value in reported.items():
         if not 0 <= key.round <= lockstep.last_step:
             yield Mismatch("rank.collectives", key, None, value, Surplus())
 
 
-def _of_step(reported: Iterable[Key], step: int, layer: int) -> list[Collective]:
-    values: dict[Key, Collective] = dict(reported.items())  # type: ignore[attr-defined]
-    return [values[key] for key in sorted(values) if (key.round, key.layer) == (step, layer)]
+def _parted(evidence: Evidence, lockstep: Lockstep) -> Iterator[Mismatch]:
+    """Yield the first collective of this rank that another does not issue, or that only another does."""
+    own = evidence.subject.typed("rank.collectives", Collective)
+    for other in lockstep.alone:
+        theirs = other.subject.typed("rank.collectives", Collective)
+        for key in sorted(own.keys() | theirs.keys(), key=lambda key: (key.round, key.step)):
+            if own.get(key) != theirs.get(key):
+                expected, got = theirs.get(key), own.get(key)
+                relation = Missing() if got is None else Surplus() if expected is None else Different()
+                yield Mismatch(
+                    "rank.collectives", key, f"{expected or 'none'}, as another rank", str(got or "none"), relation
+                )
+                return
+
+
+def _of_step(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
+    return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
 
 
 def _differing(step: int, layer: int, expected: list[Collective], found: list[Collective]) -> Iterator[Mismatch]:
@@ -46,11 +61,7 @@ def _differing(step: int, layer: int, expected: list[Collective], found: list[Co
         got = found[number] if number < len(found) else None
         if wanted == got:
             continue
-        relation: Missing | Surplus | Resized | Different = Different()
-        if got is None:
-            relation = Missing()
-        elif wanted is None:
-            relation = Surplus()
+        relation: Relation = Missing() if got is None else Surplus() if wanted is None else Different()
         yield Mismatch("rank.collectives", key, str(wanted or "none"), str(got or "none"), relation)
         # What follows is of other places.
         return

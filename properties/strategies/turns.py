@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from draftproof.properties.strategies.profiles import BY_NAME as ALL_PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
@@ -61,7 +62,7 @@ LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 CACHED = (True, False)
 """Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
-RANKS = (False, False, False, False, True, False, False, False, False)
+RANKS = (False, False, True, False, False, False)
 """Whether requests are spread over ranks, where sizes are small."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
@@ -72,6 +73,17 @@ PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
+_OF_RANKS = tuple(
+    ALL_PROFILES[name]
+    for name in (
+        "adaptive_rising",
+        "hybrid_shrinking_batch",
+        "adaptive_oversized",
+        "hybrid_partial_in_padding",
+        "adaptive_falling",
+        "hybrid_reuse",
+    )
+)
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
@@ -129,7 +141,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             is_aborted=dealer.deal("aborted", ABORTED, player),
         )
         if turn.size.name == SMALL.name:
-            turn = turn._replace(has_ranks=dealer.deal("ranks", RANKS, player))
+            # What other turns are does not hang on it.
+            turn = _ranked(turn, dealer, player)
         trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
             yield _of_tree(turn, dealer, player)
@@ -150,6 +163,20 @@ def _beside_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant="chain_as_tree",
         commit=COMMITS[0],
         is_by_batch=False,
+    )
+
+
+def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return the turn, or one whose requests are spread over ranks: there states and step counts matter most."""
+    if not dealer.deal("ranks", RANKS, player):
+        return turn
+    profile = dealer.deal("profile of ranks", _OF_RANKS, player)
+    return turn._replace(
+        profile=profile,
+        variant="none",
+        commit=dealer.deal("commit of ranks", COMMITS, player),
+        is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),
+        has_ranks=True,
     )
 
 

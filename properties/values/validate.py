@@ -77,8 +77,8 @@ def _memory(scenario: Scenario) -> None:
     slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
     most = f"at most memory.request_slots = {slots}"
     _require(batch <= slots, "schedule.max_batch", batch, most)
-    arrivals = Counter(request.arrival for request in scenario.requests)
-    for step, count in sorted(arrivals.items()):
+    arrivals = Counter((request.arrival, request.rank) for request in scenario.requests)
+    for (step, _), count in sorted(arrivals.items()):
         _require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
     sizes = scenario.graphs.sizes
     _require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")

@@ -48,8 +48,8 @@ class IssueLog(Protocol):
         """Record it; return which of the rank's collectives it is."""
         ...
 
-    def count(self, rank: int) -> int:
-        """Return how many a rank has recorded."""
+    def parting(self) -> int | None:
+        """Return the first that two ranks recorded as different ones."""
         ...
 
     def entered(self, rank: int, number: int) -> tuple[int, int, int]:
@@ -177,12 +177,13 @@ class Group(Solo):
         try:
             collective()
         except RuntimeError as error:
-            number = self._journal.count(self.rank) - 1
-            for other, theirs in self._journal.others_at(self.rank, number):
-                if theirs != (own := self._journal.entered(self.rank, number)):
-                    self.mismatch = f"rank {self.rank} entered {Issued(*own)}, rank {other} {Issued(*theirs)}"
-                    raise LockstepError(self.mismatch) from error
-            raise
+            # A replay has entered all of its collectives before the first of them runs.
+            number = self._journal.parting()
+            if number is None:
+                raise
+            own = Issued(*self._journal.entered(self.rank, number))
+            self.mismatch = f"rank {self.rank} entered {own} as number {number}, and another something else"
+            raise LockstepError(self.mismatch) from error
 
     def lanes(self, count: int) -> slice:
         """Return which of so many lanes are this rank's."""

@@ -183,20 +183,14 @@ class World:
     def _did_the_same(self) -> bool:
         """Return whether all ranks entered the same collectives."""
         counts = {self._journal.count(rank.number) for rank in self._ranks}
-        return len(counts) == 1 and self._parting(counts.pop()) is None
-
-    def _parting(self, count: int) -> int | None:
-        """Return the first of so many collectives that is not the same on all ranks."""
-        ranks = range(self._journal.ranks)
-        differs = (number for number in range(count) if len({self._journal.entered(r, number) for r in ranks}) > 1)
-        return next(differs, None)
+        return len(counts) == 1 and self._journal.parting() is None
 
     def _hang(self, ended: frozenset[int]) -> RanksHangError:
         """Return the error, with the stacks of the ranks that wait."""
         ranks = range(self._journal.ranks)
         counts = [self._journal.count(rank) for rank in ranks]
         fewest = min(counts)
-        parting = self._parting(fewest)
+        parting = self._journal.parting()
         at = fewest if parting is None else parting
         said = []
         for rank in ranks:

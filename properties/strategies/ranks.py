@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.values.scenario import Ranks, Request, Scenario
+from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 
-_SPREAD = ("first apart", "last apart", "in turn", "one idle")
-_AT_ONCE = (True, False)
+_SPREAD = ("first apart", "last apart", "in turn", "one idle", "last apart")
+_AT_ONCE = (True, True, False)
+_PLAIN = (True, False)
 _SMALLEST = (True, True, False)
 
 
@@ -25,12 +26,15 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     # Ranks with requests come first.
     others = int(0 in apart and last > 0)
     ranks = [int((index in apart) != bool(others)) if last else 0 for index in range(last + 1)]
-    # Prompts that run beside each other are of different lengths.
-    at_once = {ranks.index(rank) for rank in set(ranks)} if draw(sampled(_AT_ONCE)) else set()
-    requests = tuple(
-        replace(one, rank=rank, **_at_once(one) if index in at_once else {})
-        for index, (one, rank) in enumerate(zip(scenario.requests, ranks, strict=True))
-    )
+    requests = tuple(replace(one, rank=rank) for one, rank in zip(scenario.requests, ranks, strict=True))
+    if draw(sampled(_AT_ONCE)):
+        # Prompts and batches that run beside each other are of different sizes.
+        first = {ranks.index(rank) for rank in set(ranks)}
+        requests = tuple(_soon(one, int(index not in first)) for index, one in enumerate(requests))
+    if draw(sampled(_PLAIN)):
+        # The rank with fewer requests has rounds without drafts, beside others that have some.
+        fewer = min(range(2), key=lambda rank: (ranks.count(rank) or len(ranks), rank))
+        requests = tuple(_plainer(one) if one.rank == fewer else one for one in requests)
     most = max(Counter((one.arrival, one.rank) for one in requests).values())
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
     sizes = scenario.graphs.sizes
@@ -47,10 +51,17 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     )
 
 
-def _at_once(request: Request) -> dict[str, int]:
-    """Return the fields of a request that comes before the first step."""
-    abort = request.abort_at
-    return {"arrival": 0} if abort is None else {"arrival": 0, "abort_at": max(abort - request.arrival, 1)}
+def _plainer(request: Request) -> Request:
+    """Return the request with two rounds without drafts before its own."""
+    none = RoundPlan(num_drafts=0, num_correct=min(0, max(plan.num_correct for plan in request.rounds)))
+    return replace(request, rounds=(none, none, *request.rounds))
+
+
+def _soon(request: Request, latest: int) -> Request:
+    """Return the request as one that comes by a step."""
+    sooner = max(request.arrival - latest, 0)
+    abort = None if request.abort_at is None else max(request.abort_at - sooner, 1)
+    return replace(request, arrival=request.arrival - sooner, abort_at=abort)
 
 
 def without_ranks(scenario: Scenario) -> Scenario:

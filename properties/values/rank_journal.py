@@ -76,6 +76,12 @@ class RankJournal:
             if other != rank and self.count(other) > number
         ]
 
+    def parting(self) -> int | None:
+        """Return the first collective that two ranks entered as different ones, of those that all have entered."""
+        ranks = range(self.ranks)
+        numbers = range(min(self.count(rank) for rank in ranks))
+        return next((n for n in numbers if len({self.entered(rank, n) for rank in ranks}) > 1), None)
+
     def give_up(self, rank: int) -> None:
         """Record that a rank waits for ever, since another has entered something else."""
         self._words[rank, 1] = 1

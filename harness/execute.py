@@ -42,12 +42,15 @@ class _Journalled(Subject):
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
-        self.inner = subject
         self.name, self.limits = subject.name, subject.limits
         self._runs = 0
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return self._subject.channels(scenario)
+
+    @property
+    def inner(self) -> Subject:
+        return self._subject
 
     @property
     def has_ranks(self) -> bool:

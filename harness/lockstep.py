@@ -253,7 +253,7 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
 def run_ranks(subject: Subject, scenario: Scenario, script: Script) -> tuple[Trace, ...]:
     """Return the traces of all ranks. Raises RanksHangError, and SubjectCrashedError for whatever else goes wrong."""
     try:
-        traces = world(getattr(subject, "inner", subject), scenario.ranks.size).run(scenario, steering(script))
+        traces = world(subject.inner, scenario.ranks.size).run(scenario, steering(script))
         for rank, trace in enumerate(traces):
             _require_whole(trace, of_rank(scenario, rank))
     except (KeyboardInterrupt, TimeLimitError, RanksHangError):

@@ -46,6 +46,8 @@ class EngineSubject(Subject):
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
+        if not self.has_ranks:
+            channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
         return channels if scenario.taps else channels - TAPPED
@@ -55,6 +57,18 @@ class EngineSubject(Subject):
         with torch.no_grad():
             return self._run(scenario, script)
 
+    @property
+    def has_ranks(self) -> bool:
+        """True where each rank can have a device of its own."""
+        return self._device.type == "cpu" or torch.cuda.device_count() > 1
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]] | None:
+        """Return what makes it anew: a device cannot be used on both sides of a fork."""
+        if self._device.type == "cpu":
+            return None
+        return f"{type(self).__module__}:{type(self).__qualname__}", {"device": self._device.type}
+
     def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
         """Serve the requests of one rank; return everything observed of them. Raises what the engine raises.
 
@@ -63,6 +77,7 @@ class EngineSubject(Subject):
         torch.set_num_threads(1)
         if self._group is None:
             self._group = group_of(place, self._device)
+            self._device = self._group.device
         own, of_requests = of_rank(scenario, place.rank), script_of_rank(script, scenario, place.rank)
         with torch.no_grad():
             return self._run(own, of_requests, self._group)

@@ -14,6 +14,8 @@ from draftproof.properties.values.subject import RankPlace
 def group_of(place: RankPlace, device: torch.device) -> Group:
     """Join the others; waits for all of them. Of CUDA devices each rank has the one of its number."""
     own = torch.device("cuda", place.rank) if device.type == "cuda" else device
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
     return Group(
         place.rank, place.size, Path(place.meeting), RankJournal(Path(place.meeting) / "journal", place.size), own
     )

@@ -6,18 +6,35 @@ import builtins
 import faulthandler
 import os
 import signal
+import sys
 import traceback
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from draftproof.harness.hunk_counters import COUNTER, HunkCounters
 from draftproof.harness.ranks.messages import RankOrder, RankRaised, RankTraced, receive, send
+from draftproof.properties.values.base import Value
 from draftproof.properties.values.subject import RankPlace, Subject
+from draftproof.subjects.making import made
 from draftproof.subjects.process import die_with_parent
 from draftproof.subjects.remote.values import packed
 
+MODULE = "draftproof.harness.ranks.rank"
 
-@dataclass(frozen=True)
-class RankPipes:
+
+class RankStart(Value, frozen=True, kw_only=True):
+    """What a rank in a new interpreter is told: its place, and MODULE:NAME with the settings that make its subject.
+
+    `path` comes first where engine/ and kernels/ are looked for.
+    """
+
+    place: RankPlace
+    made_as: tuple[str, dict[str, str]]
+    path: str
+
+
+class RankPipes(NamedTuple):
     """Where orders come from, where answers go, and the log, which has whatever the rank prints."""
 
     orders: int
@@ -74,3 +91,17 @@ def _counters() -> HunkCounters | None:
     """Return what counts the hunks of patched sources in this process, if they are patched."""
     counters = getattr(getattr(builtins, COUNTER, None), "__self__", None)
     return counters if isinstance(counters, HunkCounters) else None
+
+
+def main(start: RankStart, pipes: RankPipes) -> None:
+    """Make the subject and serve."""
+    package = sys.modules["draftproof"].__path__
+    if start.path not in package[:1]:
+        package.insert(0, start.path)
+    if not hasattr(builtins, COUNTER):
+        HunkCounters(()).install()
+    serve(made(*start.made_as), start.place, pipes)
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1], type=RankStart), RankPipes(*map(int, sys.argv[2:5])))

@@ -12,15 +12,19 @@ import os
 import selectors
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import weakref
 from pathlib import Path
 
+import msgspec
+
 from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import COUNTER
 from draftproof.harness.ranks.messages import AnyRankAnswer, RankOrder, RankRaised, RankTraced, answer_in, send
-from draftproof.harness.ranks.rank import RankPipes, serve
+from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
 from draftproof.properties.values.rank_journal import RankJournal
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -65,16 +69,12 @@ class _Rank:
         self.log = Path(place.meeting) / f"{place.rank}.log"
         orders, answers = os.pipe(), os.pipe()
         log = os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self.pid = os.fork()
-        if not self.pid:
-            code = 1
-            try:
-                for pipe in (orders[1], answers[0], *(end for one in others for end in (one.orders, one.answers))):
-                    os.close(pipe)
-                serve(subject, place, RankPipes(orders[0], answers[1], log))
-                code = 0
-            finally:
-                os._exit(code)
+        pipes = RankPipes(orders[0], answers[1], log)
+        if subject.spawned_as is None:
+            not_its_own = (orders[1], answers[0], *(end for one in others for end in (one.orders, one.answers)))
+            self.pid = _forked(subject, place, pipes, not_its_own)
+        else:
+            self.pid = _spawned(RankStart(place=place, made_as=subject.spawned_as, path=_first_path()), pipes)
         for pipe in (orders[0], answers[1], log):
             os.close(pipe)
         self.orders, self.answers = orders[1], answers[0]
@@ -87,6 +87,33 @@ class _Rank:
 
     def logged(self) -> str:
         return self.log.read_bytes()[-_LONGEST_LOG:].decode(errors="replace").strip()
+
+
+def _forked(subject: Subject, place: RankPlace, pipes: RankPipes, not_its_own: tuple[int, ...]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for pipe in not_its_own:
+            os.close(pipe)
+        serve(subject, place, pipes)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _spawned(start: RankStart, pipes: RankPipes) -> int:
+    """Start a new interpreter, in which the subject is made anew."""
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
+    numbers = [str(number) for number in pipes]
+    command = [sys.executable, "-P", "-m", MODULE, msgspec.json.encode(start).decode(), *numbers]
+    return subprocess.Popen(command, pass_fds=tuple(pipes), env={**os.environ, "PYTHONPATH": paths}).pid
+
+
+def _first_path() -> str:
+    """Return the folder that engine/ and kernels/ come from, if it is not where they are installed."""
+    return str(sys.modules["draftproof"].__path__[0])
 
 
 class World:

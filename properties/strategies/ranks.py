@@ -11,7 +11,7 @@ from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 
 _SPREAD = ("first apart", "last apart", "in turn", "one idle", "last apart")
-_AT_ONCE = (True, True, False)
+_AT_ONCE = (True, False)
 _PLAIN = (True, False)
 _SMALLEST = (True, True, False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,8 @@ class RankJournal:
 
     def __init__(self, path: Path, ranks: int) -> None:
         size = _HEADER + MOST * _WORDS
-        mode = "r+" if path.exists() else "w+"
-        self._words: np.memmap = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size))  # type: ignore[type-arg]
+        mode: Literal["r+", "w+"] = "r+" if path.exists() else "w+"
+        self._words = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size))
         self.ranks = ranks
 
     def clear(self) -> None:

@@ -78,6 +78,16 @@ class Subject(ABC):
     def has_ranks(self) -> bool:
         return type(self).run_rank is not Subject.run_rank
 
+    @property
+    def inner(self) -> Subject:
+        """The subject whose ranks run: one that wraps another returns that."""
+        return self
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]] | None:
+        """MODULE:NAME and settings that make it anew in the process of a rank; None: a fork of this one will do."""
+        return None
+
     def hooks(self) -> tuple[Hook, ...]:
         """Return the places of the engine that it needs; channels of one that is missing are not reported."""
         return ()

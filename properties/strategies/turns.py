@@ -81,7 +81,7 @@ _OF_RANKS = tuple(
         "adaptive_oversized",
         "hybrid_partial_in_padding",
         "adaptive_falling",
-        "hybrid_reuse",
+        "adaptive_limits",
     )
 )
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))

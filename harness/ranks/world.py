@@ -36,6 +36,8 @@ LOCKSTEP = "lockstep"
 """The kind of a hang of ranks that wait for each other."""
 QUIET_SECONDS = 20.0
 """So long no rank enters a collective or ends, and they count as hung."""
+QUIET_ON_DEVICES = 300.0
+"""The same of ranks in interpreters of their own, which have modules to import and kernels to compile."""
 _TICK, _GRACE, _DUMP_SECONDS = 0.02, 0.5, 0.3
 _LONGEST_LOG = 20_000
 
@@ -123,6 +125,7 @@ class World:
         self._folder = Path(tempfile.mkdtemp(prefix="draftproof-ranks-"))
         self._journal = RankJournal(self._folder / "journal", size)
         self._ranks: list[_Rank] = []
+        self._quiet = QUIET_ON_DEVICES if subject.spawned_as else QUIET_SECONDS
         for rank in range(size):
             place = RankPlace(rank=rank, size=size, meeting=str(self._folder))
             self._ranks.append(_Rank(subject, place, self._ranks))
@@ -185,7 +188,7 @@ class World:
                         last = min(last, since + _GRACE) if isinstance(answer, RankRaised) else last
                 count = sum(self._journal.count(rank.number) for rank in self._ranks)
                 entered, since = (count, time.monotonic()) if count != entered else (entered, since)
-                if self._journal.is_stuck or time.monotonic() - since > QUIET_SECONDS:
+                if self._journal.is_stuck or time.monotonic() - since > self._quiet:
                     raise self._hang(frozenset(answers))
         return answers
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from draftproof.errors import ConditionError, DraftproofError
-from draftproof.harness.ranks.world import RanksHangError, world
+from draftproof.harness.ranks.world import RanksHangError, World, world
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
@@ -253,7 +253,8 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
 def run_ranks(subject: Subject, scenario: Scenario, script: Script) -> tuple[Trace, ...]:
     """Return the traces of all ranks. Raises RanksHangError, and SubjectCrashedError for whatever else goes wrong."""
     try:
-        traces = world(subject.inner, scenario.ranks.size).run(scenario, steering(script))
+        of_subject: World = world(subject.inner, scenario.ranks.size)
+        traces = of_subject.run(scenario, steering(script))
         for rank, trace in enumerate(traces):
             _require_whole(trace, of_rank(scenario, rank))
     except (KeyboardInterrupt, TimeLimitError, RanksHangError):

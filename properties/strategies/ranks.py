@@ -38,7 +38,8 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     most = max(Counter((one.arrival, one.rank) for one in requests).values())
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
     sizes = scenario.graphs.sizes
-    if sizes and draw(sampled(_SMALLEST)):
+    smallest = draw(sampled(_SMALLEST)) if sizes else False
+    if smallest:
         sizes = tuple(sorted({1, *sizes}))
     return replace(
         scenario,

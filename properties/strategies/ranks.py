@@ -11,7 +11,7 @@ from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 
 _SPREAD = ("first apart", "last apart", "in turn", "one idle", "last apart")
-_AT_ONCE = (True, False)
+_AT_ONCE = (True, True, False)
 _PLAIN = (True, False)
 _SMALLEST = (True, True, False)
 
@@ -70,3 +70,10 @@ def without_ranks(scenario: Scenario) -> Scenario:
     if scenario.ranks == Ranks():
         return scenario
     return replace(scenario, ranks=Ranks(), requests=tuple(replace(one, rank=0) for one in scenario.requests))
+
+
+def first_ranks(scenario: Scenario) -> Scenario:
+    """Return the scenario with its requests on the first ranks: those that serve none come last."""
+    serving = sorted({one.rank for one in scenario.requests})
+    requests = tuple(replace(one, rank=serving.index(one.rank)) for one in scenario.requests)
+    return replace(scenario, requests=requests)

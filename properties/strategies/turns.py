@@ -172,7 +172,8 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         return turn
     profile = dealer.deal("profile of ranks", _OF_RANKS, player)
     return turn._replace(
-        profile=profile,
+        # With two requests both ranks have one row, or one has none.
+        profile=profile._replace(requests=max(3, profile.requests)),
         variant="none",
         commit=dealer.deal("commit of ranks", COMMITS, player),
         is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),

@@ -254,7 +254,7 @@ def run_ranks(subject: Subject, scenario: Scenario, script: Script) -> tuple[Tra
     """Return the traces of all ranks. Raises RanksHangError, and SubjectCrashedError for whatever else goes wrong."""
     try:
         of_subject: World = world(subject.inner, scenario.ranks.size)
-        traces = of_subject.run(scenario, steering(script))
+        traces: tuple[Trace, ...] = of_subject.run(scenario, steering(script))
         for rank, trace in enumerate(traces):
             _require_whole(trace, of_rank(scenario, rank))
     except (KeyboardInterrupt, TimeLimitError, RanksHangError):

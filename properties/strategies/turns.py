@@ -62,7 +62,7 @@ LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 CACHED = (True, False)
 """Whether pages are kept in a prefix cache, where nothing else hangs on the schedule."""
-RANKS = (False, False, True, False, False, False)
+RANKS = (False, False, True, False)
 """Whether requests are spread over ranks, where sizes are small."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)

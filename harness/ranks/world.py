@@ -188,9 +188,15 @@ class World:
                         last = min(last, since + _GRACE) if isinstance(answer, RankRaised) else last
                 count = sum(self._journal.count(rank.number) for rank in self._ranks)
                 entered, since = (count, time.monotonic()) if count != entered else (entered, since)
-                if self._journal.is_stuck or time.monotonic() - since > self._quiet:
+                traced = [number for number, answer in answers.items() if isinstance(answer, RankTraced)]
+                if self._is_left(traced) or self._journal.is_stuck or time.monotonic() - since > self._quiet:
                     raise self._hang(frozenset(answers))
         return answers
+
+    def _is_left(self, ended: list[int]) -> bool:
+        """Return whether a rank waits in a collective that one which has ended did not come to."""
+        counts = [self._journal.count(rank) for rank in range(self._journal.ranks)]
+        return any(counts[rank] < max(counts) for rank in ended) and self._journal.parting() is None
 
     def _read(self, rank: _Rank) -> AnyRankAnswer | None:
         data = os.read(rank.answers, 1 << 20)

@@ -21,6 +21,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
 from draftproof.properties.values.scenario import Ranks, Scenario
@@ -63,10 +64,10 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[in
 
 
 def test_ranks_emit_what_each_request_does_alone() -> None:
-    alone = evidence(EngineSubject(), without_ranks(drawn(*UNEVEN)))
-    texts = [dict(one.subject.texts) for one in ran(*UNEVEN).ranks]
-    places = [texts[request.rank].pop(min(texts[request.rank])) for request in drawn(*UNEVEN).requests]
-    assert places == [alone.subject.texts[number] for number in range(len(places))]
+    scenario = without_aborts(drawn(*UNEVEN))
+    alone = evidence(EngineSubject(), without_ranks(scenario)).subject.texts
+    texts = [one.subject.texts for one in evidence(EngineSubject(), scenario).ranks]
+    assert [texts[rank][number] for rank, number in ((0, 0), (0, 1), (0, 2), (1, 0))] == [alone[n] for n in range(4)]
 
 
 def changed(

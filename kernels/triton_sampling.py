@@ -57,22 +57,16 @@ def _sampled_choice_kernel(
     place = tl.min(tl.where(accepts, o_k, BLOCK_K), 0)
     accepted = tl.sum(tl.where(o_k == place, b_draft, 0), 0)
     number = _coin(seed, position, 1, total - own)
-    # Sums say in which block the token is, and only there is each token's own sum needed.
-    below, before, block = own * 0, own * 0, own * 0
+    below = own * 0
+    drawn = own * 0 + vocabulary
     for start in range(0, vocabulary, BLOCK):
         b_id = start + o_v
         b_rest = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=b_id < vocabulary, other=0)
         for column in range(columns):
             b_rest = tl.where(b_id == tl.load(p_drafts + i_t * s_dt + column * s_dk), 0, b_rest)
-        block = tl.where(below <= number, start, block)
-        before = tl.where(below <= number, below, before)
+        b_sum = below + tl.cumsum(b_rest, 0)
+        drawn = tl.minimum(drawn, tl.min(tl.where((b_sum > number) & (b_id < vocabulary), b_id, vocabulary), 0))
         below += tl.sum(b_rest, 0)
-    b_id = block + o_v
-    b_rest = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=b_id < vocabulary, other=0)
-    for column in range(columns):
-        b_rest = tl.where(b_id == tl.load(p_drafts + i_t * s_dt + column * s_dk), 0, b_rest)
-    b_sum = before + tl.cumsum(b_rest, 0)
-    drawn = tl.min(tl.where((b_sum > number) & (b_id < vocabulary), b_id, vocabulary), 0)
     tl.store(p_token_ids + i_t * s_i, tl.where(place < BLOCK_K, accepted, drawn), mask=total > 0)
 
 
@@ -114,20 +108,17 @@ def _rejection_choice_kernel(
         rest += tl.sum(tl.maximum(b_p * own - b_q * total, 0), 0)
     accepted = _coin(seed, position, 0, q * total) < p * own
     number = _coin(seed, position, 1, rest)
-    below, before, block = p * 0, p * 0, p * 0
+    below = p * 0
+    drawn = p * 0 + vocabulary
     for start in range(0, vocabulary, BLOCK):
-        mask = start + o_v < vocabulary
-        b_p = tl.load(p_weights + i_t * s_t + (start + o_v) * s_v, mask=mask, other=0)
-        b_q = tl.load(p_draft_weights + i_t * s_qt + (start + o_v) * s_qv, mask=mask, other=0)
-        block = tl.where(below <= number, start, block)
-        before = tl.where(below <= number, below, before)
-        below += tl.sum(tl.maximum(b_p * own - b_q * total, 0), 0)
-    b_id = block + o_v
-    mask = b_id < vocabulary
-    b_p = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=mask, other=0)
-    b_q = tl.load(p_draft_weights + i_t * s_qt + b_id * s_qv, mask=mask, other=0)
-    b_sum = before + tl.cumsum(tl.maximum(b_p * own - b_q * total, 0), 0)
-    drawn = tl.min(tl.where((b_sum > number) & mask, b_id, vocabulary), 0)
+        b_id = start + o_v
+        mask = b_id < vocabulary
+        b_p = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=mask, other=0)
+        b_q = tl.load(p_draft_weights + i_t * s_qt + b_id * s_qv, mask=mask, other=0)
+        b_rest = tl.maximum(b_p * own - b_q * total, 0)
+        b_sum = below + tl.cumsum(b_rest, 0)
+        drawn = tl.minimum(drawn, tl.min(tl.where((b_sum > number) & mask, b_id, vocabulary), 0))
+        below += tl.sum(b_rest, 0)
     is_one = has_draft & (total > 0) & (q > 0)
     tl.store(p_token_ids + i_t * s_i, tl.where(accepted, draft, drawn), mask=is_one)
 

@@ -15,9 +15,10 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
-from draftproof.properties.values.scenario import RoundPlan, Scenario, States
+from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.validate import is_valid, validate
 
 KERNEL = "kernel "
@@ -45,8 +46,12 @@ def _unpadded(scenario: Scenario) -> Scenario:
 
 
 def _one_page(scenario: Scenario) -> Scenario:
-    """Return a page that holds the longest request, and one for each of them."""
-    paged = put(scenario, "memory.page_size", scenario.memory.max_len)
+    """Return a page that holds the longest request, the rows of a tree behind it included, and one for each of them."""
+    forms = (scenario, as_tree(scenario)) if scenario.variant == "chain_as_tree" else (scenario,)
+    longest = max(pages_needed(put(form, "memory.page_size", 1), one) for form in forms for one in form.requests)
+    if scenario.memory.page_size >= longest:
+        return scenario
+    paged = put(scenario, "memory.page_size", max(scenario.memory.max_len, longest))
     return put(paged, "memory.pages", len(scenario.requests))
 
 

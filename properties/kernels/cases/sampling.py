@@ -80,8 +80,8 @@ def _small(draw: Draw, vocabulary: int, _columns: int) -> _Row:
 
 
 def _place(draw: Draw) -> tuple[int, int]:
-    """Return a seed and a position."""
-    return draw(st.integers(0, (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
+    """Return a seed, whose highest bit is set for drafts that are drawn (S-SAMPLE-9), and a position."""
+    return draw(st.integers(-(1 << 63), (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
 
 
 def _few(draw: Draw, vocabulary: int, columns: int) -> _Row:
@@ -148,7 +148,7 @@ def _with_carry(seed: int, position: int, draw: int, most: int) -> int:
 
 def _coin(seed: int, position: int, draw: int, most: int) -> int:
     """Return the number below `most` that docs/semantics.md (S-SAMPLE-4) has for a draw at a position."""
-    words, key = [position, draw, 0, 0], [seed & _WORD, seed >> 32]
+    words, key = [position, draw, 0, 0], [seed & _WORD, seed >> 32 & _WORD]
     for _ in range(10):
         left, right = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
         words = [right >> 32 ^ words[1] ^ key[0], right & _WORD, left >> 32 ^ words[3] ^ key[1], left & _WORD]

@@ -64,7 +64,7 @@ LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS_CACHED = (True, True, False)
 """Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
-CACHED = (False, True, False)
+CACHED = (False, True, False, True, False)
 CACHED_TREES = (True, False, True)
 CACHED_ADAPTIVE = (True, False, False)
 CACHED_DRAFT_BATCH = (True, True, False)
@@ -76,7 +76,7 @@ ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (False, True, True)
-ENDED_CACHED = (False, True, False)
+ENDED_CACHED = (False, True, False, True, False)
 ENDED_TREES = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
@@ -85,7 +85,7 @@ BUDGETED = (False, True, False, False, False)
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
-WINDOWED_CACHED = (False, True, False)
+WINDOWED_CACHED = (False, True, False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
 nothing is freed by them."""
 CODED = (False, True, False, False)
@@ -170,7 +170,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             yield _cached(turn, dealer, player)
         elif turn.size.name == SMALL.name and profile.adaptive:
             cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
-            yield turn._replace(is_cached=dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player))
+            is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
+            yield turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
         elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
             yield _windowed(_preempted(turn, dealer, player), dealer, player)
         else:

@@ -24,7 +24,7 @@ from tests.drawn import generate
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
 from tests.properties.ideal import IdealSubject
 
-PLAIN = 55
+PLAIN = 75
 WRONG = (
     Rule("partial accepts are never padded", {"accept": ("partial",), "rows": ("padded",)}),
     Rule("no request waits", {"waited": ("yes",)}),
@@ -68,8 +68,9 @@ def test_no_impossible_bin_is_hit_and_every_bin_is_known(ran: list[Ran]) -> None
 def test_scenarios_cover_most_of_it(ran: list[Ran]) -> None:
     seen = frozenset().union(*(one.bins for one in ran))
     missing = holes(seen, ALGORITHMS)
-    assert len(missing) < 0.2 * len(universe(ALGORITHMS))
-    assert not [name for name in missing if len(split(name)[1]) == 1 and split(name)[1].keys() - _UNSEEN]
+    assert len(missing) < 0.15 * len(universe(ALGORITHMS))
+    single = {name for name in missing if len(split(name)[1]) == 1 and split(name)[1].keys() - _UNSEEN}
+    assert single <= _SELDOM
 
 
 def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
@@ -80,23 +81,17 @@ def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
         assert False in seen or name in _ALWAYS, name
 
 
-_SELDOM = ("aborted_", "prompt_logprobs_", "variant_alone", "prefix_hits")
 # Probes have no ties, and the ideal subject has pages for all requests, so that none gives way.
 _NEVER = {"ties", "token_ties", "preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
-_NEVER |= {
-    "prefix_hits_on_running",
-    "prompt_logprobs_behind_prefix",
-    "prefix_hits_cut_by_logprobs",
-    "prefix_hits_after_preemption",
-    "preempted_again",
-    "resumed_in_first_round",
-}
+_NEVER |= {"prefix_hits_after_preemption", "preempted_again", "resumed_in_first_round", "variant_alone_of_resumed"}
 # Nor is anybody aborted.
-# Seldom, as the ideal subject shares no pages and aborts nobody.
-_NEVER |= {"checkpoints_copied_again", *(name for name in NAMES if name.startswith(_SELDOM))}
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
-# Seldom, or of what gives way, which the ideal subject never does.
-_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "sequence", "limit", "topk"}
+_NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
+# Seldom.
+_NEVER |= {"prompt_logprobs_behind_prefix"}
+# Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
+_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt"}
+_SELDOM = {"limit: limit=tokens", "topk: topk=5 and more"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 

@@ -47,7 +47,7 @@ _FILTERS: dict[str, tuple[dict[str, Any], ...]] = {
 _TEMPERATURES = {"below 1": (0.5,), "1": (1.0,), "above 1": (2.0, 4.0, 8.0)}
 # What makes drafts of a sampled request likely to be accepted, or not.
 _SURE, _UNSURE = 0.5, 8.0
-_TOPK = {"1": (1,), "2": (2,), "3 and 4": (3, 4), "5 and more": (8, 5)}
+_TOPK = {"1": (1,), "2": (2,), "2 and more": (2, 3, 4), "3 and 4": (3, 4), "5 and more": (8, 5)}
 _CROWD, _SMALL_PAGE = 3, 2
 
 
@@ -55,15 +55,17 @@ def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Return the scenario without what no aim at rounds, or at one of these, reckons with."""
     # Proposals that know of no penalties, and of no grammar, are seldom right.
     scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
-    is_of_memory = (PREEMPTED | CACHED) & set(wanted)
     scenario = without_step_tokens(scenario)
-    return put_in(without_prefix_cache(scenario), "schedule", preemption=False) if is_of_memory else scenario
+    if (PREEMPTED | CACHED | TREES) & set(wanted):
+        return put_in(without_prefix_cache(scenario), "schedule", preemption=False)
+    return scenario
 
 
 def aim_choices(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Put in what is wanted of trees and choices, before memory is made to fit."""
     if TREES & set(wanted):
-        topk = wanted.get("topk", "")
+        branches = "2 and more" if wanted.get("path", "").startswith("other") else ""
+        topk = wanted.get("topk", branches)
         scenario = with_tree(draw, scenario, _TOPK[topk]) if topk else with_tree(draw, scenario)
     if wanted.get("choice", "greedy") != "greedy" or {"drawn", "filter", "temperature"} & set(wanted):
         requests = scenario.requests
@@ -130,7 +132,8 @@ def _sampling(draw: Draw, given: Sampling, wanted: Wanted) -> Sampling:
     if "temperature" in wanted:
         changes["temperature"] = draw(sampled(_TEMPERATURES[wanted["temperature"]]))
     elif accept in ("all", "none"):
-        changes["temperature"] = _SURE if accept == "all" else _UNSURE
+        # Drafts that are drawn are likely to be accepted where the target and the draft are both nearly flat.
+        changes["temperature"] = _SURE if (accept == "all") != (wanted.get("drawn") == "yes") else _UNSURE
     if wanted.get("drawn") == "no":
         changes["draft"] = "greedy"
     elif wanted.get("drawn") == "yes" and given.draft == "greedy":

@@ -65,7 +65,8 @@ def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
     if " and " in wanted.get("K", "") or {"limit", "block", "cut", "end"} & set(wanted):
         drafts = steps
     drafts = drafts or draw(integers(low, steps))
-    if wanted.get("crossing") == "none":
+    if wanted.get("crossing") == "none" or ("K" not in wanted and {accept, wanted.get("drawn")} == {"all", "yes"}):
+        # Of fewer that are drawn all are more often accepted.
         drafts = min(drafts, 2)
     if wanted.get("crossing") == "more":
         drafts = steps

@@ -88,7 +88,7 @@ _NEVER |= {"prefix_hits_after_preemption", "preempted_again", "resumed_in_first_
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
-_NEVER |= {"prompt_logprobs_behind_prefix"}
+_NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running"}
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
 _UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt"}
 _SELDOM = {"limit: limit=tokens", "topk: topk=5 and more"}

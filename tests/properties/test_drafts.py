@@ -426,7 +426,7 @@ def test_counts_see_prompts_whose_later_chunks_begin_with_token_0() -> None:
 
 def test_counts_see_rows_that_found_nothing_beside_others_under_a_controller() -> None:
     seen: Counter[bool] = Counter()
-    for scenario in generate(0, 24, ("ngram",)):
+    for scenario in generate(0, 60, ("ngram",)):
         seen[scenario.adaptive is not None] += counts(evidence(scenario=scenario))["unfound_beside_found"]
     assert seen[True] > 2
     assert not seen[False]

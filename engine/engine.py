@@ -33,6 +33,7 @@ from draftproof.engine.penalties import shapes as penalty_shapes
 from draftproof.engine.penalty_params import penalty_inputs
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
@@ -69,7 +70,10 @@ class Engine:
         device: torch.device,
         probes: Probes | None = None,
         parts: EngineParts = OWN,
+        group: Solo = SOLO,
     ) -> None:
+        self.group = group
+        group.watch((probes or Probes()).on_collective)
         self.config, self.device, self.probes = config, device, probes or Probes()
         kind = parts.draft or algorithm(f"{draft.kind}_tree" if config.tree else draft.kind)
         num_slots, num_rows = (config.pages + 1) * config.page_size, config.num_rows
@@ -118,9 +122,11 @@ class Engine:
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
-            steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes)
+            steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
             for steps in step_counts
         }
+        # Before the first step nobody knows of the others.
+        self._others_busy = group.size > 1
         self.draft_counters = DraftCounters(max(step_counts))
 
     def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -164,7 +170,8 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        return self.scheduler.idle
+        """True when no rank has a request left."""
+        return self.scheduler.idle and not self._others_busy
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
@@ -179,16 +186,21 @@ class Engine:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
         commits: tuple[Commit, ...] = ()
-        if plan.prefill:
-            commits += self._prefill(plan.prefill)
-        if plan.decode:
-            commits += self._decode(plan.decode, plan.steps)
+        # An idle rank runs what others run, with no row of its own.
+        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
+        num_tokens, num_entries, num_rows = self.group.agree(tokens, entries, len(plan.decode))
+        if num_tokens:
+            commits += self._prefill(plan.prefill, num_tokens, num_entries)
+        if num_rows:
+            commits += self._decode(plan.decode, plan.steps, num_rows)
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
             self._release(released)
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
+        (busy,) = self.group.agree(int(not self.scheduler.idle))
+        self._others_busy = bool(busy)
         self.probes.on_step(plan)
         return commits
 
@@ -209,8 +221,11 @@ class Engine:
         """Return the most drafts of a row in a decode batch of so many rows."""
         return self._controller.steps(num_rows) if self._controller else self.config.steps
 
-    def _prefill(self, batch: tuple[PrefillRow, ...]) -> tuple[Commit, ...]:
-        """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries."""
+    def _prefill(self, batch: tuple[PrefillRow, ...], num_tokens: int, num_entries: int) -> tuple[Commit, ...]:
+        """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries.
+
+        Of ranks these are padded to the tokens and entries of the one with the most.
+        """
         metadata = self._packed(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
@@ -229,7 +244,8 @@ class Engine:
         if self.config.most_prompt_logprobs is not None:
             behind = [(*row.ids[1:], max(row.tail, 0)) for row in batch]
             choosing["next_ids"] = self._tensor([token for tokens in behind for token in tokens])
-        hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
+        with self.group.padded_to(num_tokens):
+            hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
@@ -242,7 +258,8 @@ class Engine:
         self.probes.on_commit(commits)
         self._finish(commits)
         self.probes.on_target_hidden_states(hidden_states)
-        self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
+        with self.group.padded_to(num_entries):
+            self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
         ending = [place for place, commit in enumerate(done) if commit]
         of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
@@ -274,21 +291,24 @@ class Engine:
         kernels.checkpoint_steps(steps, self._tensor(seq_lens), self._tensor(num_tokens), self.config.checkpoint)
         return steps
 
-    def _decode(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Commit, ...]:
-        """Run one round of each row, in the runtime of the step count in force, or in that without drafts."""
-        runtime = self._runtimes[steps if any(row.num_drafts for row in batch) else 0]
-        inputs = self._inputs(batch)
-        runtime.begin(inputs, len(batch))
-        proposal = self.probes.steer(batch, runtime.propose(batch))
-        if runtime.steps and not any(proposal.num_drafts):
+    def _decode(self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int) -> tuple[Commit, ...]:
+        """Run one round of each row, in the runtime of the step count in force, or in that without drafts.
+
+        Of ranks the one with the most steps decides, and launches hold the `num_rows` of the one with the most rows.
+        """
+        (steps,) = self.group.agree(steps if any(row.num_drafts for row in batch) else 0)
+        runtime, inputs = self._runtimes[steps], self._inputs(batch)
+        runtime.begin(inputs, len(batch), num_rows)
+        proposal = self.probes.steer(batch, runtime.propose(batch, num_rows))
+        if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin(inputs, len(batch))
+            runtime.begin(inputs, len(batch), num_rows)
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
         batch = tuple(replace(row, num_drafts=count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
-        acceptance = runtime.verify(proposal, len(batch))
+        acceptance = runtime.verify(proposal, len(batch), num_rows)
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
@@ -301,8 +321,9 @@ class Engine:
         self.probes.on_commit(commits)
         self._finish(commits)
         unfinished = [i for i, commit in enumerate(commits) if not commit.finished]
-        if unfinished:
-            runtime.extend(self._accepted(batch, acceptance, commits, unfinished))
+        (num_extended,) = self.group.agree(len(unfinished))
+        if num_extended:
+            runtime.extend(self._accepted(batch, acceptance, commits, unfinished), num_extended)
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
@@ -333,7 +354,7 @@ class Engine:
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         """Advance the step-count controller by a verify; what it chooses holds from the next step on."""
-        if self._controller:
+        if self._controller and batch:
             num_drafts = [row.num_drafts for row in batch]
             self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
@@ -342,7 +363,7 @@ class Engine:
 
         `steps` [R, W] are the numbers of rows of trees, see Acceptance.
         """
-        if self.states is None:
+        if self.states is None or not commits:
             return
         state_slots = self._tensor([commit.state_slot for commit in commits])
         self.probes.before_launch("commit")

@@ -57,7 +57,7 @@ class PenaltyTables:
         whole = self._whole(logits)
         before = whole.clone()
         kernels.apply_penalties(
-            whole.view(*ids.shape, -1),
+            whole.view(*ids.shape, whole.shape[1]),
             ids,
             parents,
             req_rows,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
+from draftproof.engine.ranks import Issued
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
 
 
@@ -57,6 +58,9 @@ class Probes:
         """
 
     def on_launch(self, launch: Launch) -> None: ...
+
+    def on_collective(self, entered: Issued) -> None:
+        """Handle a collective that this rank is about to enter with the others of its world."""
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the drafts to verify: the proposal itself unless something is forced."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from draftproof.engine.graphs.backend import Backend, Graph
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import SOLO, Issued, Solo
 from draftproof.engine.stages import Launch
 
 Views = Mapping[str, Tensor]
@@ -67,11 +68,12 @@ class GraphRunner:
         sizes: Sequence[int],
         probes: Probes,
         layer: int = 0,
+        group: Solo = SOLO,
     ) -> None:
         self.kind, self.width, self.layer, self.buffers = kind, width, layer, buffers
         self._tap = f"{kind} {width} {layer}"
-        self._function, self._sizes, self._probes = function, sorted(sizes), probes
-        self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
+        self._function, self._sizes, self._probes, self._group = function, sorted(sizes), probes, group
+        self._graphs: dict[int, tuple[Graph, tuple[str, ...], tuple[Issued, ...]]] = {}
         self._backend: Backend | None = None
         self._declared: tuple[Tensor, ...] = ()
 
@@ -95,17 +97,21 @@ class GraphRunner:
             names = tuple(self._function(self.buffers.view(size)))
         memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
         self.buffers.pad(size)
-        with self._probes.taps.capture(self._tap, size):
+        with self._probes.taps.capture(self._tap, size), self._group.noted() as collectives:
             graph = self._backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
-        self._graphs[size] = (graph, names)
+        self._graphs[size] = (graph, names, tuple(collectives))
         self._probes.on_launch(Launch("capture", size, 0, 0, self.width))
 
-    def launch(self, rows: int) -> Outputs:
-        """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
-        size = self.size_for(rows)
+    def launch(self, rows: int, num_rows: int | None = None) -> Outputs:
+        """Run over filled buffers; outputs of the live rows, the caller's own to keep.
+
+        Of ranks a launch holds the `num_rows` of the one with the most.
+        """
+        size = self.size_for(rows if num_rows is None else num_rows)
         self._probes.before_launch(self.kind)
         if size in self._graphs:
-            graph, names = self._graphs[size]
+            graph, names, collectives = self._graphs[size]
+            self._group.enter(collectives)
             graph.replay()
             self._probes.taps.replayed(self._tap, size)
             outputs = dict(zip(names, graph.outputs, strict=True))

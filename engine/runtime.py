@@ -18,6 +18,7 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.logprobs import WEIGHTS
 from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner
 from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
@@ -31,7 +32,9 @@ PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 class Runtime:
     """Propose, verify and extend at one width. Without steps nothing is proposed."""
 
-    def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes) -> None:
+    def __init__(
+        self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes, group: Solo = SOLO
+    ) -> None:
         self.steps, self.width = steps, config.num_drafts(steps) + 1
         self._draft, self._config = draft, config
         rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes
@@ -51,10 +54,10 @@ class Runtime:
         self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
         if steps and draft.proposer:
-            self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes)
-        self._verify = GraphRunner("verify", self.width, verifier.verify, self._round, sizes, probes)
+            self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes, group=group)
+        self._verify = GraphRunner("verify", self.width, verifier.verify, self._round, sizes, probes, group=group)
         self._extends = tuple(
-            GraphRunner("extend", self.width, extend, self._accepted, sizes, probes, layer)
+            GraphRunner("extend", self.width, extend, self._accepted, sizes, probes, layer, group)
             for layer, extend in enumerate(draft.extenders)
         )
         self._before = (self._propose, self._verify) if self._propose else (self._verify,)
@@ -73,10 +76,10 @@ class Runtime:
         for runner in (*self._before, *self._extends):
             runner.prepare(size)
 
-    def begin(self, values: Mapping[str, Tensor], count: int) -> None:
-        """Fill the buffers of a round, all but the drafts."""
+    def begin(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
+        """Fill the buffers of a round, all but the drafts, for launches that hold `num_rows`."""
         for runner in self._before:
-            runner.prepare(count)
+            runner.prepare(num_rows)
         nothing = torch.zeros((count, self.width - 1), dtype=torch.int64, device=values["req_rows"].device)
         own = self._draft.round_values(values["req_rows"])
         empty = {"draft_tokens": nothing, "parents": nothing} if self._config.tree else {"draft_tokens": nothing}
@@ -86,17 +89,17 @@ class Runtime:
             )
         if self._config.constrained:
             empty["excluded"] = torch.zeros_like(self._round.view(count)["excluded"])
-        self._round.fill({**values, **own, **empty}, count, self._verify.size_for(count))
+        self._round.fill({**values, **own, **empty}, count, self._verify.size_for(num_rows))
 
-    def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
+    def propose(self, batch: tuple[DecodeRow, ...], num_rows: int) -> Proposal:
         """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
         if self._draft.proposer is None:
             return self._draft.propose(batch, self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
-        proposed = self._propose.launch(len(batch)) if self._propose else self._round.view(len(batch))
+        proposed = self._propose.launch(len(batch), num_rows) if self._propose else self._round.view(len(batch))
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
-    def verify(self, proposal: Proposal, count: int) -> Acceptance:
+    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
         """Verify the proposal in the buffers that `begin` filled."""
         num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
@@ -107,7 +110,7 @@ class Runtime:
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
         self._round.fill(drafts, count, count)
-        out = self._verify.launch(count)
+        out = self._verify.launch(count, num_rows)
         correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
         tokens = tuple(
             (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
@@ -124,14 +127,14 @@ class Runtime:
             out.get("steps"),
         )
 
-    def extend(self, accepted: Accepted) -> None:
+    def extend(self, accepted: Accepted, num_rows: int) -> None:
         """Write the draft's entries of what was accepted, and save what the next round starts from."""
         count = len(accepted.requests)
         for runner in self._extends:
-            runner.prepare(count)
+            runner.prepare(num_rows)
         if self._extends:
-            self._accepted.fill(self._draft.extend_values(accepted), count, self._extends[0].size_for(count))
-        self._draft.save_next_round(accepted, tuple(runner.launch(count) for runner in self._extends))
+            self._accepted.fill(self._draft.extend_values(accepted), count, self._extends[0].size_for(num_rows))
+        self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
 def _buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:

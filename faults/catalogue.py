@@ -89,10 +89,11 @@ def read_fault(path: Path) -> FaultFile:
 def validate_names(file: FaultFile) -> None:
     """Raise PatchError for an unknown contract or channel."""
     # Contracts need numpy, and the list of faults shall be quick.
+    from draftproof.faults.trial import HANG
     from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
 
     contract, channel = file.fault.contract, file.fault.channel
-    contracts = ("", *CONTRACTS, *KERNELS)
+    contracts = ("", HANG, *CONTRACTS, *KERNELS)
     if contract not in contracts:
         hint = did_you_mean(contract, contracts)
         raise PatchError(f"{file.path}: invalid contract {contract!r}: expected a contract of `draftproof check`{hint}")

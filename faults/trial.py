@@ -7,10 +7,14 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from draftproof.harness.ranks.world import LOCKSTEP
 from draftproof.harness.workers.ends import DEADLINE
 from draftproof.harness.workers.messages import Answer, AnyOrder
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
+
+HANG = "HANG"
+"""In place of a contract: the ranks of a scenario must wait for each other, and that must be said."""
 
 
 class FaultOutcome(StrEnum):
@@ -77,8 +81,10 @@ def trial(seed: int, orders: Iterable[AnyOrder], expected: Expectation) -> Trial
         answer = yield order
         seconds += answer.seconds
         result = SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=round(seconds, 4))
+        if answer.outcome is Outcome.HANG and expected.contract == HANG:
+            return replace(result, outcome=FaultOutcome.DETECTED, detail=death_of(answer))
         if has_died(answer):
-            outcome = FaultOutcome.HUNG if answer.error == DEADLINE else FaultOutcome.CRASHED
+            outcome = FaultOutcome.HUNG if answer.outcome is Outcome.HANG else FaultOutcome.CRASHED
             return replace(result, outcome=outcome, detail=death_of(answer))
         if answer.message:
             return other or replace(result, detail=answer.reason)
@@ -99,6 +105,8 @@ def has_died(answer: Answer) -> bool:
 
 def death_of(answer: Answer) -> str:
     """Say how a worker ended."""
+    if answer.error == LOCKSTEP:
+        return answer.reason
     if answer.error == DEADLINE:
         return f"no answer within {answer.seconds:.0f} s"
     return f"killed by {answer.error}" if answer.error.startswith("SIG") else f"ended with {answer.error}"

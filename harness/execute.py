@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.ranks.world import LOCKSTEP, RanksHangError
 from draftproof.harness.signals import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
@@ -46,6 +47,16 @@ class _Journalled(Subject):
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return self._subject.channels(scenario)
+
+    @property
+    def inner(self) -> Subject:
+        return self._subject
+
+    @property
+    def has_ranks(self) -> bool:
+        # Its processes are those of the subject: nothing of them goes into this journal but that they run.
+        self._journal.enter("base")
+        return self._subject.has_ranks
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         self._journal.enter("variant" if self._runs else "base")
@@ -103,6 +114,10 @@ class Executor:
                 ran = evidence(subject, order.scenario, self._solved)
         except SubjectCrashedError as crash:
             return self._crashed(order, crash)
+        except RanksHangError as hang:
+            reason = str(hang)
+            detail = f"{reason}\n{hang.stacks}"
+            return Answer(number=order.number, outcome=Outcome.HANG, error=LOCKSTEP, reason=reason, detail=detail)
         except TimeLimitError as late:
             reason = f"the subject did not finish within {deadline:g} s"
             detail = "\n".join((reason, *getattr(late, "__notes__", ())))
@@ -206,7 +221,7 @@ def _measured(answer: Answer, order: Order, ran: Evidence, judged: Judgement) ->
 def digest(ran: Evidence) -> str:
     """Return a hash over all that the subject reported, of both runs."""
     hashed = hashlib.blake2b(digest_size=16)
-    for trace in (ran.subject, ran.varied):
+    for trace in [of for one in ran.ranks or (ran,) for of in (one.subject, one.varied)]:
         for part in _parts(trace.observations if trace else ()):
             hashed.update(part)
         hashed.update(b"\1")

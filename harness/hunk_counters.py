@@ -38,6 +38,11 @@ class HunkCounters:
         self._captured.clear()
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The hunks that ran in this process, captured or not."""
+        return tuple(sorted(self._live | self._captured))
+
+    @property
     def effective(self) -> tuple[str, ...]:
         """Names of the hunks that have had an effect."""
         return tuple(name for number, name in enumerate(self._names) if number in self._live)
@@ -45,7 +50,7 @@ class HunkCounters:
 
 def replays(ran: Evidence) -> int:
     """Count the launches of a run that were replays."""
-    traces = [trace for trace in (ran.subject, ran.varied) if trace is not None]
+    traces = [of for one in ran.ranks or (ran,) for of in (one.subject, one.varied) if of is not None]
     return sum(launch.replays > 0 for trace in traces for launch in trace.typed("graph.replay", LaunchRecord).values())
 
 

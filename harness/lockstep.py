@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from draftproof.errors import ConditionError, DraftproofError
+from draftproof.harness.ranks.world import RanksHangError, World, world
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.chain_tree import script_as_tree
@@ -17,7 +19,7 @@ from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
@@ -38,7 +40,8 @@ from draftproof.reference.text import TokenGaps, token_gaps
 class Solved:
     """A scenario with what the reference makes of it; `varied` is its trace of the variant run, if that is another.
 
-    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then.
+    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then. Of
+    `ranks` it has the part of each, solved alone, and the script of all.
     """
 
     scenario: Scenario
@@ -46,6 +49,7 @@ class Solved:
     trace: Trace | None = None
     varied: Trace | None = None
     memo: Memo | None = None
+    ranks: tuple[Solved, ...] = ()
 
 
 Reference = Callable[[Scenario], Solved]
@@ -53,6 +57,15 @@ Reference = Callable[[Scenario], Solved]
 
 def solved(scenario: Scenario) -> Solved:
     """Solve a scenario and trace its script; nothing is kept from one scenario to the next."""
+    if scenario.ranks.size > 1:
+        parts = tuple(_solved_alone(of_rank(scenario, rank)) for rank in range(scenario.ranks.data))
+        scripts = [iter(part.script.requests) for part in parts]
+        script = Script(requests=tuple(next(scripts[request.rank]) for request in scenario.requests))
+        return Solved(scenario, script, ranks=parts)
+    return _solved_alone(scenario)
+
+
+def _solved_alone(scenario: Scenario) -> Solved:
     memo = Memo()
     script = solve(scenario, memo)
     return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
@@ -180,15 +193,14 @@ def _where(error: BaseException) -> str:
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     limits = _limits(subject)
+    if scenario.ranks.size > 1:
+        return _of_ranks(subject, reference(scenario), limits)
     solution = _for_subject(reference(scenario), limits)
     base = run_subject(subject, scenario, solution.script, "in the base run")
-    gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
-    known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
-    expected = _expected(scenario, known.trace, gaps, base)
-    silent = _silent(subject, scenario, base, expected)
-    of_run = Evidence(scenario, known.script, expected, base, silent=silent, limits=limits)
+    of_run, known, gaps = _of_run(subject, solution, base, limits)
     if scenario.variant == "none":
         return of_run
+    expected, silent = of_run.reference, of_run.silent
     changed = varied_scenario(scenario)
     if scenario.variant == "alone":
         return _beside_alone(subject, of_run, changed, reference)
@@ -220,6 +232,50 @@ def _beside_alone(subject: Subject, of_run: Evidence, changed: Scenario, referen
         varied_script=alone.script,
         silent=of_run.silent | alone.silent,
     )
+
+
+def _of_run(subject: Subject, solution: Solved, base: Trace, limits: Limits) -> tuple[Evidence, Solved, TokenGaps]:
+    """Return the evidence of the base run, what the reference says of it, and the gaps of its texts."""
+    scenario = solution.scenario
+    gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
+    known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
+    expected = _expected(scenario, known.trace, gaps, base)
+    silent = _silent(subject, scenario, base, expected)
+    return Evidence(scenario, known.script, expected, base, silent=silent, limits=limits), known, gaps
+
+
+def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
+    """Run the ranks of a scenario beside each other, and judge each by what its requests do alone (S-RANK-2).
+
+    The evidence is that of the first rank, with those of all. A subject that has no ranks serves one after another.
+    """
+    parts = [_for_subject(part, limits) for part in solution.ranks]
+    if not subject.has_ranks:
+        of_ranks = [
+            _of_run(subject, part, run_subject(subject, part.scenario, part.script, f"on rank {rank}"), limits)[0]
+            for rank, part in enumerate(parts)
+            if part.scenario.requests
+        ]
+        return replace(of_ranks[0], ranks=tuple(of_ranks))
+    traces = run_ranks(subject, solution.scenario, solution.script)
+    of_ranks = [_of_run(subject, part, trace, limits)[0] for part, trace in zip(parts, traces, strict=True)]
+    lockstep = Lockstep(tuple(of_ranks))
+    together = tuple(replace(one, lockstep=lockstep) for one in of_ranks)
+    return replace(together[0], ranks=together)
+
+
+def run_ranks(subject: Subject, scenario: Scenario, script: Script) -> tuple[Trace, ...]:
+    """Return the traces of all ranks. Raises RanksHangError, and SubjectCrashedError for whatever else goes wrong."""
+    try:
+        of_subject: World = world(subject.inner, scenario.ranks.size)
+        traces: tuple[Trace, ...] = of_subject.run(scenario, steering(script))
+        for rank, trace in enumerate(traces):
+            _require_whole(trace, of_rank(scenario, rank))
+    except (KeyboardInterrupt, TimeLimitError, RanksHangError):
+        raise
+    except BaseException as error:
+        raise SubjectCrashedError("in the run of its ranks", error) from error
+    return traces
 
 
 def _for_subject(known: Solved, limits: Limits) -> Solved:
@@ -254,20 +310,25 @@ def run_subject(subject: Subject, scenario: Scenario, script: Script, during: st
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         # Made anew: a subclass may answer as it likes, and an index that was set before may say other things.
         trace = Trace(trace.subject, trace.channels, tuple(trace.observations))
-        for again in trace.duplicates:
-            raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
-        for channel, key, _value in trace.observations:
-            if not -1 <= key.request < len(scenario.requests):
-                known = f"0 to {len(scenario.requests) - 1}, or -1 for none"
-                raise MalformedTraceError(f"invalid {channel} {key}: expected a request from {known}")
-        for problem in malformed(trace):
-            raise MalformedTraceError(problem)
+        _require_whole(trace, scenario)
     except (KeyboardInterrupt, TimeLimitError):
         raise
     except BaseException as error:
         # pytest.skip() and sys.exit() are no way out either.
         raise SubjectCrashedError(during, error) from error
     return trace
+
+
+def _require_whole(trace: Trace, scenario: Scenario) -> None:
+    """Raise MalformedTraceError for a trace with something twice, or of no request or no type that there is."""
+    for again in trace.duplicates:
+        raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
+    for channel, key, _value in trace.observations:
+        if not -1 <= key.request < len(scenario.requests):
+            known = f"0 to {len(scenario.requests) - 1}, or -1 for none"
+            raise MalformedTraceError(f"invalid {channel} {key}: expected a request from {known}")
+    for problem in malformed(trace):
+        raise MalformedTraceError(problem)
 
 
 def _limits(subject: Subject) -> Limits:

@@ -17,6 +17,7 @@ from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
@@ -149,6 +150,11 @@ def _codes(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _images(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.images else without_images(scenario)
+
+
+def _ranks(scenario: Scenario, limits: Limits) -> Scenario:
+    """All on one rank, where engines do not run in lockstep."""
+    return scenario if limits.ranks else without_ranks(scenario)
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -290,6 +296,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _windows,
     _codes,
     _images,
+    _ranks,
     _sampling,
     _penalties,
     _grammars,

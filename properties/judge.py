@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_
 
 from msgspec.structs import replace
 
@@ -71,6 +72,8 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
     Raises MalformedTraceError for a trace that passes, and says nothing in a channel that its subject declares.
     """
     contracts = tuple(contracts)
+    if evidence.ranks:
+        return _of_ranks(evidence, contracts)
     results = _results(evidence, contracts)
     failed = [found for found in results.values() if found]
     first = _first(evidence, failed)
@@ -92,6 +95,24 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         unreachable=unreachable(evidence) | not_covered(evidence.limits, evidence.subject.channels),
         draft=algorithm(evidence.scenario.draft),
         applying=evidence.reference.channels - (frozenset() if evidence.scenario.taps else TAPPED),
+    )
+
+
+def _of_ranks(evidence: Evidence, contracts: tuple[Contract, ...]) -> Judgement:
+    """Return what the contracts say of each rank, as one judgement: the first divergence is the earliest of all."""
+    judged = [judge(replace_(one, ranks=()), contracts) for one in evidence.ranks]
+    results: dict[str, Divergence | None] = {}
+    firsts: list[tuple[tuple[int, ...], Divergence]] = []
+    for rank, (one, of_rank) in enumerate(zip(evidence.ranks, judged, strict=True)):
+        for name, found in of_rank.results.items():
+            results[name] = results.get(name) or (found and replace(found, rank=rank))
+        if of_rank.first:
+            firsts.append((_causal(one, of_rank.first), replace(of_rank.first, rank=rank)))
+    return replace_(
+        judged[0],
+        results=results,
+        first=min(firsts, key=lambda one: one[0])[1] if firsts else None,
+        unreachable=frozenset.intersection(*(one.unreachable for one in judged)),
     )
 
 

@@ -75,6 +75,7 @@ WHAT = {
     "total.drafts": "the drafts that a run verified",
     "total.accepted": "the drafts that a run accepted",
     "total.accepted_at": "the drafts that a run accepted, by their place in the round",
+    "rank.collectives": "what a rank does together with the others",
     "graph.replay": "the launches of an engine step",
     "graph.work": "how often a launch did each part of its work",
     "pool.owners": "the owners of the KV pages",

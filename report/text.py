@@ -86,6 +86,13 @@ def cause(found: Divergence) -> str:
 
 def where(found: Divergence) -> str:
     """Return the place of a divergence, its most telling part first."""
+    return _where(found) + (f", on rank {found.rank}" if found.rank >= 0 else "")
+
+
+def _where(found: Divergence) -> str:
+    if found.channel == "rank.collectives":
+        captured = " of captures" if found.layer else ""
+        return f"engine step {found.round}, collective {found.step}{captured}"
     if found.phase == "kernel":
         return f"kernel {found.contract.removeprefix('kernel.')}"
     if found.channel == "config.seen":

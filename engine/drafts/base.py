@@ -163,6 +163,10 @@ class Draft(ABC, Generic[M]):
     def prefill(self, chunks: PromptChunks) -> None:
         """Add a chunk of each prompt, eagerly."""
 
+    def prompt_entries(self, batch: tuple[PrefillRow, ...]) -> int:
+        """Return how many rows a forward of `prefill` has: of ranks all pad to the most."""
+        return sum(len(row.ids) for row in batch)
+
     def round_inputs(self) -> Shapes:
         """Return the buffers of a round besides those of verify, by the shape of one row."""
         return {}

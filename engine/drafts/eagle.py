@@ -159,13 +159,13 @@ class EagleDraft(ModelDraft[Head]):
         shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
         device, probes = self.context.device, self.context.probes
         ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
-        ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
+        ends = torch.tensor([len(row.ids) for row in batch], dtype=torch.int64, device=device).cumsum(0) - 1
         probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", chunks.metadata, ids, hidden_states)
         states, handed = self.enter(ids, hidden_states, chunks.metadata)
         first = self._first("prompt", states.index_select(0, ends))
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
-        req_rows = torch.tensor([row.req_row for row in batch], device=device)
+        req_rows = torch.tensor([row.req_row for row in batch], dtype=torch.int64, device=device)
         self._save(req_rows, {**first, "next_hidden_states": handed.index_select(0, ends)})
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:

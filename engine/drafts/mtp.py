@@ -66,7 +66,7 @@ class MtpDraft(ModelDraft[Chain]):
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
         """Return the first proposals of those that the last extend made."""
-        req_rows = torch.tensor([row.req_row for row in batch], device=self.context.device)
+        req_rows = torch.tensor([row.req_row for row in batch], dtype=torch.int64, device=self.context.device)
         draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
         return Proposal(draft_tokens, tuple(row.num_drafts for row in batch))
 
@@ -137,13 +137,12 @@ class MtpDraft(ModelDraft[Chain]):
         """
         assert chunks.hidden_states is not None
         batch, next_tokens = chunks.rows, chunks.next_tokens
-        starts = [max(row.cached, row.start - self.lookback) for row in batch]
         known = [
             row.text if row.tail >= 0 else (*row.text, token) for row, token in zip(batch, next_tokens, strict=True)
         ]
-        spans = [range(start, row.end) for start, row in zip(starts, batch, strict=True)]
+        spans = self._spans(batch)
         metadata, hidden_states = self._placed(batch, spans), self._behind(batch, spans, chunks.hidden_states)
-        ends = torch.tensor([len(span) for span in spans], device=self.context.device).cumsum(0) - 1
+        ends = torch.tensor([len(span) for span in spans], dtype=torch.int64, device=self.context.device).cumsum(0) - 1
         guesses: list[list[int]] = [[] for _ in batch]
         taken, tokens = hidden_states, []
         self.context.probes.before_launch("extend_prompt")
@@ -158,16 +157,23 @@ class MtpDraft(ModelDraft[Chain]):
         self.context.probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
         self._save(batch, spans, known, hidden_states, torch.stack(tokens, dim=1))
 
+    def prompt_entries(self, batch: tuple[PrefillRow, ...]) -> int:
+        """Return how many entries `prefill` writes in each layer."""
+        return sum(len(span) for span in self._spans(batch))
+
+    def _spans(self, batch: tuple[PrefillRow, ...]) -> list[range]:
+        return [range(max(row.cached, row.start - self.lookback), row.end) for row in batch]
+
     def _placed(self, batch: tuple[PrefillRow, ...], spans: list[range]) -> AttentionMetadata:
         req_rows = [row.req_row for row, span in zip(batch, spans, strict=True) for _ in span]
         positions = [position for span in spans for position in span]
-        packed = torch.tensor([req_rows, positions], device=self.context.device)
+        packed = torch.tensor([req_rows, positions], dtype=torch.int64, device=self.context.device)
         all_live = torch.zeros_like(packed[0])
         return metadata_of_rows(self.context, packed[0].contiguous(), packed[1].contiguous(), all_live)
 
     def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden_states: Tensor) -> Tensor:
         """Return the target's hidden states of each chunk behind those saved of the entries before it."""
-        parts, at = [], 0
+        parts, at = [hidden_states[:0]], 0
         for row, span in zip(batch, spans, strict=True):
             if before := row.start - span.start:
                 parts.append(self.context.arena["lookback_hidden_states"][row.req_row, -before:])

@@ -75,7 +75,7 @@ class NgramTreeDraft(NgramDraft):
         found = [merge(self._indices[row.request].propose(row.num_drafts), self._tree.nodes) for row in batch]
         tokens, parents = (
             torch.tensor([one + [0] * (width - len(one)) for one in column], dtype=torch.int64, device=device)
-            for column in zip(*found, strict=True)
+            for column in (zip(*found, strict=True) if found else ((), ()))
         )
         num_drafts = tuple(len(one) for one, _ in found)
         return Proposal(tokens.view(len(batch), width), num_drafts, parents.view(len(batch), width))

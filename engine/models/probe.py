@@ -17,7 +17,8 @@ from torch import Tensor
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import Unembedding, linear, located, mix, mixed
+from draftproof.engine.models.probe_ops import SharedLinear, Unembedding, linear, located, mix, mixed
+from draftproof.engine.ranks import SOLO, Solo
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class ProbeParts:
     shape: ProbeShape
     config: Any
     logit_bits: int
+    group: Solo = SOLO
 
     @property
     def own(self) -> Any:
@@ -76,17 +78,19 @@ class ProbeParts:
 class ProbeLayer:
     """Attention over mixed keys and queries with positions in them, then a mixing layer; residual throughout."""
 
-    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape) -> None:
-        """Layer `index` of the model, number `order` among those that attend."""
+    def __init__(
+        self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape, group: Solo = SOLO
+    ) -> None:
+        """Layer `index` of the model, number `order` among those that attend; `group` shares its mixing."""
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
         self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1)
         self.gate = weights[f"{prefix}.q.gate"]
-        self.o, self.mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
+        self.o, self.mlp = weights[f"{prefix}.o.weight"], SharedLinear(weights[f"{prefix}.mlp.weight"], group)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self.qkv, self.position, self.gate, self.o, self.mlp)
+        return (self.qkv, self.position, self.gate, self.o, *self.mlp.tensors())
 
     def forward(
         self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None
@@ -108,12 +112,12 @@ class ProbeLayer:
         q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
-        return cache.attend(self._order, q, k, v, metadata, 1.0).view(count, -1)
+        return cache.attend(self._order, q, k, v, metadata, 1.0).flatten(1)
 
     def output(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual x [T, lanes] and what was attended to -> x [T, lanes]."""
         x = x + mix(linear(attended, self.o))
-        return x + mix(linear(x, self.mlp))
+        return x + mix(self.mlp(x))
 
 
 class ProbeTarget:
@@ -132,6 +136,7 @@ class ProbeTarget:
         linear_sizes: LinearSizes | None,
         logit_bits: int,
         agreement: int,
+        group: Solo = SOLO,
     ) -> None:
         self.layer_types = layer_types(target_fields(config))
         self.embed = weights["embed"]
@@ -139,10 +144,12 @@ class ProbeTarget:
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
             linear = self.layer_types[:index].count(LINEAR)
-            attends = kind != LINEAR
-            layers.append(
-                ProbeLayer(weights, index, index - linear, shape) if attends else ProbeLinear(weights, index, linear)
-            )
+            # Of a world the last layer mixes what all ranks have.
+            shared = group if index == len(self.layer_types) - 1 else SOLO
+            if kind == LINEAR:
+                layers.append(ProbeLinear(weights, index, linear, shared))
+            else:
+                layers.append(ProbeLayer(weights, index, index - linear, shape, shared))
         self._layers = tuple(layers)
         attending = [index for index, kind in enumerate(self.layer_types) if kind != LINEAR]
         full = [index for index in attending if self.layer_types[index] == FULL]
@@ -188,4 +195,4 @@ class ProbeTarget:
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
     """Return a standalone draft of `properties.values.probe.standalone_weights`: attention in every layer."""
-    return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256)
+    return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group)

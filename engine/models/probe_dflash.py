@@ -12,6 +12,7 @@ from torch import Tensor
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
 from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, located, mix, mixed
+from draftproof.engine.ranks import SOLO
 
 
 class ProbeBlock:
@@ -29,7 +30,10 @@ class ProbeBlock:
         self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
         self._first_lane = embed[:, 0].contiguous()
         self._carry, self._out = weights["carry.position"], weights["out"]
-        self._layers = tuple(ProbeLayer(weights, layer, layer, shape) for layer in range(count))
+        self._layers = tuple(
+            ProbeLayer(weights, layer, layer, shape, parts.group if layer == count - 1 else SOLO)
+            for layer in range(count)
+        )
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
         self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()

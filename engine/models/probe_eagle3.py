@@ -31,7 +31,7 @@ class ProbeEagle3:
         self.target_ids = None if d2t is None else torch.arange(len(d2t), device=d2t.device) + d2t
         self.embed, self.fc, self.carry = weights["embed"], weights["fc"], weights["carry.position"]
         self.width, self.cache_shape = self.fc.shape[0], parts.cache_shape
-        self._layer = ProbeLayer(weights, 0, 0, shape)
+        self._layer = ProbeLayer(weights, 0, 0, shape, parts.group)
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256, self.target_ids, self.embed.shape[0])
 
     def join(self, features: Tensor) -> Tensor:

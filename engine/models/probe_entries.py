@@ -28,7 +28,7 @@ class ProbeEntries:
         self._carried = -1 if spec.own_embedding else 0
         self._masks_first, self._before_norm = spec.masks_first, spec.handed == "before_norm"
         self._carry, self._fc, self._out = (weights[n] for n in ("carry.position", f"fc{ending}", f"out{ending}"))
-        self._layer = ProbeLayer(weights, index, index, parts.shape)
+        self._layer = ProbeLayer(weights, index, index, parts.shape, parts.group)
         self.target_ids = weights.get("own.ids")
         if spec.own_head:
             unembed = weights[f"own.unembed.{index}"]

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache, RecurrentWeights
-from draftproof.engine.models.probe_ops import linear, mix
+from draftproof.engine.models.probe_ops import SharedLinear, linear, mix
+from draftproof.engine.ranks import SOLO, Solo
 
 
 class ProbeLinear:
     """Layer `index` of the model, number `order` among the linear ones."""
 
-    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int, group: Solo = SOLO) -> None:
         prefix = f"layers.{index}"
         own = (weights[f"{prefix}.{name}"] for name in ("conv.weight", "a_log", "dt_bias"))
         # A state of zeros is no state, as for a real model.
@@ -29,11 +30,11 @@ class ProbeLinear:
         self._project = torch.cat(projected).contiguous()
         self._sizes = [len(part) for part in projected]
         self._norm = weights[f"{prefix}.norm.weight"]
-        self._o, self._mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
+        self._o, self._mlp = weights[f"{prefix}.o.weight"], SharedLinear(weights[f"{prefix}.mlp.weight"], group)
         self._own = RecurrentWeights(*own, *starts)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self._project, self._norm, self._o, self._mlp, *self._own.parameters)
+        return (self._project, self._norm, self._o, *self._mlp.tensors(), *self._own.parameters)
 
     def forward(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> tuple[Tensor, Tensor | None]:
         """x [T, D] -> (x [T, D], no carry)."""
@@ -42,5 +43,5 @@ class ProbeLinear:
         flat = out.view(-1, out.shape[2])
         gated = torch.empty_like(flat)
         kernels.gated_norm(gated, flat, z.view(flat.shape), self._norm, 0.0)
-        x = x + mix(linear(gated.view(x.shape[0], -1), self._o))
-        return x + mix(linear(x, self._mlp)), None
+        x = x + mix(linear(gated.view(out.shape).flatten(1), self._o))
+        return x + mix(self._mlp(x)), None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
+from draftproof.engine.ranks import SOLO, Group, Solo
 
 BOOST = 1 << 23
 
@@ -22,6 +23,27 @@ def located(x: Tensor, positions: Tensor, weight: Tensor) -> Tensor:
     for axis, row in enumerate(weight.view(positions.shape[1], -1)):
         x = torch.addcmul(x, positions[:, axis : axis + 1], row)
     return x
+
+
+class SharedLinear:
+    """x [T, I] @ weight [O, I].T, of which each rank of a group has some of the I lanes, and sees all of their rows."""
+
+    def __init__(self, weight: Tensor, group: Solo = SOLO) -> None:
+        self._group = group
+        self._weight, self._lanes = weight, slice(None)
+        if isinstance(group, Group):
+            self._lanes = group.lanes(weight.shape[1])
+            self._weight = weight[:, self._lanes].contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, I] -> [T, O]."""
+        if not isinstance(self._group, Group):
+            return linear(x, self._weight)
+        parts = linear(self._group.gather(x)[:, self._lanes].contiguous(), self._weight)
+        return self._group.sum(parts, x.shape[0])
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self._weight,)
 
 
 def mix(x: Tensor) -> Tensor:

@@ -11,17 +11,19 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.parts import OWN, EngineParts
+from draftproof.engine.ranks import SOLO, Group, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
-from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
-from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.scenario import Scenario, of_rank
+from draftproof.properties.values.script import Script, script_of_rank
+from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Trace
 
 STEP_LIMIT = 10_000
@@ -37,12 +39,15 @@ class EngineSubject(Subject):
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
+        self._group: Group | None = None
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
+        if not self.has_ranks:
+            channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
         return channels if scenario.taps else channels - TAPPED
@@ -52,19 +57,49 @@ class EngineSubject(Subject):
         with torch.no_grad():
             return self._run(scenario, script)
 
-    def _run(self, scenario: Scenario, script: Script) -> Trace:
-        models = self.models(scenario)
+    @property
+    def has_ranks(self) -> bool:
+        """True where each rank can have a device of its own."""
+        return self._device.type == "cpu" or torch.cuda.device_count() > 1
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]] | None:
+        """Return what makes it anew: a device cannot be used on both sides of a fork."""
+        if self._device.type == "cpu":
+            return None
+        return f"{type(self).__module__}:{type(self).__qualname__}", {"device": self._device.type}
+
+    def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
+        """Serve the requests of one rank; return everything observed of them. Raises what the engine raises.
+
+        Where ranks entered collectives of other shapes, the trace ends there.
+        """
+        torch.set_num_threads(1)
+        if self._group is None:
+            self._group = group_of(place, self._device)
+            self._device = self._group.device
+        own, of_requests = of_rank(scenario, place.rank), script_of_rank(script, scenario, place.rank)
+        with torch.no_grad():
+            return self._run(own, of_requests, self._group)
+
+    def _run(self, scenario: Scenario, script: Script, group: Solo = SOLO) -> Trace:
+        models = self.models(scenario) if group is SOLO else build.models(scenario, self._device, group)
         taps = RecordingTaps() if scenario.taps else None
         recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
         config, parts = build.config(scenario), self.parts(scenario)
-        engine = Engine(models.target, models.draft, config, self._device, recorder, parts)
+        engine = Engine(models.target, models.draft, config, self._device, recorder, parts, group)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)
         if scenario.graphs.sizes and scenario.graphs.capture:
             engine.capture(self._backend())
-        steps = _serve(engine, build.requests(scenario, script), recorder.report_returned)
+        try:
+            steps = _serve(engine, build.requests(scenario, script), recorder.report_returned)
+        except Exception:
+            if not group.mismatch:
+                raise
+            return Trace(self.name, self.channels(scenario), recorder.observations)
         recorder.paged.report_pools(steps)
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)

@@ -20,6 +20,7 @@ from draftproof.engine.models.base import LinearSizes, Network, NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
+from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobParams
 from draftproof.engine.subject.pair import Pair
@@ -39,16 +40,16 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.script import Script
 
 
-def models(scenario: Scenario, device: torch.device) -> Pair:
+def models(scenario: Scenario, device: torch.device, group: Solo = SOLO) -> Pair:
     """Build what a scenario names; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
         assert isinstance(scenario.draft, CheckpointDraft | Ngram)
         return _checkpoint(scenario.model, scenario.draft, device)
-    return _probe(scenario.model, scenario.draft, device)
+    return _probe(scenario.model, scenario.draft, device, group)
 
 
 @lru_cache(maxsize=32)
-def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
+def _probe(model: ProbeModel, draft: Draft, device: torch.device, group: Solo) -> Pair:
     shared = {
         "num_hidden_layers": model.layers,
         "layer_types": list(model.types),
@@ -59,19 +60,22 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
     }
     seen = [fingerprint(shared)]
     weights = _tensors(target_weights(model), device)
-    target = ProbeTarget(weights, shared, _shape(model), _linear(model.linear), model.logit_bits, model.agreement)
+    sizes = _linear(model.linear)
+    target = ProbeTarget(weights, shared, _shape(model), sizes, model.logit_bits, model.agreement, group)
     seen.append(fingerprint(shared))
-    built = DraftModel(algorithm(draft), _draft(draft, model, shared, device))
+    built = DraftModel(algorithm(draft), _draft(draft, model, shared, device, group))
     seen.append(fingerprint(shared))
     return Pair(target, built, shared, tuple(seen))
 
 
-def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Network | NgramSettings:
+def _draft(
+    draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device, group: Solo
+) -> Network | NgramSettings:
     """Return the model that the draft's algorithm runs. Raises ValueError for a draft of a real model."""
     if isinstance(draft, CheckpointDraft):
         raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")
     shape = _shape(draft) if not isinstance(draft, Ngram) and hasattr(draft, "heads") else NO_HEADS
-    parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits)
+    parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits, group)
     return probe_model(algorithm(draft), parts)
 
 

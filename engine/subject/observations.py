@@ -33,7 +33,7 @@ class ObservationLog:
 
 def vectors(tensor: Tensor) -> list[Vector]:
     """Rows of a [R, ..] tensor as trace vectors: bytes of integers, or float64 arrays."""
-    flat = tensor.detach().reshape(tensor.shape[0], -1).cpu()
+    flat = tensor.detach().flatten(1).contiguous().cpu()
     if flat.dtype == torch.int64:
         return [row.tobytes() for row in flat.numpy()]
     array = flat.to(torch.float64).numpy().copy()

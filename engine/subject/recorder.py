@@ -13,8 +13,10 @@ from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.capturing import is_capturing
 from draftproof.engine.models.config_fields import LINEAR
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import Issued
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
@@ -26,7 +28,7 @@ from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, StepsInForce, TokenIds
+from draftproof.properties.values.observed import BatchRow, Collective, LaunchKind, LaunchRecord, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Key, Observation
@@ -41,8 +43,8 @@ class TraceRecorder(Probes):
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
-        self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
-        self._attempts = Counter[int]()
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, [0, 0]
+        self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
         self._engine: Engine
@@ -80,16 +82,24 @@ class TraceRecorder(Probes):
                 setattr(self, name, getattr(quiet, name))
 
     def on_layer(self, layer_type: str, index: int) -> None:
-        if self._plan.prefill:
+        if self._launching == "prefill":
             own = self._linear_layers if layer_type == LINEAR else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._launches = plan, 0
+        self._plan, self._launches, self._collectives = plan, 0, [0, 0]
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
+    def on_collective(self, entered: Issued) -> None:
+        # What a capture and its warm-up issue counts apart.
+        layer = int(is_capturing())
+        key = Key(-1, self._plan.step, step=self._collectives[layer], layer=layer)
+        self._log.add("rank.collectives", key, Collective(*map(int, entered)))
+        self._collectives[layer] += 1
+
     def before_launch(self, kind: str) -> None:
+        self._launching = kind
         self._announce(self._plan.step, kind)
         self._memory.before()
 
@@ -270,7 +280,11 @@ class TraceRecorder(Probes):
 
     def on_extend(self, commits: tuple[Commit, ...]) -> None:
         draft = self._engine.draft
-        if not self._recording or not commits:
+        if not self._recording:
+            return
+        if not commits:
+            # Of an idle rank.
+            self._tapped.report_extend(commits)
             return
         if draft.cache:
             for commit in commits:

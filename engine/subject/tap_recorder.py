@@ -115,6 +115,7 @@ class TapRecorder:
     def report_extend(self, commits: tuple[Commit, ...]) -> None:
         """Report the entries of the requests that go on, and what of them is surplus or padding."""
         keys, tapped, width = self._extend
+        self._extend = ({}, {}, 0)
         entries = width + self._lookback
         live = [commit.seq_len - max(0, commit.seq_len_before - self._lookback) for commit in commits]
         for layer, launch in keys.items():

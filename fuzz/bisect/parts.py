@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.chain_tree import as_tree
@@ -84,7 +85,7 @@ def _without_model(scenario: Scenario) -> Scenario:
 def _only(scenario: Scenario, number: int) -> Scenario:
     if len(scenario.requests) == 1:
         return scenario
-    return replace(scenario, requests=(replace(scenario.requests[number], arrival=0),))
+    return replace(scenario, requests=(replace(scenario.requests[number], arrival=0, rank=0),))
 
 
 def engine_parts(lone: int) -> tuple[Part, ...]:
@@ -105,6 +106,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
+        Part("ranks", "requests are spread over ranks in lockstep", without_ranks),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

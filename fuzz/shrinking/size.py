@@ -55,6 +55,7 @@ def _work(scenario: Scenario) -> tuple[int, ...]:
 def _machinery(scenario: Scenario) -> tuple[int, ...]:
     """One where something is on that need not be."""
     return (
+        int(scenario.ranks.size > 1),
         int(scenario.variant != "none"),
         int(scenario.adaptive is not None),
         int(scenario.schedule.draft_batch > 0),

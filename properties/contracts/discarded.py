@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 
 from draftproof.properties.contracts.base import Contract, listed
+from draftproof.properties.contracts.launches import rows_held
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row, StepLaunch
@@ -60,7 +61,8 @@ def _discarded(channel: str, kind: LaunchKind, evidence: Evidence) -> Iterator[M
             continue
         key, columns = Key(-1, launch.step, step=launch.number), _columns(evidence, launch)
         # What is captured at a size is padded to it when it runs eagerly, too.
-        size = next((size for size in evidence.scenario.graphs.sizes if size >= launch.rows), launch.rows)
+        held = rows_held(evidence, launch)
+        size = next((size for size in evidence.scenario.graphs.sizes if size >= held), held)
         live = dict(enumerate(columns.live))
         expected = [(place, at) for place in range(size) for at in columns.all if at >= live.get(place, 0)]
         rows = reported.pop(key, ())

@@ -25,7 +25,8 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
         steps[launch.step].append(launch)
     replays: Counter[tuple[int, int, int, int]] = Counter()
     captures: Counter[tuple[int, int]] = Counter()
-    for step in sorted({*steps, *(row.step for row in evidence.schedule.rows)}):
+    of_ranks = range(evidence.lockstep.last_step + 1) if evidence.lockstep else ()
+    for step in sorted({*steps, *(row.step for row in evidence.schedule.rows), *of_ranks}):
         launches = steps.get(step, [])
         if [launch.number for launch in launches] != list(range(len(launches))):
             yield Mismatch("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, Missing())
@@ -75,14 +76,32 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
             yield _say(launch, "no live rows", f"{launch.rows} rows, {launch.replays} replays")
         return
     of_graph = launch.kind in GRAPHED
-    size, width = (_fitting(evidence, launch.rows), evidence.plans.width(launch.step)) if of_graph else (0, 0)
+    rows = rows_held(evidence, launch)
+    size, width = (_fitting(evidence, rows), _width(evidence, launch)) if of_graph else (0, 0)
     if launch.width != width:
         yield _say(launch, f"width {width}", f"width {launch.width}", off_by(width, launch.width))
     if launch.size != size:
-        yield _say(launch, f"size {size} for {launch.rows} rows", f"size {launch.size}")
+        yield _say(launch, f"size {size} for {rows} rows", f"size {launch.size}")
     counted = replays if launch.size else 0
     if launch.replays != counted:
         yield _say(launch, f"{counted} replays", f"{launch.replays} replays", off_by(counted, launch.replays))
+
+
+def rows_held(evidence: Evidence, launch: StepLaunch) -> int:
+    """Return how many rows a launch has to hold: its own, or those of the rank that has the most (S-RANK-3)."""
+    lockstep = evidence.lockstep
+    if lockstep is None:
+        return launch.rows
+    return lockstep.going_on(launch.step) if launch.kind == LaunchKind.EXTEND else lockstep.rows(launch.step, 1)
+
+
+def _width(evidence: Evidence, launch: StepLaunch) -> int:
+    """Return the verify width that a decode batch runs at; of ranks the largest."""
+    if evidence.lockstep is None:
+        return evidence.plans.width(launch.step)
+    if launch.kind == LaunchKind.DRAFT:
+        return evidence.lockstep.planned_width(launch.step)
+    return evidence.lockstep.width(launch.step)
 
 
 def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
@@ -92,12 +111,23 @@ def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterato
     may_idle = evidence.form.proposes == "steps" and not evidence.form.forwards(1)
     for kind, counts in expected.items():
         found = [launch for launch in launches if launch.kind == kind]
-        yield from _of_kind(step, kind, [rows for rows in counts if rows], found, len(launches))
+        runs = _runs(evidence, step, kind)
+        yield from _of_kind(step, kind, [rows for rows in counts if rows or runs], found, len(launches))
     for launch in launches:
         idle = may_idle and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
             yield _say(launch, "a kind that this step needs", _name(launch.kind), Surplus())
     yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
+
+
+def _runs(evidence: Evidence, step: int, kind: LaunchKind) -> bool:
+    """Return whether a rank launches a kind for another's sake, without a row of its own (S-RANK-4)."""
+    lockstep = evidence.lockstep
+    if lockstep is None or kind not in (*GRAPHED, LaunchKind.PREFILL, LaunchKind.EXTEND_PROMPT):
+        return False
+    if kind == LaunchKind.EXTEND:
+        return lockstep.going_on(step) > 0
+    return lockstep.rows(step, int(kind in GRAPHED)) > 0
 
 
 def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
@@ -108,7 +138,9 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
-    if any(form.entries(evidence.depth(row)) for row in decode):
+    if any(form.entries(evidence.depth(row)) for row in decode) or (
+        evidence.lockstep and evidence.lockstep.drafts(step)
+    ):
         expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
@@ -53,6 +54,8 @@ _named = lru_cache(maxsize=1 << 13)(name_of)
 
 def bins(evidence: Evidence) -> frozenset[str]:
     """Return the names of the bins that a run hit; impossible ones among them, should it hit any."""
+    if evidence.ranks:
+        return frozenset().union(*(bins(replace(one, ranks=())) for one in evidence.ranks))
     samples = read_samples(evidence)
     requests, rounds = set(map(_OF_REQUEST, samples.requests)), set(map(_round_values, samples.rounds))
     return frozenset(_hit(requests, rounds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
@@ -14,6 +15,7 @@ from draftproof.properties.coverage.samples import BatchSample, RequestSample, R
 from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
@@ -118,6 +120,10 @@ def _is_told_of_prompt(how: str) -> Callable[[RequestSample], bool]:
     return lambda request: how in request.prompt_logprobs
 
 
+def _of_ranks(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.ranks.get(name, 0)
+
+
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
     return lambda launch: launch.kind == LaunchKind.VERIFY and launch.width == width
 
@@ -163,6 +169,7 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
+    **{name: _of_ranks(name) for name in OF_RANKS},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
@@ -417,8 +424,15 @@ HYBRID = frozenset(
 """Counts that no scenario of a model without linear layers can reach."""
 
 
+_OF_SCENARIO = frozenset({"scenarios", "scenarios_shown", "texts_shown"}) | frozenset(
+    name for name in _RUNS if name.startswith(("poison_", "variant_")) or name.endswith("_scenarios")
+)
+
+
 def counts(evidence: Evidence) -> dict[str, int]:
     """Return every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
+    if evidence.ranks:
+        return _of_all_ranks([counts(replace(one, ranks=())) for one in evidence.ranks])
     samples, counter = read_samples(evidence), Counter[str]()
     _add(counter, _RUNS, (samples.run,))
     _add(counter, _REQUESTS, samples.requests)
@@ -428,6 +442,14 @@ def counts(evidence: Evidence) -> dict[str, int]:
     narrow = (one for one in samples.launches if one.kind == LaunchKind.VERIFY and one.width <= samples.run.steps)
     counter["narrow_replays"] = sum(launch.replays > 0 for launch in narrow)
     return {name: counter[name] for name in NAMES}
+
+
+def _of_all_ranks(each: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the counts of a scenario: it is one, and what its ranks did is added up."""
+    return {
+        name: max(one[name] for one in each) if name in _OF_SCENARIO else sum(one[name] for one in each)
+        for name in NAMES
+    }
 
 
 def _add(counter: Counter[str], table: Table[T], samples: Sequence[T]) -> None:

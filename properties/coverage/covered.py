@@ -25,6 +25,7 @@ from draftproof.properties.coverage.counts import (
     TREES,
 )
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
+from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -35,6 +36,7 @@ _PADDED = {
 }
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
+    "rank.collectives": set(OF_RANKS),
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
     "accept.emitted": {
         *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
@@ -157,6 +159,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its entries are kept as they are computed", set(OF_CODES)
     if not limits.images:
         yield "its tokens have one position", set(OF_IMAGES)
+    if not limits.ranks:
+        yield "its engines do not run in lockstep", set(OF_RANKS)
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

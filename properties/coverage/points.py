@@ -72,6 +72,8 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "draft entries": ("whole", "16 bits", "8 bits"),
     # Of a model whose tokens have three positions.
     "images": ("none", "one", "several"),
+    # Of ranks in lockstep: whether this one was idle in some step, padded to another's size, or always the largest.
+    "lockstep": ("alone", "idle", "padded", "largest"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {

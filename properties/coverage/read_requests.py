@@ -12,6 +12,7 @@ from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import rank_counts
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
@@ -34,6 +35,7 @@ def read_run(evidence: Evidence) -> RunSample:
     runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
     choices = evidence.reference.choices("verify.choice").values()
     extends, first_layer, replaced = _chain_counts(evidence)
+    ranks = rank_counts(evidence)
     return RunSample(
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
@@ -73,7 +75,18 @@ def read_run(evidence: Evidence) -> RunSample:
         entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
         draft_entries=_FORMATS.get(getattr(scenario.draft, "kv_bits", 0)),
         unequal_windows=0 < getattr(scenario.draft, "window", 0) != getattr(scenario.model, "window", 0) > 0,
+        ranks=ranks,
+        lockstep=_lockstep(ranks),
     )
+
+
+def _lockstep(ranks: Mapping[str, int]) -> str:
+    """Return what a rank was beside others."""
+    if not ranks:
+        return "alone"
+    if ranks["idle_steps"]:
+        return "idle"
+    return "padded" if ranks["agreed_rows"] or ranks["agreed_tokens"] else "largest"
 
 
 def _token_ties(evidence: Evidence) -> int:

@@ -67,6 +67,8 @@ class RunSample(NamedTuple):
     prefixes: Mapping[str, int]
     step_tokens: Mapping[str, int]
     unequal_windows: bool
+    ranks: Mapping[str, int]
+    lockstep: str
 
     @property
     def is_hybrid(self) -> bool:

@@ -108,6 +108,13 @@ TRIGGERS: tuple[Trigger, ...] = (
         of_a_hybrid="preemptions_of_hybrids",
     ),
     *_of(
+        "ranks",
+        idle="idle_launches",
+        uneven="agreed_rows",
+        larger_graph="agreed_sizes",
+        more_steps="agreed_steps",
+    ),
+    *_of(
         "prefix cache",
         hit="prefix_hits",
         in_part="prefix_hits_in_part",

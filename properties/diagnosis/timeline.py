@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 
@@ -84,6 +84,8 @@ def timeline(evidence: Evidence, first: Divergence) -> Timeline:
 
     Channels that the reference does not have are compared between two runs: of those only `first` itself is marked.
     """
+    if evidence.ranks:
+        return timeline(replace(evidence.ranks[max(first.rank, 0)], ranks=()), first)
     run = _run(evidence, first)
     tallies: dict[_Cell, _Tally] = defaultdict(_Tally)
     for channel in sorted(run.channels):

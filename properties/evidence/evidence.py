@@ -9,6 +9,7 @@ from typing import cast
 
 from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
+from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.order import RunOrder
 from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.prefix_cache import CacheHistory, history
@@ -31,7 +32,8 @@ class Evidence:
     `varied_reference` and `varied_script` are those of the variant run, where they are others. `base_ties` are
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
     channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
-    it can run.
+    it can run. Of a rank `lockstep` is what it shares with the others; the evidence of a scenario with ranks is that of
+    the first, with those of all in `ranks`.
     """
 
     scenario: Scenario
@@ -44,6 +46,8 @@ class Evidence:
     silent: frozenset[str] = frozenset()
     limits: Limits = NO_LIMITS
     varied_script: Script | None = None
+    lockstep: Lockstep | None = None
+    ranks: tuple[Evidence, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -165,7 +169,7 @@ class Evidence:
     @cached_property
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
-        return ObservedSchedule(self.subject, self.aborts)
+        return ObservedSchedule(self.subject, self.aborts, self.lockstep.last_step if self.lockstep else -1)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

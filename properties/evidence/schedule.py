@@ -49,10 +49,14 @@ class Abort(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedSchedule:
-    """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request."""
+    """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
+
+    A rank goes on until step `until`, in which another has something to run.
+    """
 
     trace: Trace
     aborts: Mapping[int, Abort] = field(default_factory=dict)
+    until: int = -1
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -96,7 +100,7 @@ class ObservedSchedule:
     @cached_property
     def last_step(self) -> int:
         """The last engine step in which something ran, or was aborted; -1 if there is none."""
-        return max((*(row.step for row in self.rows), *(abort.step for abort in self.aborts.values())), default=-1)
+        return max((*(row.step for row in self.rows), *(one.step for one in self.aborts.values()), self.until))
 
     @cached_property
     def spans(self) -> Mapping[int, tuple[int, int]]:

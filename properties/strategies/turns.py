@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from draftproof.properties.strategies.profiles import BY_NAME as PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
@@ -92,8 +93,21 @@ CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
+RANKS = (False, True, False, False, False, False)
+"""Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
+_OF_RANKS = tuple(
+    PROFILES[name]
+    for name in (
+        "adaptive_rising",
+        "hybrid_shrinking_batch",
+        "adaptive_oversized",
+        "hybrid_partial_in_padding",
+        "adaptive_falling",
+        "adaptive_limits",
+    )
+)
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
@@ -126,6 +140,7 @@ class Turn(NamedTuple):
     is_windowed: bool = False
     has_codes: bool = False
     has_images: bool = False
+    has_ranks: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -159,23 +174,35 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             has_codes=dealer.deal("coded", CODED, player),
             has_images=dealer.deal("images", IMAGES, player),
         )
-        trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
-        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
-            yield _of_tree(turn, dealer, player)
-        elif BY_NAME[turn.draft].trees and dealer.deal("beside trees", BESIDE_TREES, player):
-            yield _beside_tree(turn, dealer, player)
-        elif _may_be_budgeted(turn) and dealer.deal(f"budgeted {turn.size.name}", BUDGETED, player):
-            yield _budgeted(turn, dealer, player)
-        elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
-            yield _cached(turn, dealer, player)
-        elif turn.size.name == SMALL.name and profile.adaptive:
-            cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
-            is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
-            yield turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
-        elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
-            yield _windowed(_preempted(turn, dealer, player), dealer, player)
-        else:
-            yield _windowed(turn, dealer, player)
+        turn = _of_kind(turn, dealer, player)
+        # What other turns are does not hang on it.
+        yield _ranked(turn, dealer, player) if _may_have_ranks(turn) and dealer.deal("ranks", RANKS, player) else turn
+
+
+def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return the turn as what it is about besides its profile: trees, budgets, shared pages, preemption."""
+    profile = turn.profile
+    trees = TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else TREES
+    if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
+        return _of_tree(turn, dealer, player)
+    if BY_NAME[turn.draft].trees and dealer.deal("beside trees", BESIDE_TREES, player):
+        return _beside_tree(turn, dealer, player)
+    if _may_be_budgeted(turn) and dealer.deal(f"budgeted {turn.size.name}", BUDGETED, player):
+        return _budgeted(turn, dealer, player)
+    if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", CACHED, player):
+        return _cached(turn, dealer, player)
+    if turn.size.name == SMALL.name and profile.adaptive:
+        cards = CACHED_DRAFT_BATCH if profile.draft_batch else CACHED_ADAPTIVE
+        is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
+        return turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
+    if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
+        return _windowed(_preempted(turn, dealer, player), dealer, player)
+    return _windowed(turn, dealer, player)
+
+
+def _may_have_ranks(turn: Turn) -> bool:
+    """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
+    return turn.size.name == SMALL.name and not (turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree")
 
 
 def _windowed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -208,6 +235,22 @@ def _budgeted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=False,
         is_budgeted=True,
         is_aborted=False,
+    )
+
+
+def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose requests are spread over ranks: there states and step counts matter most."""
+    profile = dealer.deal("profile of ranks", _OF_RANKS, player)
+    return turn._replace(
+        # With two requests both ranks have one row, or one has none.
+        profile=profile._replace(requests=max(3, profile.requests)),
+        variant="none",
+        commit=dealer.deal("commit of ranks", COMMITS, player),
+        is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),
+        is_preempted=False,
+        is_cached=False,
+        is_windowed=False,
+        has_ranks=True,
     )
 
 

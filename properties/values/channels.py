@@ -12,6 +12,7 @@ _TABLE = (
     Channel("round.state", "plan", 3, (), int, "state slot"),
     Channel("round.cached", "plan", 9, (), int, "prompt tokens"),
     Channel("round.attempt", "plan", 10, (), int, "attempts"),
+    Channel("rank.collectives", "plan", 11, ("step", "layer"), observed.Collective, "rows", scope="engine"),
     Channel("config.seen", "plan", 4, ("step",), observed.ConfigSeen, "-", scope="engine"),
     Channel("config.routing", "plan", 5, ("layer",), observed.LayerKind, "layer type", scope="engine"),
     Channel("config.draft", "plan", 7, (), observed.DraftNeeds, "-", scope="engine"),

@@ -40,7 +40,8 @@ class Limits(Value, frozen=True, kw_only=True):
     asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
     its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
     of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
-    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `ends`: whether they
+    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `ranks`: whether they
+    may be spread over ranks (S-RANK), which a subject without `run_rank` serves one after another; `ends`: whether they
     may have a minimum of tokens, stop sequences, and ids of the model that end them or not (S-LIMIT-13 .. 15).
     `step_tokens`: whether a step has a budget of tokens (S-SCHED-10). `windows`: whether layers may have windows, and
     pages behind all of them go back (S-WINDOW); `codes`: whether entries may be kept in fewer bits (S-KV); `images`:
@@ -80,6 +81,7 @@ class Limits(Value, frozen=True, kw_only=True):
     windows: bool = True
     codes: bool = True
     images: bool = True
+    ranks: bool = True
     persistent: bool = False
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"

@@ -107,6 +107,21 @@ class LaunchWork(Observed, frozen=True):
     kernels: int
 
 
+class Collective(Observed, frozen=True):
+    """A collective as one rank issued it, in channel rank.collectives: its shape is that of all ranks.
+
+    `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts).
+    """
+
+    op: int
+    rows: int
+    lanes: int
+
+    def __str__(self) -> str:
+        known = {1: "agree", 2: "gather", 3: "sum"}.get(self.op, f"operation {self.op}")
+        return f"{known} [{self.rows}, {self.lanes}]"
+
+
 class WrittenPlace(Observed, frozen=True):
     """One place whose bytes a launch changed in any layer, in channel commit.written."""
 

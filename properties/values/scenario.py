@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, KvBits, Lanes, Seed, Small, Window, kind_of
@@ -208,6 +209,17 @@ class Schedule(Value, frozen=True, kw_only=True):
     step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
 
 
+class Ranks(Value, frozen=True, kw_only=True):
+    """Engines in lockstep (docs/semantics.md, S-RANK): each request is served by one of `data` ranks."""
+
+    data: Annotated[int, Meta(ge=1, le=8)] = 1
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.data
+
+
 class RoundPlan(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced).
 
@@ -265,7 +277,7 @@ class Request(Value, frozen=True, kw_only=True):
     does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs` it is told what
     each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the same of its
     prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its prompt has
-    `images`, each behind the one before.
+    `images`, each behind the one before. The data-parallel rank `rank` serves it.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -285,6 +297,7 @@ class Request(Value, frozen=True, kw_only=True):
     sequences_at: tuple[TokenSpan, ...] = ()
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
     ignore_eos: bool = False
+    rank: Annotated[int, Meta(ge=0, le=7)] = 0
 
     @property
     def has_ends(self) -> bool:
@@ -313,6 +326,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     adaptive: Adaptive | AdaptiveByBatch | None = None
     tree: Tree | None = None
     eos: tuple[Token, ...] = ()
+    ranks: Ranks = Ranks()
     version: int = VERSION
 
     @property
@@ -398,6 +412,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
+
+
+def of_rank(scenario: Scenario, rank: int) -> Scenario:
+    """Return what one rank serves of a scenario, which may be no request at all."""
+    return replace(scenario, requests=tuple(one for one in scenario.requests if one.rank == rank))
 
 
 def round_plan(request: Request, round_: int) -> RoundPlan:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
 
 Finish = Literal["cut", "uncut"]
 """What the round that ends a request commits: the run cut at the end, or all of it (docs/semantics.md, S-LIMIT-11)."""
@@ -74,6 +75,12 @@ class Script(Value, frozen=True, kw_only=True):
     """One entry for each request of the scenario, in its order."""
 
     requests: tuple[RequestScript, ...]
+
+
+def script_of_rank(script: Script, scenario: Scenario, rank: int) -> Script:
+    """Return the script of the requests that one rank serves."""
+    both = zip(scenario.requests, script.requests, strict=True)
+    return Script(requests=tuple(of_request for request, of_request in both if request.rank == rank))
 
 
 def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tuple[int, ...] | None:

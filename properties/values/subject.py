@@ -31,6 +31,14 @@ class Hook(Value, frozen=True, kw_only=True):
     where: str = ""
 
 
+class RankPlace(Value, frozen=True, kw_only=True):
+    """Which of `size` ranks a process is; all of them share the folder `meeting`, with their journal in it."""
+
+    rank: int
+    size: int
+    meeting: str
+
+
 class Subject(ABC):
     """An implementation under test. Derive from this class: whoever has no limits then says nothing of them."""
 
@@ -58,6 +66,27 @@ class Subject(ABC):
         does not say: see script.steering. A run must be repeatable, must not change its arguments, and may raise: the
         exception becomes a crash in the verdict, with its traceback.
         """
+
+    def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
+        """Serve the requests of one rank, beside the processes of the others, and return what was observed of them.
+
+        Requests count from 0 on within the rank. A subject without this method runs the part of each rank alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no ranks")
+
+    @property
+    def has_ranks(self) -> bool:
+        return type(self).run_rank is not Subject.run_rank
+
+    @property
+    def inner(self) -> Subject:
+        """The subject whose ranks run: one that wraps another returns that."""
+        return self
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]] | None:
+        """MODULE:NAME and settings that make it anew in the process of a rank; None: a fork of this one will do."""
+        return None
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return the places of the engine that it needs; channels of one that is missing are not reported."""

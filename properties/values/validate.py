@@ -51,6 +51,7 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _step_tokens(scenario)
+    _ranks(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -79,8 +80,8 @@ def _memory(scenario: Scenario) -> None:
     slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
     most = f"at most memory.request_slots = {slots}"
     _require(batch <= slots, "schedule.max_batch", batch, most)
-    arrivals = Counter(request.arrival for request in scenario.requests)
-    for step, count in sorted(arrivals.items()):
+    arrivals = Counter((request.arrival, request.rank) for request in scenario.requests)
+    for (step, _), count in sorted(arrivals.items()):
         _require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
     sizes = scenario.graphs.sizes
     _require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")
@@ -222,6 +223,34 @@ def _step_tokens(scenario: Scenario) -> None:
     for name, has in beside.items():
         _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
+
+
+def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6)."""
+    schedule = scenario.schedule
+    refused = {
+        "a checkpoint": not isinstance(scenario.model, ProbeModel),
+        "a tree": scenario.tree is not None,
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+        "schedule.services": schedule.services > 1,
+        "a variant": scenario.variant != "none",
+    }
+    return tuple(name for name, has in refused.items() if has)
+
+
+def _ranks(scenario: Scenario) -> None:
+    ranks = scenario.ranks
+    for index, request in enumerate(scenario.requests):
+        _require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
+    if ranks.size == 1:
+        return
+    serving = sorted({request.rank for request in scenario.requests})
+    first = "requests on ranks 0, 1, ..: those without any are the last"
+    _require(serving == list(range(len(serving))), "requests.rank", serving, first)
+    for name in beside_ranks(scenario):
+        _require(False, "ranks.data", f"{ranks.data} beside {name}", f"1, or a scenario without {name}")
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -47,7 +47,8 @@ class Divergence(Value, frozen=True, kw_only=True):
 
     `index` is the first differing element of a vector, `margin` the reference's logit margin where a choice differs,
     `count` the number of differences of this kind in the scenario, among `total` places (0: not counted).
-    `output_changed` says whether the run's emitted tokens are wrong, too (None: a kernel alone has none).
+    `output_changed` says whether the run's emitted tokens are wrong, too (None: a kernel alone has none). Of a scenario
+    with ranks `rank` is the one where it is, and `request` counts the requests of that rank (-1: there are none).
     """
 
     contract: str
@@ -66,6 +67,7 @@ class Divergence(Value, frozen=True, kw_only=True):
     count: int = 1
     total: int = 0
     output_changed: bool | None = None
+    rank: int = -1
 
     @property
     def key(self) -> Key:

@@ -54,6 +54,7 @@ class DraftConfig(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        ranks=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -34,9 +34,9 @@ class WorkerAcceptance(Runtime):
 
     accept: ClassVar[tuple[Callable[..., Any]]]
 
-    def verify(self, proposal: Proposal, count: int) -> Acceptance:
+    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
         """Return what the release accepts of the same ids and choices; a row of fewer drafts ends in no token."""
-        found = super().verify(proposal, count)
+        found = super().verify(proposal, count, num_rows)
         if not self.steps:
             return found
         behind = torch.arange(found.ids.shape[1]) > torch.tensor(proposal.num_drafts).unsqueeze(1)
@@ -69,6 +69,7 @@ class BlockAcceptance(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        ranks=False,
         drafts=("dflash",),
         variants=(),
     )

@@ -278,6 +278,7 @@ class ChainExtend(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        ranks=False,
         drafts=("mtp",),
         variants=(),
     )

@@ -1,0 +1,1 @@
+"""Ranks of a subject: processes in lockstep, and what becomes of them."""

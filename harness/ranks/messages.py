@@ -1,0 +1,75 @@
+"""What a rank and whoever started it say to each other: length-prefixed msgpack, one message a frame."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.subjects.remote.messages import LENGTH
+from draftproof.subjects.remote.values import unpacked_extension
+
+
+class RankOrder(Value, frozen=True, kw_only=True, tag="rank order"):
+    """Run the rank's part of a scenario."""
+
+    scenario: Scenario
+    script: Script
+
+
+class RankTraced(Value, frozen=True, kw_only=True, tag="rank traced"):
+    """The trace of a rank, and the numbers of patched hunks that ran in it."""
+
+    subject: str
+    channels: frozenset[str]
+    observations: list[tuple[str, list[int], Any]]
+    hunks: tuple[int, ...] = ()
+
+
+class RankRaised(Value, frozen=True, kw_only=True, tag="rank raised"):
+    """The subject raised in a rank: the name of the type, the message, the innermost frame of ours, the traceback."""
+
+    kind: str
+    message: str
+    where: str
+    traceback: str
+    hunks: tuple[int, ...] = ()
+
+
+AnyRankAnswer = RankTraced | RankRaised
+_ORDERS: msgspec.msgpack.Decoder[RankOrder] = msgspec.msgpack.Decoder(RankOrder)
+_ANSWERS: msgspec.msgpack.Decoder[AnyRankAnswer] = msgspec.msgpack.Decoder(AnyRankAnswer, ext_hook=unpacked_extension)
+
+
+def send(pipe: int, message: RankOrder | AnyRankAnswer) -> None:
+    """Write a whole message. Raises BrokenPipeError if nobody reads any more."""
+    content = msgspec.msgpack.encode(message)
+    data = memoryview(LENGTH.pack(len(content)) + content)
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+def receive(pipe: int) -> RankOrder | None:
+    """Wait for an order; None when no more will come."""
+    head = _read(pipe, LENGTH.size)
+    return _ORDERS.decode(_read(pipe, LENGTH.unpack(head)[0])) if head else None
+
+
+def answer_in(buffer: bytes | bytearray) -> AnyRankAnswer | None:
+    """Return the answer that has been read in whole, if it has. Raises msgspec.MsgspecError."""
+    if len(buffer) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack(buffer[: LENGTH.size])
+    content = buffer[LENGTH.size :]
+    return _ANSWERS.decode(bytes(content)) if len(content) == length else None
+
+
+def _read(pipe: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count and (more := os.read(pipe, count - len(data))):
+        data += more
+    return data

@@ -1,0 +1,154 @@
+"""Ranks in lockstep: the same collectives on all of them, and an idle one changes nothing (S-RANK)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import Lockstep
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.observed import Collective, LaunchKind, PoolReport, StatePoolReport, WriteSet
+from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.values.trace import Key
+
+AGREE, GATHER, SUM = 1, 2, 3
+CAPTURED = 1
+"""The layer of what a capture issues, and the warm-up before it: see the channel."""
+
+
+def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that all ranks issue the same, and but for captures that it is what every step needs."""
+    lockstep = evidence.lockstep
+    assert lockstep is not None
+    reported = evidence.subject.typed("rank.collectives", Collective)
+    if parted := list(_parted(evidence, lockstep)):
+        # What ranks did behind it is no news.
+        yield from parted
+        return
+    for step in range(lockstep.last_step + 1):
+        yield from _differing(step, 0, list(expected(evidence, lockstep, step)), _of_step(reported, step, 0))
+    for key, value in reported.items():
+        if not 0 <= key.round <= lockstep.last_step:
+            yield Mismatch("rank.collectives", key, None, value, Surplus())
+
+
+def _parted(evidence: Evidence, lockstep: Lockstep) -> Iterator[Mismatch]:
+    """Yield the first collective of this rank that another does not issue, or that only another does."""
+    own = evidence.subject.typed("rank.collectives", Collective)
+    for other in lockstep.alone:
+        theirs = other.subject.typed("rank.collectives", Collective)
+        for key in sorted(own.keys() | theirs.keys(), key=lambda key: (key.round, key.step)):
+            if own.get(key) != theirs.get(key):
+                expected, got = theirs.get(key), own.get(key)
+                relation = Missing() if got is None else Surplus() if expected is None else Different()
+                yield Mismatch(
+                    "rank.collectives", key, f"{expected or 'none'}, as another rank", str(got or "none"), relation
+                )
+                return
+
+
+def _of_step(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
+    return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
+
+
+def _differing(step: int, layer: int, expected: list[Collective], found: list[Collective]) -> Iterator[Mismatch]:
+    for number in range(max(len(expected), len(found))):
+        key = Key(-1, step, step=number, layer=layer)
+        wanted = expected[number] if number < len(expected) else None
+        got = found[number] if number < len(found) else None
+        if wanted == got:
+            continue
+        relation: Relation = Missing() if got is None else Surplus() if wanted is None else Different()
+        yield Mismatch("rank.collectives", key, str(wanted or "none"), str(got or "none"), relation)
+        # What follows is of other places.
+        return
+
+
+def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Collective]:
+    """Yield what every rank issues in a step, captures left out (S-RANK-3)."""
+    form, ranks, tokens = evidence.form, evidence.scenario.ranks.size, lockstep.tokens(step)
+    lanes = evidence.scenario.model.lanes if isinstance(evidence.scenario.model, ProbeModel) else 0
+    draft = evidence.scenario.draft
+    of_draft = 0 if isinstance(draft, Ngram) else getattr(draft, "lanes", 0)
+
+    def forward(rows: int, width: int) -> Iterator[Collective]:
+        yield Collective(GATHER, rows, width)
+        yield Collective(SUM, rows * ranks, width)
+
+    yield Collective(AGREE, 1, 3)
+    if tokens:
+        yield from forward(tokens, lanes)
+        forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
+        for _ in range(forwards):
+            yield from forward(lockstep.entries(step), of_draft)
+    rows = lockstep.rows(step, 1)
+    if rows:
+        size, planned, width = _size(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
+        yield Collective(AGREE, 1, 1)
+        if planned > 1:
+            blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
+            for _ in range(1 if blocks else form.launched(planned)):
+                yield from forward(size * (planned if blocks else beams), of_draft)
+            yield Collective(AGREE, 1, 1)
+        yield from forward(size * width, lanes)
+        yield Collective(AGREE, 1, 1)
+        going_on = lockstep.going_on(step)
+        for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
+            yield from forward(_size(evidence, going_on) * (width + form.reach), of_draft)
+    yield Collective(AGREE, 1, 1)
+
+
+def _size(evidence: Evidence, rows: int) -> int:
+    return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
+
+
+def _idle(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that launches without a row of this rank change nothing, and steps without any leave its pools alone."""
+    written = evidence.subject.typed("commit.written", WriteSet)
+    for launch in evidence.schedule.launches:
+        if launch.rows or launch.kind == LaunchKind.CAPTURE:
+            continue
+        key = Key(-1, launch.step, step=launch.number)
+        if places := written.get(key):
+            yield Mismatch("commit.written", key, "nothing but slot 0", str(places[0]), Surplus())
+    batches = evidence.schedule.batches
+    moved = {one.step for one in evidence.aborts.values()}
+    for step in range(1, evidence.schedule.last_step + 1):
+        if step in moved or (step, 0) in batches or (step, 1) in batches:
+            continue
+        for channel, kind in (("pool.owners", PoolReport), ("pool.states", StatePoolReport)):
+            reports = evidence.subject.typed(channel, kind)
+            before, after = (reports.get(Key(-1, at)) for at in (step - 1, step))
+            if before != after:
+                yield Mismatch(channel, Key(-1, step), str(before), str(after), Different())
+
+
+def _of_ranks(evidence: Evidence) -> bool:
+    return evidence.lockstep is not None
+
+
+CONTRACTS = (
+    listed(
+        "rank.collectives",
+        _collectives,
+        ("rank.collectives",),
+        reads=("round.rows",),
+        also=("round.cached",),
+        cites="S-RANK-1, S-RANK-3, S-RANK-5",
+        minimum="scenarios idle_launches agreed_tokens agreed_rows agreed_sizes agreed_steps",
+        concerns=_of_ranks,
+    ),
+    listed(
+        "rank.idle",
+        _idle,
+        ("commit.written", "pool.owners"),
+        reads=("rank.collectives", "round.rows", "graph.replay"),
+        also=("pool.states",),
+        cites="S-RANK-4",
+        minimum="scenarios idle_launches idle_steps",
+        concerns=_of_ranks,
+    ),
+)

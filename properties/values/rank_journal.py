@@ -1,0 +1,91 @@
+"""The collectives that each rank of a world has entered, in memory that all of them and their parent share.
+
+A record is made before its collective is entered. So of ranks that enter different ones the last to come sees it, and
+whoever looks after them can say what each waits in.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+MOST = 1 << 16
+"""Collectives of one run that are kept."""
+_HEADER, _WORDS = 2, 3
+
+
+class CollectiveOp(IntEnum):
+    """What ranks do together: agree on numbers, give each other rows, or add up rows."""
+
+    AGREE = 1
+    GATHER = 2
+    SUM = 3
+
+
+class Entered(NamedTuple):
+    """A collective, as each rank issues it: its operation, and the shape that has to be the same on all of them."""
+
+    op: int
+    rows: int
+    lanes: int
+
+    def __str__(self) -> str:
+        known = next((one.name.lower() for one in CollectiveOp if one == self.op), f"operation {self.op}")
+        return f"{known} [{self.rows}, {self.lanes}]"
+
+
+class RankJournal:
+    """The records of all `ranks`, in a file; each rank writes its own."""
+
+    def __init__(self, path: Path, ranks: int) -> None:
+        size = _HEADER + MOST * _WORDS
+        mode: Literal["r+", "w+"] = "r+" if path.exists() else "w+"
+        self._words = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size))
+        self.ranks = ranks
+
+    def clear(self) -> None:
+        """Begin a run."""
+        self._words[:, :_HEADER] = 0
+
+    def enter(self, rank: int, entered: tuple[int, int, int]) -> int:
+        """Record what a rank is about to enter; return which of its collectives that is, from 0 on."""
+        own = self._words[rank]
+        number = int(own[0])
+        start = _HEADER + number % MOST * _WORDS
+        own[start : start + _WORDS] = entered
+        own[0] = number + 1
+        return number
+
+    def count(self, rank: int) -> int:
+        """Return how many a rank has entered."""
+        return int(self._words[rank, 0])
+
+    def entered(self, rank: int, number: int) -> Entered:
+        """Return one that it has entered."""
+        start = _HEADER + number % MOST * _WORDS
+        return Entered(*(int(word) for word in self._words[rank, start : start + _WORDS]))
+
+    def others_at(self, rank: int, number: int) -> list[tuple[int, Entered]]:
+        """Return what other ranks entered as the same of their collectives, of those that have come so far."""
+        return [
+            (other, self.entered(other, number))
+            for other in range(self.ranks)
+            if other != rank and self.count(other) > number
+        ]
+
+    def parting(self) -> int | None:
+        """Return the first collective that two ranks entered as different ones, of those that all have entered."""
+        ranks = range(self.ranks)
+        numbers = range(min(self.count(rank) for rank in ranks))
+        return next((n for n in numbers if len({self.entered(rank, n) for rank in ranks}) > 1), None)
+
+    def give_up(self, rank: int) -> None:
+        """Record that a rank waits for ever, since another has entered something else."""
+        self._words[rank, 1] = 1
+
+    @property
+    def is_stuck(self) -> bool:
+        return bool(self._words[:, 1].any())

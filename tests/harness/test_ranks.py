@@ -1,0 +1,248 @@
+"""Ranks in lockstep: processes that go on together, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from msgspec.structs import replace as put
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.engine.subject.ranks import group_of
+from draftproof.harness.execute import Executor
+from draftproof.harness.lockstep import evidence, solved
+from draftproof.harness.ranks import world as worlds
+from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.ranks import without_ranks
+from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
+from draftproof.properties.values.scenario import Ranks, Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import RankPlace, Subject
+from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.verdict import Outcome
+from tests.drawn import generate
+
+
+@cache
+def drawn(*of_ranks: int) -> Scenario:
+    """The first generated scenario whose requests are on these ranks."""
+    found = (one for one in generate(31, 240) if tuple(request.rank for request in one.requests) == of_ranks)
+    return next(one for one in found if one.ranks.size > 1)
+
+
+UNEVEN, ONE_IDLE = (0, 0, 0, 1), (0, 0, 0)
+
+
+@cache
+def ran(*of_ranks: int) -> Evidence:
+    return evidence(EngineSubject(), drawn(*of_ranks))
+
+
+def examined(subject: Subject, scenario: Scenario) -> Answer:
+    return Executor(subject, deadline=60).examine(Order(number=0, scenario=scenario))
+
+
+@pytest.mark.parametrize("of_ranks", [UNEVEN, ONE_IDLE], ids=["uneven", "one idle"])
+def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[int, ...]) -> None:
+    judged = judge(ran(*of_ranks))
+    assert judged.first is None
+    counted = counts(ran(*of_ranks))
+    assert (counted["scenarios"], counted["ranks_run"]) == (1, 2)
+    assert counted["idle_launches"]
+    assert counted["idle_steps"]
+    assert set(OF_RANKS) <= counted.keys()
+
+
+def test_ranks_emit_what_each_request_does_alone() -> None:
+    scenario = without_aborts(drawn(*UNEVEN))
+    alone = evidence(EngineSubject(), without_ranks(scenario)).subject.texts
+    texts = [one.subject.texts for one in evidence(EngineSubject(), scenario).ranks]
+    assert [texts[rank][number] for rank, number in ((0, 0), (0, 1), (0, 2), (1, 0))] == [alone[n] for n in range(4)]
+
+
+def changed(
+    of: Evidence, rank: int, *, without: Observation | None = None, more: Observation | None = None
+) -> Evidence:
+    """The evidence with another trace of one rank."""
+    one = of.ranks[rank]
+    kept = tuple(each for each in one.subject.observations if each is not without) + ((more,) if more else ())
+    other = replace(one, subject=replace(one.subject, observations=kept))
+    return replace(of, ranks=(*of.ranks[:rank], other, *of.ranks[rank + 1 :]))
+
+
+def fails(of: Evidence, contract: str, rank: int) -> bool:
+    found = judge(of, (BY_NAME[contract],)).results[contract]
+    return found is not None and found.rank == rank
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_collective_that_is_missing_or_of_another_shape_is_found(rank: int) -> None:
+    of = ran(*UNEVEN)
+    one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
+    assert isinstance(one.value, Collective)
+    other = one._replace(value=Collective(one.value.op, one.value.rows + 1, one.value.lanes))
+    surplus = one._replace(key=one.key._replace(step=999))
+    assert not fails(of, "rank.collectives", rank)
+    assert fails(changed(of, rank, without=one), "rank.collectives", rank)
+    assert fails(changed(of, rank, without=one, more=other), "rank.collectives", rank)
+    assert fails(changed(of, rank, more=surplus), "rank.collectives", rank)
+
+
+def test_what_an_idle_rank_writes_is_found() -> None:
+    of = ran(*ONE_IDLE)
+    launch = next(one for one in of.ranks[1].schedule.launches if not one.rows)
+    key = Key(-1, launch.step, step=launch.number)
+    one = next(x for x in of.ranks[1].subject.observations if (x.channel, x.key) == ("commit.written", key))
+    wrong = one._replace(value=(WrittenPlace(MemoryRegion.TARGET, 3),))
+    assert not fails(of, "rank.idle", 1)
+    assert fails(changed(of, 1, without=one, more=wrong), "rank.idle", 1)
+
+
+def test_processes_are_used_again() -> None:
+    subject = EngineSubject()
+    for scenario in (drawn(*UNEVEN), drawn(*ONE_IDLE)):
+        evidence(subject, scenario)
+        pids = [rank.pid for rank in worlds.world(subject, 2)._ranks]
+    assert pids == [rank.pid for rank in worlds.world(subject, 2)._ranks]
+    worlds.world(subject, 2).close()
+
+
+class Misbehaving(EngineSubject):
+    """Rank 1 does what a subject under test must not."""
+
+    def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
+        if place.rank == 1:
+            self.misbehave(place)
+        return super().run_rank(scenario, script, place)
+
+    def misbehave(self, place: RankPlace) -> None:
+        raise NotImplementedError
+
+
+class Dying(Misbehaving):
+    def misbehave(self, place: RankPlace) -> None:
+        os._exit(7)
+
+
+class Raising(Misbehaving):
+    def misbehave(self, place: RankPlace) -> None:
+        raise ValueError("no such row")
+
+
+class Skipping(Misbehaving):
+    def misbehave(self, place: RankPlace) -> None:
+        self._group = group_of(place, self._device)
+        self._group.agree = lambda *own: own  # type: ignore[method-assign]
+
+
+class Padding(Misbehaving):
+    def misbehave(self, place: RankPlace) -> None:
+        self._group = group_of(place, self._device)
+        gather = self._group.gather
+        self._group.gather = lambda x: gather(x.repeat(2, 1))  # type: ignore[method-assign]
+
+
+class Waiting(Misbehaving):
+    def misbehave(self, place: RankPlace) -> None:
+        time.sleep(60)
+
+
+def test_a_rank_that_dies_is_a_crash_and_the_next_scenario_runs() -> None:
+    subject = Dying()
+    answer = examined(subject, drawn(*UNEVEN))
+    assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankDiedError")
+    assert "rank 1 ended (exit 7)" in answer.reason
+    subject.misbehave = lambda place: None  # type: ignore[method-assign]
+    assert examined(subject, drawn(*UNEVEN)).outcome is Outcome.PASS
+
+
+def test_a_rank_that_raises_is_a_crash_with_its_traceback() -> None:
+    answer = examined(Raising(), drawn(*UNEVEN))
+    assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankRaisedError")
+    assert "rank 1: ValueError: no such row" in answer.reason
+    assert "misbehave" in answer.detail
+
+
+def test_a_rank_that_skips_a_collective_is_a_hang_with_every_stack() -> None:
+    began = time.monotonic()
+    answer = examined(Skipping(), drawn(*UNEVEN))
+    assert (answer.outcome, answer.error) == (Outcome.HANG, worlds.LOCKSTEP)
+    assert "rank 0 waits in agree [1, 3], rank 1 waits in gather" in answer.reason
+    assert "missing on some rank: " in answer.reason
+    assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))
+    assert answer.detail.count("engine/ranks.py") >= 2
+    assert time.monotonic() - began < worlds.QUIET_SECONDS
+
+
+def test_a_rank_that_pads_otherwise_fails_the_contract() -> None:
+    answer = examined(Padding(), drawn(*UNEVEN))
+    assert answer.outcome is Outcome.FAIL
+    assert answer.failures["rank.collectives"].channel == "rank.collectives"
+
+
+def test_a_rank_that_never_comes_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "QUIET_SECONDS", 1.0)
+    answer = examined(Waiting(), drawn(*UNEVEN))
+    assert answer.outcome is Outcome.HANG
+    assert "rank 1 has not come" in answer.reason
+
+
+class Alone(Subject):
+    """A subject that knows nothing of ranks."""
+
+    name = "alone"
+
+    def __init__(self) -> None:
+        self._engine = EngineSubject()
+        self.ran: list[int] = []
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return self._engine.channels(scenario) - {"rank.collectives"}
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        self.ran.append(len(scenario.requests))
+        trace = self._engine.run(scenario, script)
+        return replace(trace, channels=trace.channels - {"rank.collectives"})
+
+
+def test_a_subject_without_ranks_serves_the_part_of_each_alone() -> None:
+    subject = Alone()
+    judged = judge(evidence(subject, drawn(*UNEVEN)))
+    assert judged.first is None
+    assert subject.ran == [3, 1]
+    assert "rank.collectives" not in judged.results
+
+
+def test_the_reference_solves_each_rank_alone() -> None:
+    known = solved(drawn(*UNEVEN))
+    assert [len(part.script.requests) for part in known.ranks] == [3, 1]
+    assert len(known.script.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ranks": Ranks(data=1)}, r"invalid requests\[3\].rank 1: expected below ranks.data = 1"),
+        ({"variant": "other_poison"}, "invalid variant 'other_poison': expected none beside ranks"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(put(drawn(*UNEVEN), **change))
+
+
+def test_ranks_without_requests_are_the_last() -> None:
+    scenario = drawn(*UNEVEN)
+    moved = put(scenario, requests=tuple(put(one, rank=1) for one in scenario.requests))
+    with pytest.raises(InvalidScenarioError, match=r"invalid requests.rank \[1\]: expected requests on ranks 0, 1"):
+        validate(moved)

@@ -1,0 +1,61 @@
+"""Ranks over NCCL, each on a device of its own: the same contracts, and a deadlock that is told as one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.engine.subject.ranks import group_of
+from draftproof.harness.execute import Executor
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.ranks.world import LOCKSTEP
+from draftproof.harness.workers.messages import Order
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.judge import judge
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import RankPlace
+from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.verdict import Outcome
+from tests.drawn import generate
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks take two devices"),
+]
+DRAWN = [one for one in generate(31, 60, ("eagle", "mtp", "dflash", "standalone")) if one.ranks.size > 1]
+
+
+@pytest.fixture(scope="module")
+def subject() -> EngineSubject:
+    return EngineSubject(device="cuda")
+
+
+@pytest.mark.parametrize("scenario", DRAWN, ids=range(len(DRAWN)))
+def test_ranks_on_two_devices_pass_every_contract(subject: EngineSubject, scenario: Scenario) -> None:
+    of = evidence(subject, scenario)
+    assert judge(of).first is None
+    assert counts(of)["idle_launches"]
+
+
+class Skipping(EngineSubject):
+    """Rank 1 does not agree on anything."""
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]]:
+        return f"{__name__}:Skipping", {"device": "cuda"}
+
+    def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
+        if self._group is None:
+            self._group = group_of(place, self._device)
+            self._device = self._group.device
+            if place.rank == 1:
+                self._group.agree = lambda *own: own  # type: ignore[method-assign]
+        return super().run_rank(scenario, script, place)
+
+
+def test_a_deadlock_is_a_hang_with_every_stack() -> None:
+    answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=DRAWN[0]))
+    assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
+    assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

@@ -33,8 +33,9 @@ class Lockstep:
         return self._most(lambda one: len(one.schedule.batches.get((step, 1), ())) - len(one.schedule.ending(step, 1)))
 
     def width(self, step: int) -> int:
-        """Return the largest verify width that the batch of a rank needs."""
-        return self._most(lambda one: one.plans.width(step) if (step, 1) in one.schedule.batches else 1)
+        """Return the verify width of a step: the planned one, or 1 where no rank has any draft in the end."""
+        has_drafts = any(one.plans.width(step) > 1 for one in self.alone if (step, 1) in one.schedule.batches)
+        return self.planned_width(step) if has_drafts else 1
 
     def proposes(self, step: int) -> bool:
         """Return whether any rank has a row that may have drafts."""

@@ -188,11 +188,12 @@ class Engine:
         commits: tuple[Commit, ...] = ()
         # An idle rank runs what others run, with no row of its own.
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
-        num_tokens, num_entries, num_rows = self.group.agree(tokens, entries, len(plan.decode))
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
         if num_tokens:
             commits += self._prefill(plan.prefill, num_tokens, num_entries)
         if num_rows:
-            commits += self._decode(plan.decode, plan.steps, num_rows)
+            commits += self._decode(plan.decode, steps, num_rows)
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
@@ -296,7 +297,6 @@ class Engine:
 
         Of ranks the one with the most steps decides, and launches hold the `num_rows` of the one with the most rows.
         """
-        (steps,) = self.group.agree(steps if any(row.num_drafts for row in batch) else 0)
         runtime, inputs = self._runtimes[steps], self._inputs(batch)
         runtime.begin(inputs, len(batch), num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows))

@@ -78,7 +78,7 @@ def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Coll
         yield Collective(GATHER, rows, width)
         yield Collective(SUM, rows * ranks, width)
 
-    yield Collective(AGREE, 1, 3)
+    yield Collective(AGREE, 1, 4)
     if tokens:
         yield from forward(tokens, lanes)
         forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
@@ -87,7 +87,6 @@ def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Coll
     rows = lockstep.rows(step, 1)
     if rows:
         size, planned, width = _size(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
-        yield Collective(AGREE, 1, 1)
         if planned > 1:
             blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
             for _ in range(1 if blocks else form.launched(planned)):

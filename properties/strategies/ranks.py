@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -11,44 +12,48 @@ from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import beside_ranks
 
-_SPREAD = ("first apart", "last apart", "in turn", "one idle", "last apart")
-_AT_ONCE = (True, True, False)
+Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle"]
+SPREADS: tuple[Spread, ...] = (
+    "first apart",
+    "second apart",
+    "last apart",
+    "first apart",
+    "in turn",
+    "second apart",
+    "one idle",
+)
+"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one."""
 _PLAIN = (True, False)
-_SMALLEST = (True, True, False)
 
 
-def with_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which of two ranks serves each request: one has fewer, often one, or none at all.
+def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
+    """Return the scenario on two ranks, of which one has fewer requests, or none.
 
-    A batch of one mostly has a captured size of its own, so that ranks alone would run at different ones.
+    What ranks have to agree on differs within a few steps: one rank's first request comes when the other's begins to
+    decode, so that each is idle while the other runs a prompt, and one while the other decodes; then one has more rows.
+    Or all come at once, and one rank runs more prompts. A batch of one has a captured size of its own, so that ranks
+    alone would run at different ones.
     """
-    last, spread = len(scenario.requests) - 1, draw(sampled(_SPREAD))
-    apart = {"first apart": {0}, "last apart": {last}, "in turn": set(range(1, last + 1, 2)), "one idle": set()}[spread]
-    # Ranks with requests come first.
-    others = int(0 in apart and last > 0)
-    ranks = [int((index in apart) != bool(others)) if last else 0 for index in range(last + 1)]
-    requests = tuple(replace(one, rank=rank) for one, rank in zip(scenario.requests, ranks, strict=True))
-    if draw(sampled(_AT_ONCE)):
-        # Prompts and batches that run beside each other are of different sizes.
-        first = {ranks.index(rank) for rank in set(ranks)}
-        requests = tuple(_soon(one, int(index not in first)) for index, one in enumerate(requests))
+    last = len(scenario.requests) - 1
+    apart = {"first apart": {0}, "second apart": {min(1, last)}, "last apart": {last}, "one idle": set[int]()}
+    of_others = apart.get(spread, set(range(1, last + 1, 2))) if last else set()
+    ranks = [int(index in of_others) for index in range(last + 1)]
+    if of_others and draw(sampled((False, True))):
+        ranks = [1 - rank for rank in ranks]
+    pairs = zip(scenario.requests, ranks, strict=True)
+    requests = tuple(replace(one, rank=rank) for one, rank in pairs)
+    if of_others:
+        chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
+        requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
     if draw(sampled(_PLAIN)):
         # The rank with fewer requests has rounds without drafts, beside others that have some.
-        fewer = min(range(2), key=lambda rank: (ranks.count(rank) or len(ranks), rank))
+        fewer = min(set(ranks), key=lambda rank: (ranks.count(rank), rank))
         requests = tuple(_plainer(one) if one.rank == fewer else one for one in requests)
     most = max(Counter((one.arrival, one.rank) for one in requests).values())
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
-    sizes = scenario.graphs.sizes
-    smallest = draw(sampled(_SMALLEST)) if sizes else False
-    if smallest:
-        sizes = tuple(sorted({1, *sizes}))
-    return replace(
-        scenario,
-        requests=requests,
-        memory=memory,
-        ranks=Ranks(data=2),
-        graphs=replace(scenario.graphs, sizes=sizes),
-    )
+    sizes = scenario.graphs.sizes and tuple(sorted({1, *scenario.graphs.sizes}))
+    graphs = replace(scenario.graphs, sizes=sizes)
+    return replace(scenario, requests=requests, memory=memory, ranks=Ranks(data=2), graphs=graphs)
 
 
 def _plainer(request: Request) -> Request:
@@ -57,11 +62,10 @@ def _plainer(request: Request) -> Request:
     return replace(request, rounds=(none, none, *request.rounds))
 
 
-def _soon(request: Request, latest: int) -> Request:
-    """Return the request as one that comes by a step."""
-    sooner = max(request.arrival - latest, 0)
-    abort = None if request.abort_at is None else max(request.abort_at - sooner, 1)
-    return replace(request, arrival=request.arrival - sooner, abort_at=abort)
+def _arriving(request: Request, arrival: int) -> Request:
+    """Return the request as one that comes in another step, and is aborted as long after that."""
+    abort = None if request.abort_at is None else request.abort_at - request.arrival + arrival
+    return replace(request, arrival=arrival, abort_at=abort)
 
 
 def may_have_ranks(scenario: Scenario) -> bool:

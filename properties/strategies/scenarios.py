@@ -29,7 +29,7 @@ from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import may_have_ranks, with_ranks
+from draftproof.properties.strategies.ranks import SPREADS, may_have_ranks, with_ranks
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.step_tokens import with_step_tokens
@@ -147,7 +147,7 @@ def _drawn(
         is_windowed=draw(sampled(WINDOWED)),
         has_codes=draw(sampled(CODED)),
         has_images=draw(sampled(IMAGES)),
-        has_ranks=draw(sampled(RANKS)),
+        spread=draw(sampled(SPREADS if draw(sampled(RANKS)) else ("alone",))),
     )
     return draw(_scenario(turn))
 
@@ -165,7 +165,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     count = _count(draw, profile, size)
     drawn = draw(requests(profile, size, fit, count))
     schedule = draw(_schedule(profile, size, count, chunk))
-    if size.name == SMALL.name and adaptive is None and not turn.has_ranks:
+    if size.name == SMALL.name and adaptive is None and turn.spread == "alone":
         schedule = replace(schedule, services=turn.services)
     graphs = _captured(draw, profile, size, schedule.max_batch, turn.variant in NEED_SIZES)
     scenario = Scenario(
@@ -211,8 +211,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Who is aborted on pages that go back early and are too few, contracts do not know for sure.
     is_unsure = made.schedule.preemption and made.has_aborts
     made = with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made
-    is_small = size.name == SMALL.name
-    return validate(with_ranks(draw, made) if turn.has_ranks and is_small and may_have_ranks(made) else made)
+    has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
+    return validate(with_ranks(draw, made, turn.spread) if has_ranks else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

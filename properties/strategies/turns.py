@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from draftproof.properties.strategies.profiles import BY_NAME as PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
+from draftproof.properties.strategies.ranks import SPREADS, Spread
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
@@ -140,7 +141,7 @@ class Turn(NamedTuple):
     is_windowed: bool = False
     has_codes: bool = False
     has_images: bool = False
-    has_ranks: bool = False
+    spread: Spread = "alone"
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -250,7 +251,8 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_preempted=False,
         is_cached=False,
         is_windowed=False,
-        has_ranks=True,
+        is_aborted=dealer.deal("aborted of ranks", ABORTED, player),
+        spread=dealer.deal("spread", SPREADS, player),
     )
 
 

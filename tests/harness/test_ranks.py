@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import replace
 from functools import cache
@@ -21,26 +22,29 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ranks import without_ranks
+from draftproof.properties.strategies.turns import turns
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
+from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
+from tests.drawn import example
 
 
 @cache
 def drawn(*of_ranks: int) -> Scenario:
     """The first generated scenario whose requests are on these ranks."""
-    found = (one for one in generate(31, 240) if tuple(request.rank for request in one.requests) == of_ranks)
-    return next(one for one in found if one.ranks.size > 1)
+    found = (example(31, turn) for turn in turns(31, 240, ALGORITHMS[:1]) if turn.spread != "alone")
+    plain = (one for one in found if one.ranks.size > 1 and not one.has_aborts)
+    return next(one for one in plain if tuple(request.rank for request in one.requests) == of_ranks)
 
 
-UNEVEN, ONE_IDLE = (0, 0, 0, 1), (0, 0, 0)
+UNEVEN, ONE_IDLE = (0, 0, 1), (0, 0, 0)
 
 
 @cache
@@ -64,10 +68,10 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[in
 
 
 def test_ranks_emit_what_each_request_does_alone() -> None:
-    scenario = without_aborts(drawn(*UNEVEN))
+    scenario = drawn(*UNEVEN)
     alone = evidence(EngineSubject(), without_ranks(scenario)).subject.texts
     texts = [one.subject.texts for one in evidence(EngineSubject(), scenario).ranks]
-    assert [texts[rank][number] for rank, number in ((0, 0), (0, 1), (0, 2), (1, 0))] == [alone[n] for n in range(4)]
+    assert [texts[rank][number] for rank, number in ((0, 0), (0, 1), (1, 0))] == [alone[n] for n in range(3)]
 
 
 def changed(
@@ -177,7 +181,7 @@ def test_a_rank_that_skips_a_collective_is_a_hang_with_every_stack() -> None:
     began = time.monotonic()
     answer = examined(Skipping(), drawn(*UNEVEN))
     assert (answer.outcome, answer.error) == (Outcome.HANG, worlds.LOCKSTEP)
-    assert "rank 0 waits in agree [1, 3], rank 1 waits in gather" in answer.reason
+    assert "rank 0 waits in agree [1, 4], rank 1 waits in gather" in answer.reason
     assert "missing on some rank: " in answer.reason
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))
     assert answer.detail.count("engine/ranks.py") >= 2
@@ -219,26 +223,34 @@ def test_a_subject_without_ranks_serves_the_part_of_each_alone() -> None:
     subject = Alone()
     judged = judge(evidence(subject, drawn(*UNEVEN)))
     assert judged.first is None
-    assert subject.ran == [3, 1]
+    assert subject.ran == [2, 1]
     assert "rank.collectives" not in judged.results
 
 
 def test_the_reference_solves_each_rank_alone() -> None:
     known = solved(drawn(*UNEVEN))
-    assert [len(part.script.requests) for part in known.ranks] == [3, 1]
-    assert len(known.script.requests) == 4
+    assert [len(part.script.requests) for part in known.ranks] == [2, 1]
+    assert len(known.script.requests) == 3
+
+
+def test_a_request_on_a_rank_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidScenarioError, match=r"invalid requests\[2\].rank 1: expected below ranks.data = 1"):
+        validate(put(drawn(*UNEVEN), ranks=Ranks(data=1)))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("path", "value", "named"),
     [
-        ({"ranks": Ranks(data=1)}, r"invalid requests\[3\].rank 1: expected below ranks.data = 1"),
-        ({"variant": "other_poison"}, "invalid variant 'other_poison': expected none beside ranks"),
+        ("variant", "other_poison", "a variant"),
+        ("schedule.preemption", True, "schedule.preemption"),
+        ("schedule.prefix_cache", True, "schedule.prefix_cache"),
+        ("schedule.services", 2, "schedule.services"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidScenarioError, match=message):
-        validate(put(drawn(*UNEVEN), **change))
+def test_what_is_not_defined_beside_ranks_is_refused(path: str, value: object, named: str) -> None:
+    words = re.escape(f"invalid ranks.data 2 beside {named}: expected 1, or a scenario without {named}")
+    with pytest.raises(InvalidScenarioError, match=words):
+        validate(put_at(drawn(*UNEVEN), path, value))
 
 
 def test_ranks_without_requests_are_the_last() -> None:

@@ -36,7 +36,7 @@ def subject() -> EngineSubject:
 def test_ranks_on_two_devices_pass_every_contract(subject: EngineSubject, scenario: Scenario) -> None:
     of = evidence(subject, scenario)
     assert judge(of).first is None
-    assert counts(of)["idle_launches"]
+    assert counts(of)["idle_steps"]
 
 
 class Skipping(EngineSubject):

@@ -35,14 +35,19 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
     alone would run at different ones.
     """
     last = len(scenario.requests) - 1
-    apart = {"first apart": {0}, "second apart": {min(1, last)}, "last apart": {last}, "one idle": set[int]()}
-    of_others = apart.get(spread, set(range(1, last + 1, 2))) if last else set()
-    ranks = [int(index in of_others) for index in range(last + 1)]
-    if of_others and draw(sampled((False, True))):
+    apart: dict[str, set[int]] = {
+        "first apart": {0},
+        "second apart": {min(1, last)},
+        "last apart": {last},
+        "one idle": set(),
+    }
+    of_others = apart.get(spread, set(range(1, last + 1, 2)))
+    ranks = [int(index in of_others and last > 0) for index in range(last + 1)]
+    is_spread = len(set(ranks)) > 1
+    if is_spread and draw(sampled((False, True))):
         ranks = [1 - rank for rank in ranks]
-    pairs = zip(scenario.requests, ranks, strict=True)
-    requests = tuple(replace(one, rank=rank) for one, rank in pairs)
-    if of_others:
+    requests = tuple(replace(one, rank=rank) for one, rank in zip(scenario.requests, ranks, strict=True))
+    if is_spread:
         chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
         requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
     if draw(sampled(_PLAIN)):

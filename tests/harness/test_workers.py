@@ -37,7 +37,7 @@ from tests.scenarios import rejects, tokens_in
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
-SECONDS = 5.0
+SECONDS = 8.0
 
 
 @pytest.fixture(scope="module")

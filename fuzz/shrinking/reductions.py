@@ -42,8 +42,8 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 PASSES: tuple[Pass, ...] = (
     of_requests.fewer_requests,
-    of_requests.one_rank,
     of_engine.plain,
+    of_requests.one_rank,
     of_requests.fewer_rounds,
     of_engine.settings(of_engine.OFF),
     of_engine.fewer_layers,

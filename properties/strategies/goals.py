@@ -22,6 +22,7 @@ from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
+from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
@@ -44,6 +45,8 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     unknown = sorted(set(wanted) - AIMED)
     if unknown:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
+    # Which rows run together is aimed at on one rank.
+    scenario = without_ranks(scenario)
     if scenario.variant == "chain_as_tree":
         scenario = without_tree(scenario)
     # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes.
@@ -72,7 +75,7 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
+    drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted), ranks=()))
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
     scenario = without_step_tokens(without_ends(scenario))

@@ -108,17 +108,27 @@ def _example(seed_: int, turn: Turn) -> Scenario:
 
 
 def scenarios(
-    profile: Profile | str | None = None, draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES
+    profile: Profile | str | None = None,
+    draft: Algorithm | None = None,
+    sizes: Sequence[Size] = SIZES,
+    ranks: Sequence[bool] = RANKS,
 ) -> st.SearchStrategy[Scenario]:
-    """Return a strategy for scenarios of one profile and one draft, or of drawn ones, each of one of these sizes."""
+    """Return a strategy for scenarios of one profile and one draft, or of drawn ones, each of one of these sizes.
+
+    Requests are spread over ranks as often as `ranks` says so, and never if it is empty.
+    """
     profiles = sampled(PROFILES) if profile is None else st.just(profile)
     drafts = sampled(ALGORITHMS) if draft is None else st.just(draft)
-    return _drawn(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts, sizes)
+    return _drawn(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts, sizes, ranks)
 
 
 @st.composite
 def _drawn(
-    draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.SearchStrategy[Algorithm], sizes: Sequence[Size]
+    draw: Draw,
+    profiles: st.SearchStrategy[Profile],
+    drafts: st.SearchStrategy[Algorithm],
+    sizes: Sequence[Size],
+    ranks: Sequence[bool],
 ) -> Scenario:
     profile = draw(profiles)
     if profile.name == "any":
@@ -147,7 +157,7 @@ def _drawn(
         is_windowed=draw(sampled(WINDOWED)),
         has_codes=draw(sampled(CODED)),
         has_images=draw(sampled(IMAGES)),
-        spread=draw(sampled(SPREADS if draw(sampled(RANKS)) else ("alone",))),
+        spread=draw(sampled(SPREADS)) if ranks and draw(sampled(ranks)) else "alone",
     )
     return draw(_scenario(turn))
 

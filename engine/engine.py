@@ -26,6 +26,7 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
+from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.penalties import PenaltyTables
@@ -34,7 +35,7 @@ from draftproof.engine.penalty_params import penalty_inputs
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import Runtime
+from draftproof.engine.runtime import Runtime, acceptance
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -114,6 +115,7 @@ class Engine:
         self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
+        self._packed_target = PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
         self._step = 0
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
@@ -137,7 +139,8 @@ class Engine:
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
         memory = tuple((region.name, self.arena[region.name].dtype) for region in self.arena.regions)
-        return (*memory, *(one for runtime in self._runtimes.values() for one in runtime.dtypes()))
+        packed = self._packed_target.dtypes() if self._packed_target else ()
+        return (*memory, *(one for runtime in self._runtimes.values() for one in runtime.dtypes()), *packed)
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
@@ -151,9 +154,13 @@ class Engine:
         declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.weights())
         for runtime in self._runtimes.values():
             runtime.capture_with(backend, declared)
+        if self._packed_target:
+            self._packed_target.capture_with(backend, declared)
 
     def warm_up(self) -> None:
         """Capture every size of every runtime now, the largest first."""
+        if self._packed_target:
+            self._packed_target.warm_up()
         for size in sorted(self.config.sizes, reverse=True):
             for runtime in self._runtimes.values():
                 runtime.warm_up(size)
@@ -178,11 +185,7 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
-        commits: tuple[Commit, ...] = ()
-        if plan.prefill:
-            commits += self._prefill(plan.prefill)
-        if plan.decode:
-            commits += self._decode(plan.decode, plan.steps)
+        commits = self._run(plan)
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
@@ -190,6 +193,21 @@ class Engine:
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
         self.probes.on_step(plan)
+        return commits
+
+    def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
+        """Run chunks and rounds: the chunks first, or packed beside each other.
+
+        A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
+        how many tokens it has.
+        """
+        commits: tuple[Commit, ...] = ()
+        if self._packed_target and plan.prefill:
+            return self._mixed(self._packed_target, plan)
+        if plan.prefill:
+            commits += self._prefill(plan.prefill)
+        if plan.decode:
+            commits += self._decode(plan.decode, plan.steps)
         return commits
 
     def _keep(self, kept: Mapping[int, int]) -> None:
@@ -212,25 +230,45 @@ class Engine:
     def _prefill(self, batch: tuple[PrefillRow, ...]) -> tuple[Commit, ...]:
         """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries."""
         metadata = self._packed(batch)
+        self._begin(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
-        if self._penalties:
-            self._penalties.begin([row for row in batch if not row.chunk])
-        if self.grammars:
-            self.grammars.begin([row for row in batch if not row.chunk])
-        if self._rope:
-            self._rope.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})
+        hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, self._choosing_first(batch))
+        self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
+        return self._prefilled(batch, metadata, hidden_states, target_tokens, weights)
+
+    def _begin(self, batch: tuple[PrefillRow, ...]) -> None:
+        """Begin what is kept of requests beside their entries, where a chunk is their first."""
+        first = [row for row in batch if not row.chunk]
+        if self._penalties:
+            self._penalties.begin(first)
+        if self.grammars:
+            self.grammars.begin(first)
+        if self._rope:
+            self._rope.begin(first)
+
+    def _choosing_first(self, batch: tuple[PrefillRow, ...]) -> dict[str, Tensor]:
+        """Return how the token after each chunk is chosen, and what stands behind its tokens if that is asked."""
         choosing = self._choosing(batch)
         if self.grammars:
             choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
         if self.config.most_prompt_logprobs is not None:
             behind = [(*row.ids[1:], max(row.tail, 0)) for row in batch]
             choosing["next_ids"] = self._tensor([token for tokens in behind for token in tokens])
-        hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
-        self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
+        return choosing
+
+    def _prefilled(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        target_tokens: Tensor,
+        weights: Mapping[str, Tensor],
+    ) -> tuple[Commit, ...]:
+        """Commit chunks that the target has run, and make the draft's entries of them."""
         next_tokens = target_tokens.tolist()
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         done = [
@@ -248,6 +286,21 @@ class Engine:
         of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
+
+    def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
+        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
+        chunks = plan.prefill
+        self._begin(chunks)
+        runtime, batch, proposal, inputs = self._proposed(plan.decode, plan.steps)
+        packed = packing(chunks, batch, proposal, self.config.row_seed)
+        out, launch = target.launch("mixed" if batch else "prefill", packed, runtime.width if batch else 0)
+        own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
+        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
+        self.probes.on_launch(launch)
+        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights)
+        if verified is None:
+            return commits
+        return commits + self._verified(runtime, batch, proposal, verified)
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
@@ -276,8 +329,17 @@ class Engine:
 
     def _decode(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Commit, ...]:
         """Run one round of each row, in the runtime of the step count in force, or in that without drafts."""
+        runtime, batch, proposal, _ = self._proposed(batch, steps)
+        return self._verified(runtime, batch, proposal, runtime.verify(proposal, len(batch)))
+
+    def _proposed(
+        self, batch: tuple[DecodeRow, ...], steps: int
+    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
+        """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
         runtime = self._runtimes[steps if any(row.num_drafts for row in batch) else 0]
         inputs = self._inputs(batch)
+        if not batch:
+            return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
         runtime.begin(inputs, len(batch))
         proposal = self.probes.steer(batch, runtime.propose(batch))
         if runtime.steps and not any(proposal.num_drafts):
@@ -288,7 +350,12 @@ class Engine:
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
-        acceptance = runtime.verify(proposal, len(batch))
+        return runtime, batch, proposal, inputs
+
+    def _verified(
+        self, runtime: Runtime, batch: tuple[DecodeRow, ...], proposal: Proposal, acceptance: Acceptance
+    ) -> tuple[Commit, ...]:
+        """Commit what the target accepted, and extend the draft by it."""
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)

@@ -102,8 +102,14 @@ class GraphRunner:
 
     def launch(self, rows: int) -> Outputs:
         """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
-        size = self.size_for(rows)
         self._probes.before_launch(self.kind)
+        live, launch = self.run(rows)
+        self._probes.on_launch(launch)
+        return live
+
+    def run(self, rows: int) -> tuple[Outputs, Launch]:
+        """Return the same with the launch, of which nobody is told yet."""
+        size = self.size_for(rows)
         if size in self._graphs:
             graph, names = self._graphs[size]
             graph.replay()
@@ -113,6 +119,4 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        live = {name: output[:rows].clone() for name, output in outputs.items()}
-        self._probes.on_launch(launch)
-        return live
+        return {name: output[:rows].clone() for name, output in outputs.items()}, launch

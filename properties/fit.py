@@ -18,6 +18,7 @@ from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.strategies.windows import at_least_a_page, without_windows
@@ -137,6 +138,10 @@ def _ends(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.step_tokens else without_step_tokens(scenario)
+
+
+def _mixed(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.mixed else without_mixed(scenario)
 
 
 def _windows(scenario: Scenario, limits: Limits) -> Scenario:
@@ -287,6 +292,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _aborts,
     _ends,
     _step_tokens,
+    _mixed,
     _windows,
     _codes,
     _images,

@@ -76,6 +76,7 @@ WHAT = {
     "total.accepted": "the drafts that a run accepted",
     "total.accepted_at": "the drafts that a run accepted, by their place in the round",
     "graph.replay": "the launches of an engine step",
+    "verify.packed": "the rows of a packed launch",
     "graph.work": "how often a launch did each part of its work",
     "pool.owners": "the owners of the KV pages",
     "pool.guards": "the guard bytes around the pools",

@@ -27,6 +27,7 @@ from draftproof.properties.values.trace import Key
 _REGION = {
     LaunchKind.PREFILL: MemoryRegion.TARGET,
     LaunchKind.VERIFY: MemoryRegion.TARGET,
+    LaunchKind.MIXED: MemoryRegion.TARGET,
     LaunchKind.DRAFT: MemoryRegion.DRAFT,
     LaunchKind.EXTEND: MemoryRegion.DRAFT,
     LaunchKind.EXTEND_PROMPT: MemoryRegion.DRAFT,
@@ -49,7 +50,7 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
     n = evidence.contexts[row.request, row.round]
     if launch.kind == LaunchKind.DRAFT:
         return range(n, n + evidence.form.entries(evidence.depth(row)))
-    if launch.kind == LaunchKind.VERIFY:
+    if launch.kind in (LaunchKind.VERIFY, LaunchKind.MIXED):
         return range(n, n + row.count + 1)
     return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
 
@@ -57,6 +58,8 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
 def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
+    if launch.kind == LaunchKind.MIXED:
+        return tuple(row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
     return evidence.schedule.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
 
 

@@ -38,6 +38,7 @@ class StepLaunch(NamedTuple):
     replays: int
     width: int
     layer: int
+    tokens: int = 0
 
 
 class Abort(NamedTuple):
@@ -225,5 +226,6 @@ class ObservedSchedule:
 
     def phase(self, launch: StepLaunch) -> int:
         """Return 1 for a launch of the decode batch: one after a verify of its step."""
-        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, LaunchKind.VERIFY))
+        verify = (LaunchKind.VERIFY, LaunchKind.MIXED)
+        verified = (one.number for one in self.launches if one.step == launch.step and one.kind in verify)
         return int(launch.number > min(verified, default=launch.number))

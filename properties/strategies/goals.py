@@ -23,6 +23,7 @@ from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.scenarios import scenarios, unforced
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.strategies.windows import without_windows
@@ -75,7 +76,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
-    scenario = without_step_tokens(without_ends(scenario))
+    scenario = without_mixed(without_step_tokens(without_ends(scenario)))
     if set(OF_TREES) & set(wanted):
         scenario = without_windows(scenario)
     name: Algorithm = draw(sampled(able(wanted, drafts)))

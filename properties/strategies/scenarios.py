@@ -24,6 +24,7 @@ from draftproof.properties.strategies.examples import composed, examples, intege
 from draftproof.properties.strategies.grammars import with_grammars
 from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
+from draftproof.properties.strategies.mixed import with_mixed
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -46,6 +47,7 @@ from draftproof.properties.strategies.turns import (
     HYBRID_VARIANTS,
     IMAGES,
     LOGPROBS,
+    MIXED,
     PENALIZED,
     PREEMPTED,
     PROMPT_LOGPROBS,
@@ -145,6 +147,7 @@ def _drawn(
         is_windowed=draw(sampled(WINDOWED)),
         has_codes=draw(sampled(CODED)),
         has_images=draw(sampled(IMAGES)),
+        is_mixed=draw(sampled(MIXED)),
     )
     return draw(_scenario(turn))
 
@@ -173,7 +176,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         graphs=graphs,
         schedule=schedule,
         requests=drawn,
-        variant="none" if turn.variant == "chain_as_tree" else turn.variant,
+        variant="none" if turn.variant in ("chain_as_tree", "unmixed") else turn.variant,
         states=States(commit=turn.commit, checkpoint=_checkpoint(draw, size)) if profile.hybrid else States(),
         adaptive=adaptive,
     )
@@ -207,7 +210,10 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     made = with_aborts(draw, made) if is_aborted else made
     # Who is aborted on pages that go back early and are too few, contracts do not know for sure.
     is_unsure = made.schedule.preemption and made.has_aborts
-    return validate(with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made)
+    made = with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made
+    if turn.is_mixed and not (made.tree or profile.hybrid) and made.variant not in ("alone", "chain_as_tree"):
+        made = with_mixed(draw, replace(made, variant=turn.variant))
+    return validate(made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -51,6 +51,7 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _step_tokens(scenario)
+    _mixed(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -222,6 +223,28 @@ def _step_tokens(scenario: Scenario) -> None:
     for name, has in beside.items():
         _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
+
+
+def _mixed(scenario: Scenario) -> None:
+    """Check that a schedule which is not mixed has no packed launches, and what a mixed one may have besides."""
+    schedule, buckets = scenario.schedule, scenario.graphs.tokens
+    _require(list(buckets) == sorted(set(buckets)), "graphs.tokens", list(buckets), "distinct and ascending")
+    packs = "none without schedule.mixed: no other launches are packed"
+    _require(schedule.mixed or not buckets, "graphs.tokens", list(buckets), packs)
+    compared = scenario.variant == "unmixed"
+    _require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
+    if not schedule.mixed:
+        return
+    at, of_probe = "schedule.mixed", isinstance(scenario.model, ProbeModel)
+    _require(of_probe, at, "of a checkpoint", "false: it is defined for probes")
+    beside = {
+        "a tree": scenario.tree is not None,
+        "linear layers": isinstance(scenario.model, ProbeModel) and scenario.model.linear is not None,
+    }
+    for name, has in beside.items():
+        _require(not has, at, f"beside {name}", f"false, or none of {', '.join(beside)}")
+    taken = scenario.variant not in ("chain_as_tree",)
+    _require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -69,6 +69,7 @@ class BlockAcceptance(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        mixed=False,
         drafts=("dflash",),
         variants=(),
     )

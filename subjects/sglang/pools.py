@@ -114,6 +114,7 @@ class PoolSteps(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        mixed=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

@@ -107,6 +107,7 @@ class VllmSubject(Subject):
             aborts=False,
             ends=False,
             step_tokens=False,
+            mixed=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

@@ -25,7 +25,7 @@ from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, PrefillStates, Target, VerifyStates
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -293,7 +293,15 @@ class Engine:
         self._begin(chunks)
         runtime, batch, proposal, inputs = self._proposed(plan.decode, plan.steps)
         packed = packing(chunks, batch, proposal, self.config.row_seed)
-        out, launch = target.launch("mixed" if batch else "prefill", packed, runtime.width if batch else 0)
+        kind, width = ("mixed", runtime.width) if batch else ("prefill", 0)
+        target.fill(packed)
+        prefill = self._prefill_states(chunks) if self.states else None
+        self.probes.before_launch(kind)
+        states: PrefillStates | MixedStates | None = None
+        if self.states and prefill:
+            begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
+            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill)
+        out, launch = target.launch(kind, packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
         verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
         self.probes.on_launch(launch)

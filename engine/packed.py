@@ -17,7 +17,7 @@ from draftproof import kernels
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
 from draftproof.engine.graphs.backend import Backend
-from draftproof.engine.models.base import AttentionMetadata
+from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, VerifyStates
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import GraphRunner, Outputs, Views
 from draftproof.engine.runtime import padded_buffers
@@ -111,9 +111,9 @@ class PackedTarget:
         """Return the dtypes of its buffers, by name."""
         return self._buffers.dtypes()
 
-    def forward(self, views: Views) -> Outputs:
+    def forward(self, views: Views, states: PrefillStates | MixedStates | None = None) -> Outputs:
         """Return hidden_states [B, D], what the draft takes of them if that is another, and where each token ran."""
-        metadata = self._metadata(views)
+        metadata = replace(self._metadata(views), states=states)
         layer_outputs = self._needs.layer_outputs()
         target, cache = self._verifier.target, self._verifier.cache
         hidden_states = target.forward(views["ids"], metadata, cache, layer_outputs)
@@ -122,6 +122,16 @@ class PackedTarget:
         if layer_outputs is not None:
             ran["picked"] = layer_outputs.concatenated()
         return {"hidden_states": hidden_states, **ran}
+
+    def states(self, packed: Packing, verify: VerifyStates, prefill: PrefillStates) -> PrefillStates | MixedStates:
+        """Return which states the tokens belong to: of chunks alone these are already in order."""
+        spans = packed.places(verifies=True)
+        if not spans:
+            return prefill
+        live = [row * verify.width + column for row, span in enumerate(spans) for column in range(len(span))]
+        own = [place for span in packed.places(verifies=False) for place in span]
+        tokens = self._tensor(_columns(spans, verify.width))
+        return MixedStates(verify, tokens, self._tensor(live), prefill, self._tensor(own))
 
     def _metadata(self, views: Views) -> AttentionMetadata:
         """Return where each token is: in the row whose tokens it is among, or nowhere behind the last."""
@@ -144,11 +154,8 @@ class PackedTarget:
         taps.record("packed.slots", metadata.slot_mapping)
         taps.record("packed.rows", metadata.req_rows)
 
-    def launch(self, kind: str, packed: Packing, width: int = 0) -> tuple[PackedOutputs, Launch]:
-        """Run over the rows; nobody is told of the launch yet, as what is chosen by it belongs to it.
-
-        `width` is that of the rows that verify, 0 without any.
-        """
+    def fill(self, packed: Packing) -> None:
+        """Capture the bucket of the rows if that is still to be done, and fill its buffers, padding included."""
         total, rows = packed.total, len(packed.rows)
         self._runner.prepare(total)
         size = self._runner.size_for(total)
@@ -159,8 +166,20 @@ class PackedTarget:
             "num_tokens": self._tensor(packed.num_tokens),
         }
         self._buffers.fill(by_row, rows, size)
-        self._probes.before_launch(kind)
-        out, launch = self._runner.run(total)
+
+    def launch(
+        self, kind: str, packed: Packing, width: int, states: PrefillStates | MixedStates | None
+    ) -> tuple[PackedOutputs, Launch]:
+        """Run over the rows that were filled in; of the launch nobody is told yet: what is chosen by it belongs to it.
+
+        `width` is that of the rows that verify, 0 without any. With `states` it runs eagerly: where these are depends
+        on the rows.
+        """
+        total, rows = packed.total, len(packed.rows)
+        if states is None:
+            out, launch = self._runner.run(total)
+        else:
+            out, launch = self.forward(self._buffers.view(total), states), Launch(kind, 0, rows, 0)
         told = tuple((row.request, row.verifies) for row in packed.rows)
         launch = replace(launch, kind=kind, rows=rows, width=width, tokens=total, packed=told)
         ran = AttentionMetadata(out["req_rows"], out["positions"], out["slots"])
@@ -183,10 +202,7 @@ class PackedTarget:
     ) -> Outputs:
         """Return the outputs of a verify of the rows that verify, each W wide: behind its last token that again."""
         width = proposal.draft_tokens.shape[1] + 1
-        places = [
-            [span[min(column, len(span) - 1)] for column in range(width)] for span in packed.places(verifies=True)
-        ]
-        own = out.at(self._tensor([place for row in places for place in row]))
+        own = out.at(self._tensor(_columns(packed.places(verifies=True), width)))
         ids = torch.cat([inputs["pending_tokens"].unsqueeze(1), proposal.draft_tokens], dim=1)
         outputs = self._verifier.decide(own.hidden_states, ids, own.metadata, {**inputs, **self._drafts(proposal)})
         if own.picked is not None:
@@ -200,3 +216,8 @@ class PackedTarget:
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _columns(spans: Sequence[range], width: int) -> list[int]:
+    """Return the places of each row's tokens as columns of one width: behind its last token that again."""
+    return [span[min(column, len(span) - 1)] for span in spans for column in range(width)]

@@ -115,6 +115,8 @@ class TraceRecorder(Probes):
             self._decode_rows(self._plan.decode, 0)
             self._tapped.report_verify(key, self._plan.decode, tapped, launch.width)
             self._tapped.report_packed(key, launch, tapped)
+            if self._states:
+                self._states.report_intermediate(self._plan.decode)
         elif kind == LaunchKind.EXTEND_PROMPT:
             self._tapped.report_prompt(self._plan.prefill, tapped)
         elif kind == LaunchKind.DRAFT:

@@ -225,7 +225,6 @@ class ObservedSchedule:
         return tuple(row for row in self.batches.get((step, phase), ()) if self.is_last(row))
 
     def phase(self, launch: StepLaunch) -> int:
-        """Return 1 for a launch of the decode batch: one after a verify of its step."""
-        verify = (LaunchKind.VERIFY, LaunchKind.MIXED)
-        verified = (one.number for one in self.launches if one.step == launch.step and one.kind in verify)
+        """Return 1 for a launch of the decode batch that hands states over: one behind the commit of its step."""
+        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, LaunchKind.COMMIT))
         return int(launch.number > min(verified, default=launch.number))

@@ -7,17 +7,20 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
 
 
 def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw buckets about as large as a chunk, a decode batch, or both, where anything is captured.
 
-    Requests come one after another, so that chunks of some meet rounds of others.
+    Requests come one after another, so that chunks of some meet rounds of others, unless when they come was drawn for
+    something else.
     """
-    requests = tuple(_one_after_another(draw, scenario.requests))
+    own, requests = scenario.schedule, scenario.requests
+    if not (own.preemption or own.prefix_cache or own.step_tokens or scenario.has_aborts or scenario.adaptive):
+        requests = tuple(_one_after_another(draw, requests))
     mixed = replace(scenario, requests=requests, schedule=replace(scenario.schedule, mixed=True))
-    if not mixed.graphs.sizes:
+    if not mixed.graphs.sizes or (isinstance(mixed.model, ProbeModel) and mixed.model.linear):
         return mixed
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in requests))
     width, size = scenario.width, mixed.graphs.sizes[-1]
@@ -37,7 +40,6 @@ def without_mixed(scenario: Scenario) -> Scenario:
 def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:
     arrival, made = 0, list[Request]()
     for request in requests:
-        aborted = request.abort_at is not None
-        made.append(request if aborted else replace(request, arrival=arrival))
+        made.append(replace(request, arrival=arrival))
         arrival += draw(integers(1, 2))
     return made

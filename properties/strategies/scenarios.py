@@ -211,7 +211,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Who is aborted on pages that go back early and are too few, contracts do not know for sure.
     is_unsure = made.schedule.preemption and made.has_aborts
     made = with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made
-    if turn.is_mixed and not (made.tree or profile.hybrid) and made.variant not in ("alone", "chain_as_tree"):
+    if turn.is_mixed and not made.tree:
         made = with_mixed(draw, replace(made, variant=turn.variant))
     return validate(made)
 

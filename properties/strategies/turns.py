@@ -92,10 +92,11 @@ CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-MIXED = (False, True, False, False)
+MIXED = (False, True, False, True, False)
+MIXED_HYBRIDS = (False, False, False, True, False, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
-"""Whether chunks and verify rows share a launch, where several requests have chains or blocks; and their comparison
-with launches of their own, in two of eleven of these."""
+"""Whether chunks and verify rows share a launch, where several requests have chains or blocks; the same of hybrids,
+whose packed launches are not captured; and the comparison with launches of their own, in two of ten of these."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -138,14 +139,15 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
     dealer = _Dealer(seed, len(drafts))
     for index, turn in enumerate(_unmixed(seed, count, drafts, sizes)):
         player = index % len(drafts)
-        is_mixed = _may_be_mixed(turn) and dealer.deal("mixed", MIXED, player)
+        cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
+        is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
         yield _mixed(turn, dealer, player) if is_mixed else turn
 
 
 def _may_be_mixed(turn: Turn) -> bool:
     """Return whether chunks and verify rows of a turn may share a launch, and are likely to meet."""
     of_chains = not (turn.is_tree or turn.variant in ("chain_as_tree", "alone", "other_commit"))
-    return of_chains and turn.size.name == SMALL.name and turn.profile.requests > 1 and not turn.profile.hybrid
+    return of_chains and turn.size.name == SMALL.name and turn.profile.requests > 1
 
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:

@@ -237,13 +237,11 @@ def _mixed(scenario: Scenario) -> None:
         return
     at, of_probe = "schedule.mixed", isinstance(scenario.model, ProbeModel)
     _require(of_probe, at, "of a checkpoint", "false: it is defined for probes")
-    beside = {
-        "a tree": scenario.tree is not None,
-        "linear layers": isinstance(scenario.model, ProbeModel) and scenario.model.linear is not None,
-    }
-    for name, has in beside.items():
-        _require(not has, at, f"beside {name}", f"false, or none of {', '.join(beside)}")
-    taken = scenario.variant not in ("chain_as_tree",)
+    _require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
+    hybrid = of_probe and scenario.model.linear is not None
+    eager = "none beside linear layers: where states are depends on the rows of a launch"
+    _require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
+    taken = scenario.variant != "chain_as_tree"
     _require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
 
 

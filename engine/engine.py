@@ -25,7 +25,14 @@ from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, PrefillStates, Target, VerifyStates
+from draftproof.engine.models.base import (
+    AttentionMetadata,
+    CacheShape,
+    MixedStates,
+    PrefillStates,
+    Target,
+    VerifyStates,
+)
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -47,6 +54,7 @@ from draftproof.engine.stages import (
     PrefillRow,
     Proposal,
     Released,
+    StepPlan,
 )
 from draftproof.engine.states.base import StateCache, checkpoint_shapes
 from draftproof.engine.states.kept import begin, keep
@@ -115,7 +123,9 @@ class Engine:
         self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
-        self._packed_target = PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
+        self._packed_target = (
+            PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
+        )
         self._step = 0
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)

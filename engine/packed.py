@@ -15,7 +15,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.drafts.base import Needs
+from draftproof.engine.drafts.base import Needs, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, VerifyStates
 from draftproof.engine.probes import Probes
@@ -94,7 +94,7 @@ class PackedTarget:
     def __init__(self, verifier: Verifier, needs: Needs, config: EngineConfig, probes: Probes) -> None:
         self._verifier, self._needs, self._config, self._probes = verifier, needs, config, probes
         self._device = verifier.cache.page_table.device
-        inputs = dict.fromkeys(("ids", "req_rows", "positions", "num_tokens"), ((), torch.int64))
+        inputs: Shapes = dict.fromkeys(("ids", "req_rows", "positions", "num_tokens"), ((), torch.int64))
         self._buffers = padded_buffers(inputs, config.most_tokens, self._device)
         self._runner = GraphRunner("mixed", 0, self.forward, self._buffers, config.token_sizes, probes)
 

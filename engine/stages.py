@@ -184,7 +184,7 @@ class Launch:
     """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far.
 
     `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several. Of a packed
-    launch `size` counts tokens, of which `tokens` are live, and `packed` are its rows: the request, whether it verifies.
+    launch `size` counts tokens, of which `tokens` are live, and `packed` are its rows: request, whether it verifies.
     """
 
     kind: str

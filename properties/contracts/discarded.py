@@ -63,7 +63,9 @@ def _discarded(channel: str, kind: LaunchKind, evidence: Evidence) -> Iterator[M
         key, columns = Key(-1, launch.step, step=launch.number), _columns(evidence, launch)
         # What is captured at a size is padded to it when it runs eagerly, too.
         graphs, live_rows = evidence.scenario.graphs, launch.tokens or launch.rows
-        size = next((size for size in (graphs.tokens if launch.tokens else graphs.sizes) if size >= live_rows), live_rows)
+        size = next(
+            (size for size in (graphs.tokens if launch.tokens else graphs.sizes) if size >= live_rows), live_rows
+        )
         live = dict(enumerate(columns.live))
         expected = [(place, at) for place in range(size) for at in columns.all if at >= live.get(place, 0)]
         rows = reported.pop(key, ())

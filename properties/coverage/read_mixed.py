@@ -54,6 +54,8 @@ def _tokens(evidence: Evidence, launch: StepLaunch, packed: list[StepLaunch]) ->
         yield "buckets_exceeded"
         return
     yield "buckets_filled" if launch.tokens == bucket else "buckets_padded"
-    before = [one for one in packed if (one.step, one.number) < (launch.step, launch.number) and one.size == launch.size]
+    before = [
+        one for one in packed if (one.step, one.number) < (launch.step, launch.number) and one.size == launch.size
+    ]
     if launch.size and before and before[-1].tokens > launch.tokens:
         yield "buckets_after_larger"

@@ -19,11 +19,11 @@ from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_choices import CHOICES, aim_choices, aim_memory, plain
 from draftproof.properties.strategies.goals_models import MODELS, able, aim_model, fitted
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.scenarios import scenarios, unforced
-from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.strategies.windows import without_windows

@@ -5,28 +5,34 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario
+
+_NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 
 
 def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw buckets about as large as a chunk, a decode batch, or both, where anything is captured.
+    """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
 
-    Requests come one after another, so that chunks of some meet rounds of others, unless when they come was drawn for
-    something else.
+    When they come stays as it is where that was drawn for something else. Half of the chunks are as long as a verify
+    row. Buckets are about as large as a chunk, a decode batch, or all rows of a step.
     """
-    own, requests = scenario.schedule, scenario.requests
-    if not (own.preemption or own.prefix_cache or own.step_tokens or scenario.has_aborts or scenario.adaptive):
+    schedule = replace(scenario.schedule, mixed=True)
+    if not (schedule.step_tokens or schedule.prefix_cache):
+        schedule = replace(schedule, chunk=draw(sampled((scenario.width, schedule.chunk))))
+    requests = scenario.requests
+    if not (_is_timed(scenario) or scenario.has_aborts):
         requests = tuple(_one_after_another(draw, requests))
-    mixed = replace(scenario, requests=requests, schedule=replace(scenario.schedule, mixed=True))
-    if not mixed.graphs.sizes or (isinstance(mixed.model, ProbeModel) and mixed.model.linear):
+    if draw(sampled((True, False))):
+        # Who came a step later has drafts in the other rounds.
+        requests = tuple(replace(one, rounds=(one.rounds[0], _NO_DRAFTS, *one.rounds[1:])) for one in requests)
+    mixed = replace(scenario, requests=requests, schedule=schedule)
+    if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
-    chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in requests))
-    width, size = scenario.width, mixed.graphs.sizes[-1]
-    about = ((chunk + width,), (chunk,), (width, chunk + 2 * width), (chunk + 1, chunk + size * width), (2 * width,))
-    tokens = tuple(sorted(set(about[draw(integers(0, len(about) - 1))])))
-    return put_in(mixed, "graphs", tokens=tokens)
+    if not mixed.graphs.sizes and draw(sampled((True, True, False))):
+        mixed = replace(mixed, graphs=Graphs(sizes=(schedule.max_batch,)))
+    return put_in(mixed, "graphs", tokens=_buckets(draw, mixed)) if mixed.graphs.sizes else mixed
 
 
 def without_mixed(scenario: Scenario) -> Scenario:
@@ -35,6 +41,20 @@ def without_mixed(scenario: Scenario) -> Scenario:
         return scenario
     apart = put_in(put_in(scenario, "schedule", mixed=False), "graphs", tokens=())
     return replace(apart, variant="none") if apart.variant == "unmixed" else apart
+
+
+def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
+    chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
+    width, batch = scenario.width, scenario.schedule.max_batch
+    whole = 2 * chunk + batch * width
+    about = ((whole,), (chunk + width,), (chunk, whole), (chunk,), (width, whole), (chunk + 1, chunk + batch * width))
+    return tuple(sorted(set(draw(sampled(about)))))
+
+
+def _is_timed(scenario: Scenario) -> bool:
+    """Return whether the steps in which requests come are drawn for what they are to meet."""
+    schedule = scenario.schedule
+    return bool(schedule.preemption or schedule.prefix_cache or schedule.step_tokens or scenario.adaptive)
 
 
 def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:

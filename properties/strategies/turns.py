@@ -92,8 +92,8 @@ CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-MIXED = (False, True, False, True, False)
-MIXED_HYBRIDS = (False, False, False, True, False, False, False, False)
+MIXED = (True, False, True, True)
+MIXED_HYBRIDS = (False, True)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks; the same of hybrids,
 whose packed launches are not captured; and the comparison with launches of their own, in two of ten of these."""
@@ -147,7 +147,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
 def _may_be_mixed(turn: Turn) -> bool:
     """Return whether chunks and verify rows of a turn may share a launch, and are likely to meet."""
     of_chains = not (turn.is_tree or turn.variant in ("chain_as_tree", "alone", "other_commit"))
-    return of_chains and turn.size.name == SMALL.name and turn.profile.requests > 1
+    meet = turn.profile.requests > 1 and not (turn.is_cached or turn.profile.adaptive)
+    return of_chains and meet and turn.size.name == SMALL.name
 
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:

@@ -235,14 +235,17 @@ def _mixed(scenario: Scenario) -> None:
     _require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
     if not schedule.mixed:
         return
-    at, of_probe = "schedule.mixed", isinstance(scenario.model, ProbeModel)
-    _require(of_probe, at, "of a checkpoint", "false: it is defined for probes")
+    at, model = "schedule.mixed", scenario.model
+    if isinstance(model, Checkpoint):
+        raise InvalidScenarioError(f"invalid {at} of a checkpoint: expected false: it is defined for probes")
     _require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
-    hybrid = of_probe and scenario.model.linear is not None
+    hybrid = model.linear is not None
     eager = "none beside linear layers: where states are depends on the rows of a launch"
     _require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
     taken = scenario.variant != "chain_as_tree"
-    _require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
+    _require(
+        taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed"
+    )
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -119,4 +119,5 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        return {name: output[:rows].clone() for name, output in outputs.items()}, launch
+        live = {name: output[:rows].clone() for name, output in outputs.items()}
+        return live, launch

@@ -26,7 +26,7 @@ from draftproof.engine.verify import Verifier
 
 
 @dataclass(frozen=True)
-class PackedRow:
+class RowTokens:
     """Tokens `ids` of a request from position `start` on: of a row that `verifies`, or of a chunk of a prompt."""
 
     request: int
@@ -40,7 +40,7 @@ class PackedRow:
 class Packing:
     """The rows of a launch, in its order; `num_tokens` are those of each, `offsets` where the first of them is."""
 
-    rows: tuple[PackedRow, ...]
+    rows: tuple[RowTokens, ...]
 
     @property
     def num_tokens(self) -> tuple[int, ...]:
@@ -65,10 +65,10 @@ def packing(chunks: Sequence[PrefillRow], rounds: Sequence[DecodeRow], proposal:
     """Return the rows of a step: those that verify before chunks, or behind them if the row seed is odd."""
     drafts = proposal.draft_tokens.tolist()
     verify = [
-        PackedRow(row.request, True, row.req_row, row.seq_len, (row.pending_token, *drafts[place][: row.num_drafts]))
+        RowTokens(row.request, True, row.req_row, row.seq_len, (row.pending_token, *drafts[place][: row.num_drafts]))
         for place, row in enumerate(rounds)
     ]
-    prefill = [PackedRow(row.request, False, row.req_row, row.start, row.ids) for row in chunks]
+    prefill = [RowTokens(row.request, False, row.req_row, row.start, row.ids) for row in chunks]
     return Packing(tuple(prefill + verify if row_seed % 2 else verify + prefill))
 
 

@@ -49,7 +49,7 @@ _LAUNCHED = _SIZED | {"commit.written", "verify.packed"}
 _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded"}
+_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"}
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name
@@ -59,7 +59,7 @@ _OF_REQUESTS = frozenset(
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},
     "padded_vs_exact": _SIZED | {"verify.packed"},
-    "unmixed": _LAUNCHED,
+    "unmixed": _LAUNCHED | OF_TREES,
     "rows_permuted": _PLACED,
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),

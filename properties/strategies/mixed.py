@@ -15,14 +15,16 @@ _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
 
-    When they come stays as it is where that was drawn for something else. Half of the chunks are as long as a verify
-    row. Buckets are about as large as a chunk, a decode batch, or all rows of a step.
+    Where that was drawn for something else they come sooner at most. Half of the chunks are as long as a verify row.
+    Buckets are about as large as a chunk, a decode batch, or all rows of a step.
     """
     schedule = replace(scenario.schedule, mixed=True)
     if not (schedule.step_tokens or schedule.prefix_cache):
         schedule = replace(schedule, chunk=draw(sampled((scenario.width, schedule.chunk))))
     requests = scenario.requests
-    if not (_is_timed(scenario) or scenario.has_aborts):
+    if schedule.prefix_cache and not scenario.has_aborts:
+        requests = tuple(_sooner(requests))
+    elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
         requests = tuple(_one_after_another(draw, requests))
     if draw(sampled((True, False))):
         # Who came a step later has drafts in the other rounds.
@@ -47,14 +49,24 @@ def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
     width, batch = scenario.width, scenario.schedule.max_batch
     whole = 2 * chunk + batch * width
-    about = ((whole,), (chunk + width,), (chunk, whole), (chunk,), (width, whole), (chunk + 1, chunk + batch * width))
+    about = (
+        (whole,),
+        (chunk + width, whole),
+        (chunk, whole),
+        (chunk,),
+        (whole + 1,),
+        (chunk + 1, chunk + batch * width),
+    )
     return tuple(sorted(set(draw(sampled(about)))))
 
 
-def _is_timed(scenario: Scenario) -> bool:
-    """Return whether the steps in which requests come are drawn for what they are to meet."""
-    schedule = scenario.schedule
-    return bool(schedule.preemption or schedule.prefix_cache or schedule.step_tokens or scenario.adaptive)
+def _sooner(requests: tuple[Request, ...]) -> list[Request]:
+    """Return requests that come in half the time, each a step behind the one before at least."""
+    arrival, made = -1, list[Request]()
+    for request in requests:
+        arrival = max(arrival + 1, request.arrival // 2)
+        made.append(replace(request, arrival=arrival))
+    return made
 
 
 def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:

@@ -92,11 +92,11 @@ CODED = (False, True, False, False)
 """Whether target or draft keep their entries in fewer bits."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-MIXED = (True, False, True, True)
-MIXED_HYBRIDS = (False, True)
+MIXED = (True, False, True, False, False)
+MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
-"""Whether chunks and verify rows share a launch, where several requests have chains or blocks; the same of hybrids,
-whose packed launches are not captured; and the comparison with launches of their own, in two of ten of these."""
+"""Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
+the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -146,9 +146,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
 
 def _may_be_mixed(turn: Turn) -> bool:
     """Return whether chunks and verify rows of a turn may share a launch, and are likely to meet."""
-    of_chains = not (turn.is_tree or turn.variant in ("chain_as_tree", "alone", "other_commit"))
-    meet = turn.profile.requests > 1 and not (turn.is_cached or turn.profile.adaptive)
-    return of_chains and meet and turn.size.name == SMALL.name
+    of_chains = not (turn.is_tree or turn.variant == "chain_as_tree")
+    return of_chains and turn.profile.requests > 1 and turn.size.name == SMALL.name
 
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:

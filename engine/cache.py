@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, RecurrentWeights, VerifyStates
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, RecurrentWeights, VerifyStates
 from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
@@ -141,7 +141,7 @@ class TargetCache(PagedCache):
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Keep what the states have of the rows [B, P] of a tree that were accepted; return how they know these."""
-        if self.states is None or metadata.states is None:
+        if self.states is None or metadata.states is None or isinstance(metadata.states, MixedStates):
             return accept_index
         return self.states.keep_path(metadata.states.state_slots, accept_index)
 
@@ -156,4 +156,24 @@ class TargetCache(PagedCache):
             return self.states.verify(layer, weights, x, a, b, metadata.states)
         if metadata.states is None:
             raise TypeError(f"linear layer {layer} was not told which states its tokens belong to")
+        if isinstance(metadata.states, MixedStates):
+            return self._recur_mixed(self.states, layer, weights, x, a, b, metadata.states)
         return self.states.prefill(layer, weights, x, a, b, metadata.states)
+
+    def _recur_mixed(
+        self,
+        states: StateCache,
+        layer: int,
+        weights: RecurrentWeights,
+        x: Tensor,
+        a: Tensor,
+        b: Tensor,
+        mixed: MixedStates,
+    ) -> Tensor:
+        """Take the tokens of each kind out, run them apart, and put what comes of them where they were: [T, U, E]."""
+        at, own = mixed.verify_tokens, mixed.prefill_tokens
+        verified = states.verify(layer, weights, x[at], a[at], b[at], mixed.verify)
+        out = verified.new_empty((x.shape[0], *verified.shape[1:]))
+        out[at[mixed.live]] = verified[mixed.live]
+        out[own] = states.prefill(layer, weights, x[own], a[own], b[own], mixed.prefill)
+        return out

@@ -23,7 +23,8 @@ class EngineConfig:
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
     draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
     `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model
-    ends a text. With `mrope` tokens have three positions.
+    ends a text. With `mrope` tokens have three positions. A `mixed` engine runs chunks of prompts and verify rows in
+    one launch, packed, and padded to the numbers of `token_sizes`.
     """
 
     steps: int
@@ -55,6 +56,8 @@ class EngineConfig:
     tree: TreeConfig | None = None
     eos: frozenset[int] = frozenset()
     mrope: bool = False
+    mixed: bool = False
+    token_sizes: tuple[int, ...] = ()
 
     @property
     def candidates(self) -> tuple[int, ...]:
@@ -80,6 +83,12 @@ class EngineConfig:
     def most_rows(self) -> int:
         """Rows of the largest launch, padding included."""
         return max(self.max_batch, *self.sizes) if self.sizes else self.max_batch
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the largest packed launch, padding included."""
+        chunks = self.request_slots * min(self.chunk, self.max_len)
+        return max(chunks + self.max_batch * self.most_width, *self.token_sizes, 0)
 
     @property
     def num_rows(self) -> int:

@@ -25,7 +25,15 @@ from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
+from draftproof.engine.models.base import (
+    AttentionMetadata,
+    CacheShape,
+    MixedStates,
+    PrefillStates,
+    Target,
+    VerifyStates,
+)
+from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.penalties import PenaltyTables
@@ -35,7 +43,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import Runtime
+from draftproof.engine.runtime import Runtime, acceptance
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -47,6 +55,7 @@ from draftproof.engine.stages import (
     PrefillRow,
     Proposal,
     Released,
+    StepPlan,
 )
 from draftproof.engine.states.base import StateCache, checkpoint_shapes
 from draftproof.engine.states.kept import begin, keep
@@ -118,6 +127,9 @@ class Engine:
         self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
+        self._packed_target = (
+            PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
+        )
         self._step = 0
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
@@ -143,7 +155,8 @@ class Engine:
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
         memory = tuple((region.name, self.arena[region.name].dtype) for region in self.arena.regions)
-        return (*memory, *(one for runtime in self._runtimes.values() for one in runtime.dtypes()))
+        packed = self._packed_target.dtypes() if self._packed_target else ()
+        return (*memory, *(one for runtime in self._runtimes.values() for one in runtime.dtypes()), *packed)
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
@@ -157,9 +170,13 @@ class Engine:
         declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.weights())
         for runtime in self._runtimes.values():
             runtime.capture_with(backend, declared)
+        if self._packed_target:
+            self._packed_target.capture_with(backend, declared)
 
     def warm_up(self) -> None:
         """Capture every size of every runtime now, the largest first."""
+        if self._packed_target:
+            self._packed_target.warm_up()
         for size in sorted(self.config.sizes, reverse=True):
             for runtime in self._runtimes.values():
                 runtime.warm_up(size)
@@ -185,15 +202,7 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
-        commits: tuple[Commit, ...] = ()
-        # An idle rank runs what others run, with no row of its own.
-        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
-        if num_tokens:
-            commits += self._prefill(plan.prefill, num_tokens, num_entries)
-        if num_rows:
-            commits += self._decode(plan.decode, steps, num_rows)
+        commits = self._run(plan)
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
@@ -203,6 +212,25 @@ class Engine:
         (busy,) = self.group.agree(int(not self.scheduler.idle))
         self._others_busy = bool(busy)
         self.probes.on_step(plan)
+        return commits
+
+    def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
+        """Run chunks and rounds: the chunks first, or packed beside each other.
+
+        A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
+        how many tokens it has.
+        """
+        commits: tuple[Commit, ...] = ()
+        if self._packed_target and plan.prefill:
+            return self._mixed(self._packed_target, plan)
+        # An idle rank runs what others run, with no row of its own.
+        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
+        if num_tokens:
+            commits += self._prefill(plan.prefill, num_tokens, num_entries)
+        if num_rows:
+            commits += self._decode(plan.decode, steps, num_rows)
         return commits
 
     def _keep(self, kept: Mapping[int, int]) -> None:
@@ -228,26 +256,48 @@ class Engine:
         Of ranks these are padded to the tokens and entries of the one with the most.
         """
         metadata = self._packed(batch)
+        self._begin(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
-        if self._penalties:
-            self._penalties.begin([row for row in batch if not row.chunk])
-        if self.grammars:
-            self.grammars.begin([row for row in batch if not row.chunk])
-        if self._rope:
-            self._rope.begin([row for row in batch if not row.chunk])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})
+        choosing = self._choosing_first(batch)
+        with self.group.padded_to(num_tokens):
+            hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
+        self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
+        return self._prefilled(batch, metadata, hidden_states, target_tokens, weights, num_entries)
+
+    def _begin(self, batch: tuple[PrefillRow, ...]) -> None:
+        """Begin what is kept of requests beside their entries, where a chunk is their first."""
+        first = [row for row in batch if not row.chunk]
+        if self._penalties:
+            self._penalties.begin(first)
+        if self.grammars:
+            self.grammars.begin(first)
+        if self._rope:
+            self._rope.begin(first)
+
+    def _choosing_first(self, batch: tuple[PrefillRow, ...]) -> dict[str, Tensor]:
+        """Return how the token after each chunk is chosen, and what stands behind its tokens if that is asked."""
         choosing = self._choosing(batch)
         if self.grammars:
             choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
         if self.config.most_prompt_logprobs is not None:
             behind = [(*row.ids[1:], max(row.tail, 0)) for row in batch]
             choosing["next_ids"] = self._tensor([token for tokens in behind for token in tokens])
-        with self.group.padded_to(num_tokens):
-            hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
-        self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
+        return choosing
+
+    def _prefilled(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        target_tokens: Tensor,
+        weights: Mapping[str, Tensor],
+        num_entries: int,
+    ) -> tuple[Commit, ...]:
+        """Commit chunks that the target has run, and make the draft's entries of them, of ranks padded to so many."""
         next_tokens = target_tokens.tolist()
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         done = [
@@ -266,6 +316,31 @@ class Engine:
         of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
+
+    def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
+        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
+        chunks = plan.prefill
+        self._begin(chunks)
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
+        packed = packing(chunks, batch, proposal, self.config.row_seed)
+        kind, width = ("mixed", runtime.width) if batch else ("prefill", 0)
+        target.fill(packed)
+        prefill = self._prefill_states(chunks) if self.states else None
+        self.probes.before_launch(kind)
+        states: PrefillStates | MixedStates | None = None
+        if self.states and prefill:
+            begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
+            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill)
+        out, launch = target.launch(kind, packed, width, states)
+        own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
+        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
+        self.probes.on_launch(launch)
+        num_entries = self.draft.prompt_entries(chunks)
+        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
+        if verified is None:
+            return commits
+        return commits + self._verified(runtime, batch, proposal, verified)
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
@@ -297,7 +372,16 @@ class Engine:
 
         Of ranks the one with the most steps decides, and launches hold the `num_rows` of the one with the most rows.
         """
+        runtime, batch, proposal, _ = self._proposed(batch, steps, num_rows)
+        return self._verified(runtime, batch, proposal, runtime.verify(proposal, len(batch), num_rows))
+
+    def _proposed(
+        self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
+    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
+        """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
         runtime, inputs = self._runtimes[steps], self._inputs(batch)
+        if not num_rows:
+            return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
         runtime.begin(inputs, len(batch), num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
@@ -308,7 +392,12 @@ class Engine:
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
-        acceptance = runtime.verify(proposal, len(batch), num_rows)
+        return runtime, batch, proposal, inputs
+
+    def _verified(
+        self, runtime: Runtime, batch: tuple[DecodeRow, ...], proposal: Proposal, acceptance: Acceptance
+    ) -> tuple[Commit, ...]:
+        """Commit what the target accepted, and extend the draft by it."""
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)

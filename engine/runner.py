@@ -107,8 +107,14 @@ class GraphRunner:
 
         Of ranks a launch holds the `num_rows` of the one with the most.
         """
-        size = self.size_for(rows if num_rows is None else num_rows)
         self._probes.before_launch(self.kind)
+        live, launch = self.run(rows, num_rows)
+        self._probes.on_launch(launch)
+        return live
+
+    def run(self, rows: int, num_rows: int | None = None) -> tuple[Outputs, Launch]:
+        """Return the same with the launch, of which nobody is told yet."""
+        size = self.size_for(rows if num_rows is None else num_rows)
         if size in self._graphs:
             graph, names, collectives = self._graphs[size]
             self._group.enter(collectives)
@@ -120,5 +126,4 @@ class GraphRunner:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
         live = {name: output[:rows].clone() for name, output in outputs.items()}
-        self._probes.on_launch(launch)
-        return live
+        return live, launch

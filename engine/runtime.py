@@ -19,7 +19,7 @@ from draftproof.engine.logprobs import WEIGHTS
 from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
-from draftproof.engine.runner import Buffers, GraphRunner
+from draftproof.engine.runner import Buffers, GraphRunner, Outputs
 from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
 from draftproof.engine.verify import Verifier
@@ -50,8 +50,8 @@ class Runtime:
             inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
-        self._round = _buffers(inputs, rows, device)
-        self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
+        self._round = padded_buffers(inputs, rows, device)
+        self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
         if steps and draft.proposer:
             self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes, group=group)
@@ -110,22 +110,7 @@ class Runtime:
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
         self._round.fill(drafts, count, count)
-        out = self._verify.launch(count, num_rows)
-        correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
-        tokens = tuple(
-            (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
-        )
-        return Acceptance(
-            out["ids"],
-            out.get("hidden_states"),
-            out["target_tokens"],
-            out["correct_len"],
-            {name: out[name] for name in WEIGHTS if name in out},
-            tuple(correct_len),
-            tokens,
-            tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),
-            out.get("steps"),
-        )
+        return acceptance(self._verify.launch(count, num_rows))
 
     def extend(self, accepted: Accepted, num_rows: int) -> None:
         """Write the draft's entries of what was accepted, and save what the next round starts from."""
@@ -137,6 +122,26 @@ class Runtime:
         self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
-def _buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:
+def acceptance(out: Outputs) -> Acceptance:
+    """Return what the outputs of a verify say."""
+    correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
+    tokens = tuple(
+        (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
+    )
+    return Acceptance(
+        out["ids"],
+        out.get("hidden_states"),
+        out["target_tokens"],
+        out["correct_len"],
+        {name: out[name] for name in WEIGHTS if name in out},
+        tuple(correct_len),
+        tokens,
+        tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),
+        out.get("steps"),
+    )
+
+
+def padded_buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:
+    """Return buffers of so many rows, each of these shapes."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
     return Buffers(tensors, {name: PADDING.get(name, 0) for name in inputs})

@@ -183,7 +183,8 @@ class StepPlan:
 class Launch:
     """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far.
 
-    `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several.
+    `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several. Of a packed
+    launch `size` counts tokens, of which `tokens` are live, and `packed` are its rows: request, whether it verifies.
     """
 
     kind: str
@@ -192,6 +193,8 @@ class Launch:
     replays: int
     width: int = 0
     layer: int = 0
+    tokens: int = 0
+    packed: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,20 @@ class Verifier:
         metadata = self._metadata(views, ids)
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
-        target_tokens, weights = self._choose(hidden_states, ids, metadata.positions, views)
-        self._tap(ids, metadata, hidden_states, target_tokens)
-        outputs = self._accept(views, ids, target_tokens.view_as(ids))
-        outputs |= {name: value.unflatten(0, ids.shape) for name, value in weights.items()}
+        outputs = self.decide(hidden_states, ids, metadata, views)
         picked = self._needs.pick(hidden_states, layer_outputs)
         if picked is not None:
             outputs["hidden_states"] = picked.view(*ids.shape, -1)
         return self._compacted(metadata, outputs)
+
+    def decide(
+        self, hidden_states: Tensor, ids: Tensor, metadata: AttentionMetadata, views: Views
+    ) -> dict[str, Tensor]:
+        """Return the outputs of a verify of ids [B, W] but for hidden states, of hidden_states [B * W, D]."""
+        target_tokens, weights = self._choose(hidden_states, ids, metadata.positions, views)
+        self._tap(ids, metadata, hidden_states, target_tokens)
+        outputs = self._accept(views, ids, target_tokens.view_as(ids))
+        return outputs | {name: value.unflatten(0, ids.shape) for name, value in weights.items()}
 
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
         """Return where the rows of ids [B, W] are, and what they see."""
@@ -89,14 +95,21 @@ class Verifier:
     def prefill(
         self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
     ) -> tuple[Tensor | None, Tensor, dict[str, Tensor]]:
-        """Return hidden_states [T, D] of prompt tokens if needed, the target_tokens [R] after tokens `last` [R], and
-        what they were chosen from, if any request asks; of prompts, too, of which next_ids [T] among `inputs` follow.
+        """Return hidden_states [T, D] of prompt tokens if needed, and what `after_prompts` returns of them."""
+        layer_outputs = self._needs.layer_outputs()
+        hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
+        target_tokens, weights = self.after_prompts(hidden_states, metadata, last, inputs)
+        return self._needs.pick(hidden_states, layer_outputs), target_tokens, weights
+
+    def after_prompts(
+        self, hidden_states: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the target_tokens [R] after tokens `last` [R] of hidden_states [T, D], and what they were chosen from,
+        if any request asks; of prompts, too, of which next_ids [T] among `inputs` follow.
 
         Other `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded
         [R, V].
         """
-        layer_outputs = self._needs.layer_outputs()
-        hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
         logits = self.target.logits(hidden_states.index_select(0, last))
         if self._penalties:
             rows, above = metadata.req_rows.index_select(0, last), torch.full_like(last, -1)[:, None]
@@ -104,7 +117,7 @@ class Verifier:
         if self._config.constrained:
             logits = masked(logits, inputs["excluded"], self.target.logit_units)
             self._taps.record("prefill.excluded", inputs["excluded"])
-        target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
+        target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=last.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
             nothing = torch.full_like(last, -1)[:, None]
@@ -116,7 +129,7 @@ class Verifier:
         if self._config.most_prompt_logprobs is not None:
             each, most = self.target.logits(hidden_states), self._config.most_prompt_logprobs
             weights |= of_prompts(self.target, each, inputs["next_ids"], most)
-        return self._needs.pick(hidden_states, layer_outputs), target_tokens, weights
+        return target_tokens, weights
 
     def _choose(
         self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views

@@ -15,6 +15,7 @@ from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.ranks import without_ranks
@@ -138,6 +139,10 @@ def _ends(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.step_tokens else without_step_tokens(scenario)
+
+
+def _mixed(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.mixed else without_mixed(scenario)
 
 
 def _windows(scenario: Scenario, limits: Limits) -> Scenario:
@@ -293,6 +298,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _aborts,
     _ends,
     _step_tokens,
+    _mixed,
     _windows,
     _codes,
     _images,

@@ -30,6 +30,7 @@ TIES = ("ties", "token_ties", "tokens_emitted")
 _WRITES = {
     LaunchKind.PREFILL: "verify",
     LaunchKind.VERIFY: "verify",
+    LaunchKind.MIXED: "verify",
     LaunchKind.DRAFT: "draft",
     LaunchKind.COMMIT: "commit",
     LaunchKind.FINISH: "commit",

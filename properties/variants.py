@@ -19,17 +19,23 @@ from draftproof.properties.values.served_alone import served_alone
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "graph_vs_eager": lambda s: put_in(s, "graphs", capture=False),
-    "padded_vs_exact": lambda s: put_in(s, "graphs", sizes=()),
+    "padded_vs_exact": lambda s: put_in(s, "graphs", sizes=(), tokens=()),
     # Every other row seed reverses the order of the one below it.
     "rows_permuted": lambda s: put_in(s, "schedule", row_seed=s.schedule.row_seed ^ 1),
     "pages_permuted": lambda s: put_in(s, "memory", page_seed=s.memory.page_seed + 1),
     "other_poison": lambda s: put_in(s, "memory", poison=1 - s.memory.poison),
     # Every batch that fitted one size runs in another, with more padding.
-    "other_bucket": lambda s: put_in(s, "graphs", sizes=tuple(size + 1 for size in s.graphs.sizes)),
+    "other_bucket": lambda s: put_in(
+        s,
+        "graphs",
+        sizes=tuple(size + 1 for size in s.graphs.sizes),
+        tokens=tuple(size + 1 for size in s.graphs.tokens),
+    ),
     "taps_off": lambda s: replace(s, taps=False),
     "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
     "chain_as_tree": as_tree,
     "alone": served_alone,
+    "unmixed": lambda s: put_in(put_in(s, "schedule", mixed=False), "graphs", tokens=()),
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
@@ -37,11 +43,13 @@ _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_
 _COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.commit or channel.is_of_launches)
 # What shows the captured size of a launch, or counts captures among launches.
 _SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.discarded", "extend.discarded"})
+# What shows which rows share a launch, and counts launches of a step.
+_LAUNCHED = _SIZED | {"commit.written", "verify.packed"}
 # What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others.
 _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded"}
+_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"}
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name
@@ -49,12 +57,13 @@ _OF_REQUESTS = frozenset(
     if channel.scope == "request" and channel.phase != "plan" and not channel.is_placed
 )
 _CHANGED: dict[Variant, frozenset[str]] = {
-    "graph_vs_eager": _SIZED,
-    "padded_vs_exact": _SIZED,
+    "graph_vs_eager": _SIZED | {"verify.packed"},
+    "padded_vs_exact": _SIZED | {"verify.packed"},
+    "unmixed": _LAUNCHED | OF_TREES,
     "rows_permuted": _PLACED,
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),
-    "other_bucket": _SIZED,
+    "other_bucket": _SIZED | {"verify.packed"},
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,

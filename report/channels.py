@@ -77,6 +77,7 @@ WHAT = {
     "total.accepted_at": "the drafts that a run accepted, by their place in the round",
     "rank.collectives": "what a rank does together with the others",
     "graph.replay": "the launches of an engine step",
+    "verify.packed": "the rows of a packed launch",
     "graph.work": "how often a launch did each part of its work",
     "pool.owners": "the owners of the KV pages",
     "pool.guards": "the guard bytes around the pools",

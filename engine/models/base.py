@@ -41,6 +41,21 @@ class PrefillStates:
 
 
 @dataclass(frozen=True)
+class MixedStates:
+    """Packed tokens of both kinds, in any order: `verify_tokens` [B * W] are those of the rows of `verify`.
+
+    Of these the ones at the places `live` are tokens of their own; behind its last a row has that again.
+    `prefill_tokens` [P] are those of the sequences of `prefill`. All int64.
+    """
+
+    verify: VerifyStates
+    verify_tokens: Tensor
+    live: Tensor
+    prefill: PrefillStates
+    prefill_tokens: Tensor
+
+
+@dataclass(frozen=True)
 class AttentionMetadata:
     """Request row, position and KV slot of each of T packed tokens; all int64 [T].
 
@@ -51,7 +66,7 @@ class AttentionMetadata:
     req_rows: Tensor
     positions: Tensor
     slot_mapping: Tensor
-    states: VerifyStates | PrefillStates | None = None
+    states: VerifyStates | PrefillStates | MixedStates | None = None
     last_visible: Tensor | None = None
     visible_slots: Tensor | None = None
 

@@ -146,6 +146,8 @@ def config(scenario: Scenario) -> EngineConfig:
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
         eos=frozenset(scenario.eos),
         mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
+        mixed=schedule.mixed,
+        token_sizes=scenario.graphs.tokens,
     )
 
 

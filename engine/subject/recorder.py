@@ -105,7 +105,7 @@ class TraceRecorder(Probes):
 
     def on_launch(self, launch: Launch) -> None:
         key, kind = Key(-1, self._plan.step, step=self._launches), LaunchKind[launch.kind.upper()]
-        record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer)
+        record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer, launch.tokens)
         self._log.add("graph.replay", key, record)
         self._log.add("commit.written", key, self._memory.changed(launch.rows))
         work = self._work.take()
@@ -117,6 +117,16 @@ class TraceRecorder(Probes):
             self.config.end_layers()
             self._prefill_rows(self._plan.prefill)
             self._tapped.report_prefill(self._plan.prefill, tapped)
+            self._tapped.report_packed(key, launch, tapped)
+        elif kind == LaunchKind.MIXED:
+            self.config.end_layers()
+            self._prefill_rows(self._plan.prefill)
+            self._tapped.report_prefill(self._plan.prefill, tapped)
+            self._decode_rows(self._plan.decode, 0)
+            self._tapped.report_verify(key, self._plan.decode, tapped, launch.width)
+            self._tapped.report_packed(key, launch, tapped)
+            if self._states:
+                self._states.report_intermediate(self._plan.decode)
         elif kind == LaunchKind.EXTEND_PROMPT:
             self._tapped.report_prompt(self._plan.prefill, tapped)
         elif kind == LaunchKind.DRAFT:

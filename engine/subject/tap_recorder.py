@@ -12,10 +12,10 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
+from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.taps import Tapped
-from draftproof.properties.values.observed import Choice, Datum, DiscardedRow
+from draftproof.properties.values.observed import Choice, Datum, DiscardedRow, PackedRow
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.tree import Tree
 
@@ -105,7 +105,24 @@ class TapRecorder:
                 excluded = tapped["verify.excluded", -1][index][: row.num_drafts + 1]
                 self._add_allowed(Key(row.request, row.round), excluded)
         live = [row.num_drafts + 1 for row in batch]
-        self._add_discarded("verify", key, _discarded("verify", tapped, live, width))
+        if ("packed.slots", -1) not in tapped:
+            self._add_discarded("verify", key, _discarded("verify", tapped, live, width))
+
+    def report_packed(self, key: Key, launch: Launch, tapped: Tapped) -> None:
+        """Report the rows of a packed launch as they ran, and the tokens behind the last of them."""
+        if not launch.packed or not tapped:
+            return
+        counts, positions, slots = (
+            tapped[f"packed.{name}", -1].tolist() for name in ("num_tokens", "positions", "slots")
+        )
+        rows, offset = list[PackedRow](), 0
+        for (request, verifies), count in zip(launch.packed, counts, strict=False):
+            ran = slots[offset : offset + count]
+            position = positions[offset] if ran else -1
+            rows.append(PackedRow(request, int(verifies), offset, count, position, tuple(ran)))
+            offset += count
+        self._log.add("verify.packed", key, tuple(rows))
+        self._add_discarded("verify", key, _discarded("packed", tapped, [1] * launch.tokens))
 
     def hold_extend(self, key: Key, tapped: Tapped, width: int, layer: int) -> None:
         """Keep what an extend launch recorded until all layers have run and its requests are known."""

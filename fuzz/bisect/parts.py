@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
@@ -104,6 +105,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
+        Part("mixed launches", "chunks and rounds share a launch", without_mixed),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
         Part("ranks", "requests are spread over ranks in lockstep", without_ranks),

@@ -26,6 +26,8 @@ OFF: tuple[tuple[str, object], ...] = (
     ("schedule.preemption", False),
     ("schedule.prefix_cache", False),
     ("schedule.step_tokens", 0),
+    ("graphs.tokens", ()),
+    ("schedule.mixed", False),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),

@@ -13,7 +13,7 @@ from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
-from draftproof.properties.values.observed import GRAPHED, LaunchKind
+from draftproof.properties.values.observed import GRAPHED, PACKED, LaunchKind
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
 
@@ -23,7 +23,7 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
     steps: dict[int, list[StepLaunch]] = defaultdict(list)
     for launch in evidence.schedule.launches:
         steps[launch.step].append(launch)
-    replays: Counter[tuple[int, int, int, int]] = Counter()
+    replays: Counter[tuple[int, ...]] = Counter()
     captures: Counter[tuple[int, int]] = Counter()
     of_ranks = range(evidence.lockstep.last_step + 1) if evidence.lockstep else ()
     for step in sorted({*steps, *(row.step for row in evidence.schedule.rows), *of_ranks}):
@@ -31,7 +31,9 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
         if [launch.number for launch in launches] != list(range(len(launches))):
             yield Mismatch("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, Missing())
         for launch in launches:
-            graph = (launch.kind, launch.size, launch.width, launch.layer)
+            graph: tuple[int, ...] = (launch.kind, launch.size, launch.width, launch.layer)
+            # One graph serves every packed launch of its bucket.
+            graph = (launch.size,) if launch.tokens else graph
             if launch.kind == LaunchKind.CAPTURE:
                 captures[launch.size, launch.width] += 1
             elif launch.size:
@@ -50,10 +52,11 @@ def _name(kind: int) -> str:
     return next((one.name.lower().replace("_", " ") for one in LaunchKind if one == kind), f"kind {kind}")
 
 
-def _fitting(evidence: Evidence, rows: int) -> int:
-    """Return the captured size that `rows` rows run in; 0 eagerly."""
+def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
+    """Return the captured size that holds so many rows, or a launch's tokens if it is packed; 0 eagerly."""
     graphs = evidence.scenario.graphs
-    return next((size for size in graphs.sizes if size >= rows), 0) if graphs.capture else 0
+    sizes, live = (graphs.tokens, launch.tokens) if launch.tokens else (graphs.sizes, rows)
+    return next((size for size in sizes if size >= live), 0) if graphs.capture else 0
 
 
 def _widths(evidence: Evidence) -> frozenset[int]:
@@ -69,7 +72,10 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
         yield _say(launch, "layer 0", f"layer {launch.layer}", off_by(0, launch.layer))
     if launch.kind == LaunchKind.CAPTURE:
         known = launch.size in evidence.scenario.graphs.sizes and launch.width in _widths(evidence)
-        if not known or captures > evidence.form.graphs(drafts=launch.width > 1):
+        most = evidence.form.graphs(drafts=launch.width > 1)
+        if not launch.width:
+            known, most = launch.size in evidence.scenario.graphs.tokens, 1
+        if not known or captures > most:
             got = f"size {launch.size}, width {launch.width}, {captures} times"
             yield _say(launch, "each size and width captured once a graph", got)
         if launch.rows or launch.replays:
@@ -77,11 +83,16 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
         return
     of_graph = launch.kind in GRAPHED
     rows = rows_held(evidence, launch)
-    size, width = (_fitting(evidence, rows), _width(evidence, launch)) if of_graph else (0, 0)
+    size = _fitting(evidence, launch, rows) if of_graph or launch.tokens else 0
+    width = _width(evidence, launch) if of_graph or launch.kind == LaunchKind.MIXED else 0
+    tokens = _tokens(evidence, launch)
+    if launch.tokens != tokens:
+        yield _say(launch, f"{tokens} packed tokens", f"{launch.tokens}", off_by(tokens, launch.tokens))
     if launch.width != width:
         yield _say(launch, f"width {width}", f"width {launch.width}", off_by(width, launch.width))
     if launch.size != size:
-        yield _say(launch, f"size {size} for {rows} rows", f"size {launch.size}")
+        live = f"{launch.tokens} tokens" if launch.tokens else f"{rows} rows"
+        yield _say(launch, f"size {size} for {live}", f"size {launch.size}")
     counted = replays if launch.size else 0
     if launch.replays != counted:
         yield _say(launch, f"{counted} replays", f"{launch.replays} replays", off_by(counted, launch.replays))
@@ -102,6 +113,14 @@ def _width(evidence: Evidence, launch: StepLaunch) -> int:
     if launch.kind == LaunchKind.DRAFT:
         return evidence.lockstep.planned_width(launch.step)
     return evidence.lockstep.width(launch.step)
+
+
+def _tokens(evidence: Evidence, launch: StepLaunch) -> int:
+    """Return the tokens of a packed launch: those of all chunks and verify rows of its step (S-MIXED-1)."""
+    if launch.kind not in PACKED or not evidence.scenario.schedule.mixed:
+        return 0
+    rows = (row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
+    return sum(row.count + row.phase for row in rows)
 
 
 def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
@@ -135,6 +154,9 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
+    if evidence.scenario.schedule.mixed and chunks and decode:
+        # Both kinds of rows are in one launch, whatever their number (S-MIXED-4).
+        expected = {LaunchKind.MIXED: [len(chunks) + len(decode)]}
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
@@ -167,7 +189,7 @@ def _of_kind(
 
 def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
     """Check the order of a decode batch: draft, verify, commit, hand-over of requests that end, extend."""
-    last = {launch.kind: launch for launch in launches}
+    last = {LaunchKind.VERIFY if one.kind == LaunchKind.MIXED else one.kind: one for one in launches}
     if LaunchKind.EXTEND in last:
         last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)
     finish = (LaunchKind.FINISH,) if ends else ()

@@ -27,6 +27,7 @@ from draftproof.properties.values.trace import Key
 _REGION = {
     LaunchKind.PREFILL: MemoryRegion.TARGET,
     LaunchKind.VERIFY: MemoryRegion.TARGET,
+    LaunchKind.MIXED: MemoryRegion.TARGET,
     LaunchKind.DRAFT: MemoryRegion.DRAFT,
     LaunchKind.EXTEND: MemoryRegion.DRAFT,
     LaunchKind.EXTEND_PROMPT: MemoryRegion.DRAFT,
@@ -49,7 +50,7 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
     n = evidence.contexts[row.request, row.round]
     if launch.kind == LaunchKind.DRAFT:
         return range(n, n + evidence.form.entries(evidence.depth(row)))
-    if launch.kind == LaunchKind.VERIFY:
+    if launch.kind in (LaunchKind.VERIFY, LaunchKind.MIXED):
         return range(n, n + row.count + 1)
     return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
 
@@ -57,6 +58,8 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
 def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
+    if launch.kind == LaunchKind.MIXED:
+        return tuple(row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
     return evidence.schedule.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
 
 
@@ -122,6 +125,8 @@ def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range)
 
 def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     """Return the rows whose states a launch may touch."""
+    if launch.kind == LaunchKind.MIXED:
+        return _rows(evidence, launch)
     if launch.kind == LaunchKind.PREFILL:
         return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
@@ -138,14 +143,15 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
     """
     slot, states = evidence.tables.state_slot(row.request, row.round), evidence.scenario.states
     replay = states.commit == "replay"
-    if launch.kind == LaunchKind.VERIFY and not replay:
+    verifies = launch.kind == LaunchKind.VERIFY or (launch.kind == LaunchKind.MIXED and row.phase == 1)
+    if verifies and not replay:
         first = row.place * evidence.scenario.width
         written = [(MemoryRegion.INTERMEDIATE, first + t) for t in range(max(launch.width, row.count + 1))]
         return set(written[: row.count + 1]), set(written)
     if slot is None or (launch.kind == LaunchKind.FINISH and not replay):
         return set(), set()
     own = {(MemoryRegion.STATES, slot)}
-    if launch.kind in (LaunchKind.VERIFY, LaunchKind.FINISH):
+    if verifies or launch.kind == LaunchKind.FINISH:
         return set(), own
     begins = not row.phase and not row.chunk and evidence.schedule.cached.get((row.request, row.round), 0) > 0
     kept = {(MemoryRegion.CHECKPOINTS, slot)} if begins or _completes(evidence, row) else set()

@@ -108,7 +108,7 @@ def _rounded(channel: str, evidence: Evidence) -> bool:
 
 def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
     """Return a channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
-    if channel == "round.rows" and variant in NEED_SIZES:
+    if channel == "round.rows" and (variant in NEED_SIZES or variant == "unmixed"):
         return {key: replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "round.rows" and variant == "rows_permuted":
         return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
@@ -165,6 +165,7 @@ _MORE: Mapping[Variant, str] = {
 
 _CITES: Mapping[Variant, str] = {
     "alone": "S-BATCH-10",
+    "unmixed": "S-MIXED-6",
     "graph_vs_eager": "S-BATCH-3",
     "other_bucket": "S-BATCH-2",
     "other_commit": "S-STATE-3",

@@ -39,6 +39,8 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     chosen, drawn = evidence.scenario.is_sampled + evidence.scenario.is_penalized, evidence.scenario.drafts_sampled
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
+    if launch.kind == LaunchKind.MIXED:
+        return WorkParts(full, full, (3 if replay else 4) * linear, 0, 3 + 2 * chosen + drawn)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
         writes = (2 + evidence.has_codes) * full if evidence.form.tree else full

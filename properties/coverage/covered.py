@@ -24,6 +24,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.values.limits import Limits
@@ -61,7 +62,7 @@ _BY_CHANNEL = {
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
     "commit.unfolded": {"finals_flushed"},
-    "graph.replay": {*OF_LAUNCHES, *_PADDED, "narrow_replays", "shrink_below_captured_size"},
+    "graph.replay": {*OF_LAUNCHES, *OF_MIXED, *_PADDED, "narrow_replays", "shrink_below_captured_size"},
 }
 """Channel -> the counts that are read from it. Others are read from the scenario, its script and the reference."""
 _FORCED = {f"{kind}_{accept}" for kind in ("forced", "asked") for accept in ("none", "partial", "all")}
@@ -153,6 +154,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests end by stop ids of their own and by limits", set(ENDED)
     if not limits.step_tokens:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
+    if not limits.mixed:
+        yield "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}
     if not limits.windows:
         yield "its layers see everything", set(OF_WINDOWS)
     if not limits.codes:

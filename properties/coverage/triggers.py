@@ -92,6 +92,16 @@ TRIGGERS: tuple[Trigger, ...] = (
         let_somebody_wait="waits_for_step_tokens",
     ),
     *_of(
+        "mixed launch",
+        chunks_beside_rounds="mixed_launches",
+        beside_no_drafts="mixed_beside_no_drafts",
+        as_large_as_decode="mixed_as_large_as_decode prefill_as_large_as_decode",
+        bucket_padded="buckets_padded",
+        bucket_filled="buckets_filled",
+        beyond_buckets="buckets_exceeded",
+        after_a_larger_one="buckets_after_larger",
+    ),
+    *_of(
         "minimum",
         moved_a_choice="minimum_changed_choice",
         by_row="minimum_of_first_row",

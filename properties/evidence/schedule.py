@@ -38,6 +38,7 @@ class StepLaunch(NamedTuple):
     replays: int
     width: int
     layer: int
+    tokens: int = 0
 
 
 class Abort(NamedTuple):
@@ -228,6 +229,6 @@ class ObservedSchedule:
         return tuple(row for row in self.batches.get((step, phase), ()) if self.is_last(row))
 
     def phase(self, launch: StepLaunch) -> int:
-        """Return 1 for a launch of the decode batch: one after a verify of its step."""
-        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, LaunchKind.VERIFY))
+        """Return 1 for a launch of the decode batch that hands states over: one behind the commit of its step."""
+        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, LaunchKind.COMMIT))
         return int(launch.number > min(verified, default=launch.number))

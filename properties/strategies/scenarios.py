@@ -24,6 +24,7 @@ from draftproof.properties.strategies.examples import composed, examples, intege
 from draftproof.properties.strategies.grammars import with_grammars
 from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
+from draftproof.properties.strategies.mixed import with_mixed
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -47,6 +48,7 @@ from draftproof.properties.strategies.turns import (
     HYBRID_VARIANTS,
     IMAGES,
     LOGPROBS,
+    MIXED,
     PENALIZED,
     PREEMPTED,
     PROMPT_LOGPROBS,
@@ -158,6 +160,7 @@ def _drawn(
         has_codes=draw(sampled(CODED)),
         has_images=draw(sampled(IMAGES)),
         spread=draw(sampled(SPREADS)) if ranks and draw(sampled(ranks)) else "alone",
+        is_mixed=draw(sampled(MIXED)),
     )
     return draw(_scenario(turn))
 
@@ -186,7 +189,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         graphs=graphs,
         schedule=schedule,
         requests=drawn,
-        variant="none" if turn.variant == "chain_as_tree" else turn.variant,
+        variant="none" if turn.variant in ("chain_as_tree", "unmixed") else turn.variant,
         states=States(commit=turn.commit, checkpoint=_checkpoint(draw, size)) if profile.hybrid else States(),
         adaptive=adaptive,
     )
@@ -222,7 +225,11 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     is_unsure = made.schedule.preemption and made.has_aborts
     made = with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made
     has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
-    return validate(with_ranks(draw, made, turn.spread) if has_ranks else made)
+    if has_ranks:
+        return validate(with_ranks(draw, made, turn.spread))
+    if turn.is_mixed and not made.tree:
+        made = with_mixed(draw, replace(made, variant=turn.variant))
+    return validate(made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

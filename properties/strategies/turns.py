@@ -24,7 +24,7 @@ Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
-_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone"})
+_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
@@ -96,6 +96,11 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
+MIXED = (True, False, True, False, False)
+MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
+UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
+"""Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
+the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_RANKS = tuple(
@@ -142,10 +147,33 @@ class Turn(NamedTuple):
     has_codes: bool = False
     has_images: bool = False
     spread: Spread = "alone"
+    is_mixed: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
     """Yield the turns of a list; those of a longer list begin with them. Of `sizes` the first is the usual one."""
+    dealer = _Dealer(seed, len(drafts))
+    for index, turn in enumerate(_unmixed(seed, count, drafts, sizes)):
+        player = index % len(drafts)
+        cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
+        is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
+        yield _mixed(turn, dealer, player) if is_mixed else turn
+
+
+def _may_be_mixed(turn: Turn) -> bool:
+    """Return whether chunks and verify rows of a turn may share a launch, and are likely to meet."""
+    of_chains = not (turn.is_tree or turn.variant == "chain_as_tree")
+    return of_chains and turn.profile.requests > 1 and turn.size.name == SMALL.name
+
+
+def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn with mixed launches; what other turns are does not hang on it."""
+    variants = (*DENSE_VARIANTS, *UNMIXED)
+    return turn._replace(is_mixed=True, variant=dealer.deal("variant of mixed", variants, player))
+
+
+def _unmixed(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size]) -> Iterator[Turn]:
+    """Yield turns without mixed launches."""
     dealer = _Dealer(seed, len(drafts))
     for index in range(count):
         number, player = divmod(index, len(drafts))

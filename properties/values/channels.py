@@ -47,6 +47,7 @@ _TABLE = (
     Channel("verify.allowed", "verify", 6, ("row",), observed.TokenIds, "id"),
     Channel("verify.choice", "verify", 6, ("row",), observed.Choice, "id, logit"),
     Channel("verify.discarded", "verify", 7, ("step",), observed.DiscardedRows, "slots", scope="engine"),
+    Channel("verify.packed", "verify", 8, ("step",), observed.PackedRows, "slots", scope="engine"),
     Channel("accept.correct_len", "accept", 1, (), int, "tokens"),
     Channel("accept.index", "accept", 2, (), tuple[int, ...], "row"),
     Channel("accept.bonus", "accept", 3, (), int, "id"),

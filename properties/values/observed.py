@@ -30,10 +30,13 @@ class LaunchKind(IntEnum):
     COMMIT = 6
     FINISH = 7
     KEEP = 8
+    MIXED = 9
 
 
 GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)
-"""The launches of a decode batch that may run as captured graphs."""
+"""The launches of a decode batch that may run as captured graphs, by rows."""
+PACKED = (LaunchKind.PREFILL, LaunchKind.MIXED)
+"""The launches of a mixed schedule that may run as captured graphs, by tokens."""
 
 
 class MemoryRegion(IntEnum):
@@ -81,7 +84,8 @@ class LaunchRecord(Observed, frozen=True):
     """One launch, in channel graph.replay.
 
     `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far, `width` verify width of the
-    runtime that the launch belongs to (0: none), `layer` of a chain's extend (0 otherwise).
+    runtime that the launch belongs to (0: none), `layer` of a chain's extend (0 otherwise). Of a packed launch `size`
+    is captured tokens, and `tokens` of them are live; of any other that is 0.
     """
 
     kind: LaunchKind
@@ -90,6 +94,26 @@ class LaunchRecord(Observed, frozen=True):
     replays: int
     width: int
     layer: int
+    tokens: int = 0
+
+
+class PackedRow(Observed, frozen=True):
+    """One row of a packed launch, in channel verify.packed.
+
+    Its `request`; `phase` 0 a chunk of a prompt, 1 a verify row; `tokens` it has from token `offset` of the launch on;
+    the `position` that the first of them ran at, and the KV slots of all.
+    """
+
+    request: int
+    phase: int
+    offset: int
+    tokens: int
+    position: int
+    slots: tuple[int, ...]
+
+
+PackedRows = tuple[PackedRow, ...]
+"""The rows of one packed launch, in its order."""
 
 
 class LaunchWork(Observed, frozen=True):

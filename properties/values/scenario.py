@@ -33,6 +33,7 @@ Variant = Literal[
     "other_commit",
     "chain_as_tree",
     "alone",
+    "unmixed",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
@@ -182,11 +183,13 @@ class AdaptiveByBatch(Value, frozen=True, kw_only=True, tag="by batch", tag_fiel
 class Graphs(Value, frozen=True, kw_only=True):
     """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
 
-    `capture` False pads alike but runs the same shapes eagerly.
+    `capture` False pads alike but runs the same shapes eagerly. Packed launches are padded to the numbers of `tokens`
+    (S-MIXED-4), where a schedule has any.
     """
 
     sizes: tuple[Small, ...] = ()
     capture: bool = True
+    tokens: tuple[Annotated[int, Meta(ge=1, le=1 << 16)], ...] = ()
 
 
 class Schedule(Value, frozen=True, kw_only=True):
@@ -196,7 +199,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
-    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10).
+    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
+    one runs chunks of prompts and verify rows in one launch (S-MIXED-1).
     """
 
     max_batch: Small
@@ -207,6 +211,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     preemption: bool = False
     prefix_cache: bool = False
     step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
+    mixed: bool = False
 
 
 class Ranks(Value, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ def validate(scenario: Scenario) -> Scenario:
     _tree(scenario)
     _step_tokens(scenario)
     _ranks(scenario)
+    _mixed(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -234,6 +235,7 @@ def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
         "schedule.preemption": schedule.preemption,
         "schedule.prefix_cache": schedule.prefix_cache,
         "schedule.step_tokens": schedule.step_tokens > 0,
+        "schedule.mixed": schedule.mixed,
         "schedule.services": schedule.services > 1,
         "a variant": scenario.variant != "none",
     }
@@ -251,6 +253,29 @@ def _ranks(scenario: Scenario) -> None:
     _require(serving == list(range(len(serving))), "requests.rank", serving, first)
     for name in beside_ranks(scenario):
         _require(False, "ranks.data", f"{ranks.data} beside {name}", f"1, or a scenario without {name}")
+
+
+def _mixed(scenario: Scenario) -> None:
+    """Check that a schedule which is not mixed has no packed launches, and what a mixed one may have besides."""
+    schedule, buckets = scenario.schedule, scenario.graphs.tokens
+    _require(list(buckets) == sorted(set(buckets)), "graphs.tokens", list(buckets), "distinct and ascending")
+    packs = "none without schedule.mixed: no other launches are packed"
+    _require(schedule.mixed or not buckets, "graphs.tokens", list(buckets), packs)
+    compared = scenario.variant == "unmixed"
+    _require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
+    if not schedule.mixed:
+        return
+    at, model = "schedule.mixed", scenario.model
+    if isinstance(model, Checkpoint):
+        raise InvalidScenarioError(f"invalid {at} of a checkpoint: expected false: it is defined for probes")
+    _require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
+    hybrid = model.linear is not None
+    eager = "none beside linear layers: where states are depends on the rows of a launch"
+    _require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
+    taken = scenario.variant != "chain_as_tree"
+    _require(
+        taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed"
+    )
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -61,6 +61,7 @@ class OpenaiSubject(Subject):
             ends=False,
             step_tokens=False,
             ranks=False,
+            mixed=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -137,6 +137,7 @@ class StateCommit(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

@@ -55,6 +55,7 @@ class DraftConfig(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         drafts=("eagle",),
         variants=(),
     )

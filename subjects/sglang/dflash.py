@@ -70,6 +70,7 @@ class BlockAcceptance(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         drafts=("dflash",),
         variants=(),
     )

@@ -279,6 +279,7 @@ class ChainExtend(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         drafts=("mtp",),
         variants=(),
     )

@@ -98,6 +98,7 @@ class AdaptivePolicy(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

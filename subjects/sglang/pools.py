@@ -115,6 +115,7 @@ class PoolSteps(WorkerSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

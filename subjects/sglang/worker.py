@@ -45,6 +45,7 @@ class WorkerSubject(EngineSubject):
         ends=False,
         step_tokens=False,
         ranks=False,
+        mixed=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -62,6 +62,7 @@ class TransformersSubject(Subject):
             ends=False,
             step_tokens=False,
             ranks=False,
+            mixed=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

@@ -108,6 +108,7 @@ class VllmSubject(Subject):
             ends=False,
             step_tokens=False,
             ranks=False,
+            mixed=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

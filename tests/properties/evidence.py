@@ -300,6 +300,29 @@ BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.rep
 """With a budget of tokens for a step, fewer than a chunk and a round."""
 
 
+MIXED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        model=msgspec.structs.replace(MODEL, layer_types=(), linear=None),
+        states=States(),
+        graphs=msgspec.structs.replace(STATIC.graphs, tokens=(5, 12)),
+        schedule=msgspec.structs.replace(STATIC.schedule, mixed=True, services=1),
+    )
+)
+"""Dense, with chunks beside verify rows in one launch."""
+
+
+def mixed_too(scenario: Scenario) -> Scenario:
+    """Return the scenario with a mixed schedule, as its only change."""
+    return msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, mixed=True))
+
+
+@lru_cache
+def mixed() -> Evidence:
+    """A run of the engine with packed launches."""
+    return lockstep(EngineSubject(), MIXED)
+
+
 @lru_cache
 def budgeted() -> Evidence:
     """A run of the engine in which requests share the tokens of a step."""
@@ -358,12 +381,15 @@ def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence
 
     The ideal subject has no prefix cache, and takes pages for the chain that an n-gram draft found.
     """
-    subject = EngineSubject() if scenario.schedule.prefix_cache or variant == "chain_as_tree" else IdealSubject()
+    own = scenario.schedule.prefix_cache or scenario.schedule.mixed or variant == "chain_as_tree"
+    subject = EngineSubject() if own else IdealSubject()
     return lockstep(subject, msgspec.structs.replace(scenario, variant=variant))
 
 
 def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
+    if channel == "verify.packed":
+        return mixed()
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
     return next((of for of in known if of.subject.channel(channel)), cached_states())
 

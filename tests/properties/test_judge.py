@@ -45,6 +45,7 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
         "schedule.on_demand",
         "schedule.aborted",
         "schedule.step_tokens",
+        "launch.packed",
         "cache.matched",
         "cache.pages",
         "cache.states",

@@ -38,6 +38,8 @@ from tests.properties.evidence import (
     ended,
     evidence,
     evidence_of,
+    mixed,
+    mixed_too,
     preempted,
     with_observations,
 )
@@ -71,6 +73,8 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     channel = channel or min(contract.needs)
     if contract.name == "variant.chain_as_tree":
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
+    if contract.name == "variant.unmixed":
+        return evidence("unmixed", mixed_too(evidence_of(channel).scenario))
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     if contract.name == "output.ends":
@@ -83,6 +87,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         cached_states(),
         aborted(),
         budgeted(),
+        mixed(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

@@ -25,6 +25,7 @@ from tests.properties.evidence import (
     CACHED,
     CACHED_STATES,
     MATCHES_BESIDE_TREE,
+    MIXED,
     PREEMPTED,
     STATIC,
     TREE,
@@ -36,7 +37,7 @@ from tests.properties.evidence import (
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_relation_changes_the_scenario_and_keeps_it_valid(variant: str) -> None:
-    base = BESIDE_TREE if variant == "chain_as_tree" else STATIC
+    base = {"chain_as_tree": BESIDE_TREE, "unmixed": MIXED}.get(variant, STATIC)
     scenario = msgspec.structs.replace(base, variant=variant)
     changed = validate(varied(scenario))
     assert changed.variant == "none"

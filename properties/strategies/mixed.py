@@ -1,0 +1,77 @@
+"""Mixed schedules: chunks beside verify rows, in token buckets that some launches fill, pad or exceed."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario
+
+_NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
+
+
+def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
+
+    Where that was drawn for something else they come sooner at most. Half of the chunks are as long as a verify row.
+    Buckets are about as large as a chunk, a decode batch, or all rows of a step.
+    """
+    schedule = replace(scenario.schedule, mixed=True)
+    if not (schedule.step_tokens or schedule.prefix_cache):
+        schedule = replace(schedule, chunk=draw(sampled((scenario.width, schedule.chunk))))
+    requests = scenario.requests
+    if schedule.prefix_cache and not scenario.has_aborts:
+        requests = tuple(_sooner(requests))
+    elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
+        requests = tuple(_one_after_another(draw, requests))
+    if draw(sampled((True, False))):
+        # Who came a step later has drafts in the other rounds.
+        requests = tuple(replace(one, rounds=(one.rounds[0], _NO_DRAFTS, *one.rounds[1:])) for one in requests)
+    mixed = replace(scenario, requests=requests, schedule=schedule)
+    if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
+        return mixed
+    if not mixed.graphs.sizes and draw(sampled((True, True, False))):
+        mixed = replace(mixed, graphs=Graphs(sizes=(schedule.max_batch,)))
+    return put_in(mixed, "graphs", tokens=_buckets(draw, mixed)) if mixed.graphs.sizes else mixed
+
+
+def without_mixed(scenario: Scenario) -> Scenario:
+    """Return the scenario with chunks and verify rows in launches of their own."""
+    if not scenario.schedule.mixed:
+        return scenario
+    apart = put_in(put_in(scenario, "schedule", mixed=False), "graphs", tokens=())
+    return replace(apart, variant="none") if apart.variant == "unmixed" else apart
+
+
+def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
+    chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
+    width, batch = scenario.width, scenario.schedule.max_batch
+    whole = 2 * chunk + batch * width
+    about = (
+        (whole,),
+        (chunk + width, whole),
+        (chunk, whole),
+        (chunk,),
+        (whole + 1,),
+        (chunk + 1, chunk + batch * width),
+    )
+    return tuple(sorted(set(draw(sampled(about)))))
+
+
+def _sooner(requests: tuple[Request, ...]) -> list[Request]:
+    """Return requests that come in half the time, each a step behind the one before at least."""
+    arrival, made = -1, list[Request]()
+    for request in requests:
+        arrival = max(arrival + 1, request.arrival // 2)
+        made.append(replace(request, arrival=arrival))
+    return made
+
+
+def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:
+    arrival, made = 0, list[Request]()
+    for request in requests:
+        made.append(replace(request, arrival=arrival))
+        arrival += draw(integers(1, 2))
+    return made

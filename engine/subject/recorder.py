@@ -82,7 +82,8 @@ class TraceRecorder(Probes):
                 setattr(self, name, getattr(quiet, name))
 
     def on_layer(self, layer_type: str, index: int) -> None:
-        if self._launching == "prefill":
+        # Of an idle rank there is no plan; of graphs layers run when they are captured.
+        if self._plan.prefill or self._launching == "prefill":
             own = self._linear_layers if layer_type == LINEAR else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 

@@ -159,7 +159,7 @@ def _drawn(
         is_windowed=draw(sampled(WINDOWED)),
         has_codes=draw(sampled(CODED)),
         has_images=draw(sampled(IMAGES)),
-        spread=draw(sampled(SPREADS)) if ranks and draw(sampled(ranks)) else "alone",
+        spread=draw(sampled(SPREADS)) if bool(ranks) and draw(sampled(ranks)) else "alone",
         is_mixed=draw(sampled(MIXED)),
     )
     return draw(_scenario(turn))

@@ -146,6 +146,7 @@ CONTRACTS = (
         ("commit.written", "pool.owners"),
         reads=("rank.collectives", "round.rows", "graph.replay"),
         also=("pool.states",),
+        partial=("commit.written", "pool.owners"),
         cites="S-RANK-4",
         minimum="scenarios idle_launches idle_steps",
         concerns=_of_ranks,

@@ -26,6 +26,7 @@ from draftproof.properties.values.scenario import (
     Memory,
     ProbeModel,
     PromptLogprobs,
+    Ranks,
     Request,
     RoundPlan,
     Scenario,
@@ -376,6 +377,14 @@ def cached() -> Evidence:
 
 
 @lru_cache
+def ranked(*ranks: int) -> tuple[Evidence, ...]:
+    """A run of each of two ranks, which serve these of the four requests; a rank without any is idle all the time."""
+    requests = tuple(msgspec.structs.replace(one, rank=rank) for one, rank in zip(STATIC.requests, ranks, strict=True))
+    scenario = validate(msgspec.structs.replace(STATIC, requests=requests, ranks=Ranks(data=2)))
+    return tuple(replace(one, ranks=()) for one in lockstep(EngineSubject(), scenario).ranks)
+
+
+@lru_cache
 def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence:
     """A run without a fault; with a variant, its second run too.
 
@@ -390,6 +399,8 @@ def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
     if channel == "verify.packed":
         return mixed()
+    if channel == "rank.collectives":
+        return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
     return next((of for of in known if of.subject.channel(channel)), cached_states())
 

@@ -10,17 +10,19 @@ from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
+_FEW, _LATER = 3, 7
+"""Of so many requests the last comes so many steps behind the one before."""
 
 
 def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
 
-    Where that was drawn for something else they come sooner at most. Half of the chunks are as long as a verify row.
+    Where that was drawn for something else they come sooner at most. Two thirds of chunks are as long as a verify row.
     Buckets are about as large as a chunk, a decode batch, or all rows of a step.
     """
     schedule = replace(scenario.schedule, mixed=True)
     if not (schedule.step_tokens or schedule.prefix_cache):
-        schedule = replace(schedule, chunk=draw(sampled((scenario.width, schedule.chunk))))
+        schedule = replace(schedule, chunk=draw(sampled((scenario.width, scenario.width, schedule.chunk))))
     requests = scenario.requests
     if schedule.prefix_cache and not scenario.has_aborts:
         requests = tuple(_sooner(requests))
@@ -49,14 +51,7 @@ def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
     width, batch = scenario.width, scenario.schedule.max_batch
     whole = 2 * chunk + batch * width
-    about = (
-        (whole,),
-        (chunk + width, whole),
-        (chunk, whole),
-        (chunk,),
-        (whole + 1,),
-        (chunk + 1, chunk + batch * width),
-    )
+    about = ((whole,), (chunk + width, whole), (chunk, whole), (chunk,), (whole + 1,), (chunk + 1, whole - chunk))
     return tuple(sorted(set(draw(sampled(about)))))
 
 
@@ -70,8 +65,10 @@ def _sooner(requests: tuple[Request, ...]) -> list[Request]:
 
 
 def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:
-    arrival, made = 0, list[Request]()
-    for request in requests:
-        made.append(replace(request, arrival=arrival))
-        arrival += draw(integers(1, 2))
+    """Return requests of which that with the longest prompt comes first, and the last when some of them are done."""
+    arrival, made = 0, list(requests)
+    order = sorted(range(len(requests)), key=lambda one: -len(requests[one].prompt))
+    for place, index in enumerate(order):
+        made[index] = replace(requests[index], arrival=arrival)
+        arrival += draw(integers(1, 2)) if place + 2 < len(order) or len(order) < _FEW else _LATER
     return made

@@ -1,0 +1,102 @@
+"""Mixed steps: chunks and verify rows in one launch, in token buckets (S-MIXED)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.mixed import without_mixed
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import LaunchKind, PackedRows
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.properties.evidence import MIXED, STATIC, TREE, evidence, mixed, mixed_too, with_observations
+
+CONTRACT = find("launch.packed")
+
+
+def test_a_mixed_run_is_right_and_packs_both_kinds() -> None:
+    of = mixed()
+    assert judge(of).passed
+    kinds = {launch.kind for launch in of.schedule.launches if launch.tokens}
+    assert kinds == {LaunchKind.PREFILL, LaunchKind.MIXED}
+    for launch in of.schedule.launches:
+        assert launch.kind != LaunchKind.VERIFY or not of.schedule.batches.get((launch.step, 0))
+
+
+def test_its_launches_are_counted() -> None:
+    counted = counts(mixed())
+    assert counted["mixed_launches"] > 0
+    assert counted["buckets_padded"] > 0
+    assert not any(counts(evidence())[name] for name in OF_MIXED)
+
+
+def test_a_hybrid_runs_packed_launches_eagerly() -> None:
+    of = evidence("unmixed", mixed_too(STATIC))
+    assert judge(of).passed
+    packed = [launch for launch in of.schedule.launches if launch.tokens]
+    assert packed
+    assert not any(launch.size for launch in packed)
+
+
+def _other_order(rows: PackedRows) -> PackedRows:
+    return tuple(reversed(rows))
+
+
+def _twice(rows: PackedRows) -> PackedRows:
+    return (*rows, rows[0])
+
+
+def _one_less(rows: PackedRows) -> PackedRows:
+    return rows[:-1]
+
+
+@pytest.mark.parametrize("change", [_other_order, _twice, _one_less])
+def test_rows_elsewhere_twice_or_missing_are_noticed(change: Callable[[PackedRows], PackedRows]) -> None:
+    of = mixed()
+    kinds = {(one.step, one.number): one.kind for one in of.schedule.launches}
+
+    def wrong(o: Observation) -> Observation:
+        told = o.channel == "verify.packed" and kinds[o.key.round, o.key.step] == LaunchKind.MIXED
+        return o._replace(value=change(o.value)) if told else o  # type: ignore[arg-type]
+
+    found = list(CONTRACT.check(with_observations(of, map(wrong, of.subject.observations))))
+    assert [one.contract for one in found] == ["launch.packed"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sentence"),
+    [
+        (put_in(STATIC, "graphs", tokens=(4,)), r"graphs.tokens \[4\]: expected none without schedule.mixed"),
+        (mixed_too(put_in(STATIC, "graphs", tokens=(4,))), r"graphs.tokens \[4\]: expected none beside linear layers"),
+        (put_in(MIXED, "graphs", tokens=(9, 4)), r"graphs.tokens \[9, 4\]: expected distinct and ascending"),
+        (mixed_too(TREE), "schedule.mixed beside a tree: expected false"),
+        (replace(STATIC, variant="unmixed"), "variant unmixed: expected another one, or none, without schedule.mixed"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(scenario: Scenario, sentence: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=f"invalid {sentence}"):
+        validate(scenario)
+
+
+def test_a_checkpoint_has_no_mixed_steps() -> None:
+    real = replace(mixed_too(STATIC), model=Checkpoint(path="nowhere", vocab=64))
+    with pytest.raises(InvalidScenarioError):
+        validate(real)
+
+
+def test_who_has_none_is_not_asked() -> None:
+    assert fit(MIXED, Limits(mixed=False)) == without_mixed(MIXED)
+    assert not without_mixed(MIXED).schedule.mixed
+    lacking = uncovered(Limits(mixed=False), frozenset({"round.rows"}))
+    assert any(set(OF_MIXED) <= one.names for one in lacking)

@@ -94,7 +94,7 @@ class PackedTarget:
     def __init__(self, verifier: Verifier, needs: Needs, config: EngineConfig, probes: Probes) -> None:
         self._verifier, self._needs, self._config, self._probes = verifier, needs, config, probes
         self._device = verifier.cache.page_table.device
-        inputs: Shapes = dict.fromkeys(("ids", "req_rows", "positions", "num_tokens"), ((), torch.int64))
+        inputs: Shapes = dict.fromkeys(("ids", "live_tokens", "req_rows", "positions", "num_tokens"), ((), torch.int64))
         self._buffers = padded_buffers(inputs, config.most_tokens, self._device)
         self._runner = GraphRunner("mixed", 0, self.forward, self._buffers, config.token_sizes, probes)
 
@@ -138,7 +138,7 @@ class PackedTarget:
         counts, config = views["num_tokens"], self._config
         ends, tokens = counts.cumsum(0), torch.arange(counts.shape[0], device=counts.device)
         rows = torch.searchsorted(ends, tokens, right=True).clamp(max=counts.shape[0] - 1)
-        live = tokens < ends[-1]
+        live = views["live_tokens"] > 0
         req_rows = torch.where(live, views["req_rows"][rows], 0)
         starts = views["positions"][rows] + tokens - (ends - counts)[rows]
         positions, slots = torch.empty_like(tokens)[:, None], torch.empty_like(tokens)[:, None]
@@ -159,7 +159,8 @@ class PackedTarget:
         total, rows = packed.total, len(packed.rows)
         self._runner.prepare(total)
         size = self._runner.size_for(total)
-        self._buffers.fill({"ids": self._tensor([token for row in packed.rows for token in row.ids])}, total, size)
+        ids = self._tensor([token for row in packed.rows for token in row.ids])
+        self._buffers.fill({"ids": ids, "live_tokens": torch.ones_like(ids)}, total, size)
         by_row = {
             "req_rows": self._tensor([row.req_row for row in packed.rows]),
             "positions": self._tensor([row.start for row in packed.rows]),

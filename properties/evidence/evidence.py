@@ -165,7 +165,7 @@ class Evidence:
     @cached_property
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
-        return ObservedSchedule(self.subject, self.aborts)
+        return ObservedSchedule(self.subject, self.aborts, self.scenario.schedule.handover)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

@@ -42,7 +42,8 @@ class Limits(Value, frozen=True, kw_only=True):
     of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
     that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `ends`: whether they
     may have a minimum of tokens, stop sequences, and ids of the model that end them or not (S-LIMIT-13 .. 15).
-    `step_tokens`: whether a step has a budget of tokens (S-SCHED-10). `windows`: whether layers may have windows, and
+    `step_tokens`: whether a step has a budget of tokens (S-SCHED-10); `handover`: whether one engine runs prompts for
+    another (S-HANDOVER). `windows`: whether layers may have windows, and
     pages behind all of them go back (S-WINDOW); `codes`: whether entries may be kept in fewer bits (S-KV); `images`:
     whether tokens may have three positions (S-MROPE). `persistent`: one run leaves something (free pages in another
     order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is what the round that
@@ -77,6 +78,7 @@ class Limits(Value, frozen=True, kw_only=True):
     aborts: bool = True
     ends: bool = True
     step_tokens: bool = True
+    handover: bool = True
     windows: bool = True
     codes: bool = True
     images: bool = True

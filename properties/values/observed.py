@@ -30,6 +30,8 @@ class LaunchKind(IntEnum):
     COMMIT = 6
     FINISH = 7
     KEEP = 8
+    PACK = 9
+    INSTALL = 10
 
 
 GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)

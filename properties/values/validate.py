@@ -51,6 +51,7 @@ def validate(scenario: Scenario) -> Scenario:
     _adaptive(scenario)
     _tree(scenario)
     _step_tokens(scenario)
+    _handover(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -222,6 +223,28 @@ def _step_tokens(scenario: Scenario) -> None:
     for name, has in beside.items():
         _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
+
+
+def _handover(scenario: Scenario) -> None:
+    schedule, at = scenario.schedule, "schedule.handover"
+    if not schedule.handover:
+        return
+    beside = {
+        "a tree": scenario.tree is not None,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": schedule.draft_batch > 0,
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+        "two services": schedule.services > 1,
+        "aborts": scenario.has_aborts,
+        "windows": getattr(scenario.model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "variant alone": scenario.variant == "alone",
+        "variant chain_as_tree": scenario.variant == "chain_as_tree",
+    }
+    for name, has in beside.items():
+        _require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
+    _require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
 
 
 def _request(scenario: Scenario, index: int) -> None:

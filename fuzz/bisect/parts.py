@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.chain_tree import as_tree
@@ -103,6 +104,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
+        Part("hand-over", "one engine runs prompts, another decodes", without_handover),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),

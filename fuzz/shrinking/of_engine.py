@@ -26,6 +26,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("schedule.preemption", False),
     ("schedule.prefix_cache", False),
     ("schedule.step_tokens", 0),
+    ("schedule.handover", False),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
@@ -106,6 +107,10 @@ def _of_step_tokens(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.step_tokens.get(name, 0)
 
 
+def _of_handovers(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.handovers.get(name, 0)
+
+
 def _is_of_ends(name: str) -> Callable[[RequestSample], bool]:
     return lambda request: name in request.ends
 
@@ -164,6 +169,7 @@ _RUNS: Table[RunSample] = {
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
+    **{name: _of_handovers(name) for name in OF_HANDOVERS},
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
     "prefix_hits_by_batch_size": _hits_where(lambda run: "draft batch" in run.control),

@@ -24,6 +24,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
@@ -151,6 +152,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests end by stop ids of their own and by limits", set(ENDED)
     if not limits.step_tokens:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
+    if not limits.handover:
+        yield "one engine runs its prompts and its rounds", set(OF_HANDOVERS)
     if not limits.windows:
         yield "its layers see everything", set(OF_WINDOWS)
     if not limits.codes:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
+from draftproof.properties.coverage.read_handovers import read_handovers
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
@@ -69,6 +70,7 @@ def read_run(evidence: Evidence) -> RunSample:
         is_constrained=evidence.scenario.is_constrained,
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         step_tokens=read_step_tokens(evidence),
+        handovers=read_handovers(evidence),
         windows=_windows(scenario),
         entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
         draft_entries=_FORMATS.get(getattr(scenario.draft, "kv_bits", 0)),

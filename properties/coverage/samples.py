@@ -17,7 +17,7 @@ class RunSample(NamedTuple):
     """One scenario. `changed` is its variant if the variant run was another run, else "none".
 
     `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar. `prefixes` are the
-    counts of its prefix cache, `step_tokens` those of a budget of its steps.
+    counts of its prefix cache, `step_tokens` those of a budget of its steps, `handovers` those of two engines.
     """
 
     draft: str
@@ -66,6 +66,7 @@ class RunSample(NamedTuple):
     is_constrained: bool
     prefixes: Mapping[str, int]
     step_tokens: Mapping[str, int]
+    handovers: Mapping[str, int]
     unequal_windows: bool
 
     @property

@@ -82,6 +82,8 @@ ENDED_TREES = (True, True, True, False)
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
+HANDED_OVER = (False, False, True, False, False, False)
+"""Whether one engine runs prompts for another, of small scenarios that are neither trees nor under a controller."""
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
@@ -126,10 +128,21 @@ class Turn(NamedTuple):
     is_windowed: bool = False
     has_codes: bool = False
     has_images: bool = False
+    is_handed_over: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
     """Yield the turns of a list; those of a longer list begin with them. Of `sizes` the first is the usual one."""
+    dealer = _Dealer(seed, len(drafts))
+    for index, turn in enumerate(_turns(seed, count, drafts, sizes)):
+        player = index % len(drafts)
+        if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
+            turn = _handed_over(turn, dealer, player)
+        yield turn
+
+
+def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
+    """Yield the turns of a list without hand-overs."""
     dealer = _Dealer(seed, len(drafts))
     for index in range(count):
         number, player = divmod(index, len(drafts))
@@ -176,6 +189,30 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             yield _windowed(_preempted(turn, dealer, player), dealer, player)
         else:
             yield _windowed(turn, dealer, player)
+
+
+def _may_be_handed_over(turn: Turn) -> bool:
+    """Return whether two engines may serve a turn in place of one."""
+    profile, is_tree = turn.profile, turn.is_tree or turn.variant == "chain_as_tree"
+    return turn.size.name == SMALL.name and not (is_tree or profile.adaptive or profile.draft_batch)
+
+
+def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of handovers", _OF_PREEMPTED, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of handovers {len(variants)}", variants, player),
+        commit=dealer.deal("commit of handovers", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
+        is_preempted=False,
+        is_cached=False,
+        is_aborted=False,
+        is_budgeted=False,
+        is_windowed=False,
+        is_handed_over=True,
+    )
 
 
 def _windowed(turn: Turn, dealer: _Dealer, player: int) -> Turn:

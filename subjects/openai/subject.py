@@ -60,6 +60,7 @@ class OpenaiSubject(Subject):
             aborts=False,
             ends=False,
             step_tokens=False,
+            handover=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

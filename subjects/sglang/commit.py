@@ -136,6 +136,7 @@ class StateCommit(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

@@ -54,6 +54,7 @@ class DraftConfig(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -69,6 +69,7 @@ class BlockAcceptance(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         drafts=("dflash",),
         variants=(),
     )

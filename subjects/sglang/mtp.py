@@ -278,6 +278,7 @@ class ChainExtend(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         drafts=("mtp",),
         variants=(),
     )

@@ -97,6 +97,7 @@ class AdaptivePolicy(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

@@ -114,6 +114,7 @@ class PoolSteps(WorkerSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

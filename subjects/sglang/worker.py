@@ -44,6 +44,7 @@ class WorkerSubject(EngineSubject):
         aborts=False,
         ends=False,
         step_tokens=False,
+        handover=False,
         drafts=("eagle",),
         variants=(),
     )

@@ -61,6 +61,7 @@ class TransformersSubject(Subject):
             aborts=False,
             ends=False,
             step_tokens=False,
+            handover=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

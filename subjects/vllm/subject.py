@@ -107,6 +107,7 @@ class VllmSubject(Subject):
             aborts=False,
             ends=False,
             step_tokens=False,
+            handover=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

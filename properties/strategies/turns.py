@@ -82,8 +82,8 @@ ENDED_TREES = (True, True, True, False)
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (False, False, True, False, False, False)
-"""Whether one engine runs prompts for another, of small scenarios that are neither trees nor under a controller."""
+HANDED_OVER = (False, True, False)
+"""Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
@@ -193,8 +193,8 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
 
 def _may_be_handed_over(turn: Turn) -> bool:
     """Return whether two engines may serve a turn in place of one."""
-    profile, is_tree = turn.profile, turn.is_tree or turn.variant == "chain_as_tree"
-    return turn.size.name == SMALL.name and not (is_tree or profile.adaptive or profile.draft_batch)
+    profile, other = turn.profile, turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree"
+    return turn.size.name == SMALL.name and not (other or profile.adaptive or profile.draft_batch)
 
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:

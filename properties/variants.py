@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from draftproof.properties.values.chain_tree import as_tree
-from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
 from draftproof.properties.values.drafts import OF_TREES
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
@@ -37,11 +37,12 @@ _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_
 _COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.commit or channel.is_of_launches)
 # What shows the captured size of a launch, or counts captures among launches.
 _SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.discarded", "extend.discarded"})
-# What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others.
+# What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others,
+# another engine.
 _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded"}
+_OF_ONE |= {"commit.step_index", "commit.unfolded"} | OF_HANDOVERS
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name

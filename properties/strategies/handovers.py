@@ -8,12 +8,11 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.scenario import Request, Scenario
 
-_FEWER = (0, 1, 0, 1, 2)
-
 
 def with_handover(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw a smaller decode batch, so that some wait for a place in it; requests come in early steps."""
-    most = max(1, scenario.schedule.max_batch - draw(sampled(_FEWER)))
+    batch = scenario.schedule.max_batch
+    most = max(1, draw(sampled((batch - 1, 1, batch))))
     schedule = replace(scenario.schedule, handover=True, services=1, max_batch=most)
     return replace(scenario, requests=tuple(map(_early, scenario.requests)), schedule=schedule)
 

@@ -119,7 +119,7 @@ def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
     assert len(block) == len(CARDS)
     assert len(trees) < 4
     schedules = [(one, one.scenario.schedule) for one in block]
-    others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens]
+    others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens or of.handover]
     others += [one for one in block if one.scenario.variant == "chain_as_tree"]
     assert Counter(one.origin for one in block if not one.scenario.tree and one not in others) <= cards
     assert {one.origin for one in trees} <= cards.keys()

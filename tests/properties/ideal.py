@@ -15,6 +15,7 @@ from msgspec import structs
 
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -437,5 +438,5 @@ def idealized(scenario: Scenario) -> Scenario:
 
     No chain is a tree either, whose pages differ.
     """
-    whole = without_step_tokens(without_prefix_cache(without_aborts(scenario)))
+    whole = without_handover(without_step_tokens(without_prefix_cache(without_aborts(scenario))))
     return structs.replace(whole, variant="none") if whole.variant in ("chain_as_tree", "alone") else whole

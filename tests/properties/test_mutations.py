@@ -38,6 +38,7 @@ from tests.properties.evidence import (
     ended,
     evidence,
     evidence_of,
+    handed_over,
     preempted,
     with_observations,
 )
@@ -83,6 +84,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         cached_states(),
         aborted(),
         budgeted(),
+        handed_over(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

@@ -62,24 +62,16 @@ class EngineSubject(Subject):
         taps = RecordingTaps() if scenario.taps else None
         recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        served: Engine | PrefillDecode
-        dtypes: tuple[tuple[str, torch.dtype], ...] = ()
-        if scenario.schedule.handover:
-            of_prompts = RecordingTaps() if scenario.taps else None
-            prefill_recorder = PrefillRecorder(scenario, script, of_prompts, self.announce, recorder.log)
-            prefill = self._engine(scenario, models, build.prefill_config(scenario), prefill_recorder)
-            recorder.follow(prefill_recorder)
-            engine = self._engine(scenario, models, build.config(scenario), recorder)
-            served, dtypes = PrefillDecode(prefill, engine), of_prompts.dtypes if of_prompts else ()
-        else:
-            served = engine = self._engine(scenario, models, build.config(scenario), recorder)
+        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
+        engine = self._engine(scenario, models, build.config(scenario), recorder)
+        served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:
             engine.capture(self._backend())
         steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         recorder.paged.report_pools(steps)
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
-        recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ()), *dtypes))
+        recorder.config.report_index_bytes((*engine.dtypes(), *recorder.dtypes))
         recorder.config.report_seen((self.seen_last(models.config),), first=len(models.seen))
         if scenario.is_served_twice:
             recorder.report_reachable(steps, service=1)
@@ -87,6 +79,13 @@ class EngineSubject(Subject):
             steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
+
+    def _prefill_engine(self, scenario: Scenario, script: Script, models: Pair, recorder: TraceRecorder) -> Engine:
+        """Return an engine that runs prompts for another, which the recorder is to watch."""
+        taps = RecordingTaps() if scenario.taps else None
+        own = PrefillRecorder(scenario, script, taps, self.announce, recorder.log)
+        recorder.follow(own)
+        return self._engine(scenario, models, build.prefill_config(scenario), own)
 
     def _engine(self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder) -> Engine:
         """Return an engine whose memory is poisoned, and watched by the recorder."""

@@ -67,6 +67,12 @@ class TraceRecorder(Probes):
         """Where everything is recorded."""
         return self._log
 
+    @property
+    def dtypes(self) -> frozenset[tuple[str, torch.dtype]]:
+        """The dtypes of what taps recorded, by name, those of a prefill engine among them."""
+        own = frozenset(self._recording.dtypes if self._recording else ())
+        return own | self._prefill.dtypes if self._prefill else own
+
     def follow(self, prefill: TraceRecorder) -> None:
         """Count attempts, launches and work on from those of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work

@@ -28,16 +28,26 @@ one; that waited for the decode engine; with entries of a draft, hidden states f
 these, codes and scales; and those that draw their tokens, with penalties, a grammar, or images."""
 
 
+def handover_of(evidence: Evidence, request: int) -> str | None:
+    """Return how a request came to the engine that ran its rounds; None if it had none."""
+    first = evidence.schedule.decode_steps.get((request, 1))
+    if first is None:
+        return None
+    if not evidence.scenario.schedule.handover:
+        return "no"
+    return "after a wait" if first > evidence.schedule.ends.get((request, 0), first) + 1 else "at once"
+
+
 def read_handovers(evidence: Evidence) -> Mapping[str, int]:
     """Return how often each of these was in a scenario."""
     counted = Counter[str]()
     if not evidence.scenario.schedule.handover:
         return counted
-    scenario, left = evidence.scenario, evidence.schedule.ends
+    scenario = evidence.scenario
     hidden = {key.request for key in evidence.reference.channel("handover.hidden")}
     of_draft = {key.request for key in evidence.reference.channel("handover.draft_kv")}
     codes = evidence.has_codes or getattr(scenario.draft, "kv_bits", 64) < 64
-    for index, first in ((place[0], evidence.schedule.decode_steps[place]) for place in evidence.schedule.installed):
+    for index, _ in evidence.schedule.installed:
         request, page = scenario.requests[index], evidence.page_size
         length = len(request.prompt)
         told = {
@@ -45,7 +55,7 @@ def read_handovers(evidence: Evidence) -> Mapping[str, int]:
             "handovers_of_chunks": length > scenario.schedule.chunk,
             "handovers_of_several_pages": length > page,
             "handovers_of_partial_pages": length % page > 0,
-            "handovers_waiting": first > left.get((index, 0), first) + 1,
+            "handovers_waiting": handover_of(evidence, index) == "after a wait",
             "handovers_of_draft_entries": index in of_draft,
             "handovers_of_hidden_states": index in hidden,
             "handovers_of_states": evidence.hybrid,

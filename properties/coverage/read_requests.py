@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
-from draftproof.properties.coverage.read_handovers import read_handovers
+from draftproof.properties.coverage.read_handovers import handover_of, read_handovers
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
@@ -141,6 +141,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 sequence=_sequence(ends) if script.sequences else None,
                 ends=ends,
                 freed=("yes" if freed.get(index) else "no") if scenario_frees else None,
+                handover=handover_of(evidence, index),
                 images=("none", "one", "several")[min(len(request.images), 2)] if has_images else None,
                 delta=delta_of(len(request.prompt), request.images),
                 cuts_image=_cuts_image(request, evidence.scenario.schedule.chunk),

@@ -98,6 +98,7 @@ class RequestSample(NamedTuple):
     ended_by: str | None
     sequence: str | None
     freed: str | None
+    handover: str | None
     images: str | None
 
     is_admitted_before_others: bool

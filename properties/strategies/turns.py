@@ -91,10 +91,12 @@ WINDOWED_CACHED = (False, True, False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
 nothing is freed by them."""
 CODED = (False, True, False, False)
-"""Whether target or draft keep their entries in fewer bits."""
+CODED_HANDED_OVER = (True, False)
+"""Whether target or draft keep their entries in fewer bits, and those that are handed over."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
+_OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _OF_HYBRID_TREES = tuple(one for one in CARDS if one.hybrid and not (one.adaptive or one.draft_batch))
@@ -199,7 +201,7 @@ def _may_be_handed_over(turn: Turn) -> bool:
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
-    profile = dealer.deal("profile of handovers", _OF_PREEMPTED, player)
+    profile = dealer.deal("profile of handovers", _OF_HANDED_OVER, player)
     variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
     return turn._replace(
         profile=profile,
@@ -211,6 +213,9 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_aborted=False,
         is_budgeted=False,
         is_windowed=False,
+        is_penalized=dealer.deal("penalties of handovers", PENALIZED_TREES, player),
+        is_constrained=dealer.deal("grammars of handovers", CONSTRAINED_TREES, player),
+        has_codes=dealer.deal("coded of handovers", CODED_HANDED_OVER, player),
         is_handed_over=True,
     )
 

@@ -50,6 +50,7 @@ _BY_CHANNEL = {
             *OF_PREFIXES,
             *OF_ABORTS,
             *OF_STEP_TOKENS,
+            *OF_HANDOVERS,
             "prompt_logprobs_in_chunks",
         ),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
+from draftproof.engine.handover import Entries
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, RecurrentWeights, VerifyStates
 from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
@@ -112,6 +113,20 @@ class PagedCache:
             k_scales, v_scales = self.scales[layer]
             keys, values = read_back(keys, k_scales[slots]), read_back(values, v_scales[slots])
         return torch.cat([keys.flatten(1), values.flatten(1)], dim=1)
+
+    def copies(self, slots: Tensor) -> Entries:
+        """Return copies of the entries of slots [T], as they are stored."""
+        scales = tuple((of_keys[slots], of_values[slots]) for of_keys, of_values in self.scales)
+        return Entries(tuple(keys[slots] for keys in self.keys), tuple(values[slots] for values in self.values), scales)
+
+    def install(self, slots: Tensor, entries: Entries) -> None:
+        """Store copies of entries in slots [T]."""
+        for pools, copies in ((self.keys, entries.keys), (self.values, entries.values)):
+            for pool, copy in zip(pools, copies, strict=True):
+                pool[slots] = copy
+        for scales, of_entries in zip(self.scales, entries.scales, strict=True):
+            for pool, copy in zip(scales, of_entries, strict=True):
+                pool[slots] = copy
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Return the rows of a tree that were accepted as they are: there are no states here."""

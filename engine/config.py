@@ -18,7 +18,8 @@ class EngineConfig:
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
     on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`. A step
-    runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit).
+    runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit). An engine that `hands_over` runs
+    prompts only (handover.py).
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
     draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
@@ -45,6 +46,7 @@ class EngineConfig:
     prefix_cache: bool = False
     checkpoint_slots: int = 0
     step_tokens: int = 0
+    hands_over: bool = False
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False

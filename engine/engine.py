@@ -24,6 +24,7 @@ from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, Pr
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
+from draftproof.engine.handover import Handover, slots_of
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import (
     AttentionMetadata,
@@ -57,7 +58,7 @@ from draftproof.engine.stages import (
     Released,
     StepPlan,
 )
-from draftproof.engine.states.base import StateCache, checkpoint_shapes
+from draftproof.engine.states.base import Plain, StateCache, checkpoint_shapes
 from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
@@ -131,6 +132,7 @@ class Engine:
             PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
         )
         self._step = 0
+        self._received: dict[int, Handover] = {}
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
@@ -185,6 +187,11 @@ class Engine:
         """Queue a request. Requests are admitted in the order they are added, not before their arrival step."""
         self.scheduler.add(request)
 
+    def receive(self, handover: Handover) -> None:
+        """Queue a request whose prompt another engine has run."""
+        self._received[handover.request.id] = handover
+        self.scheduler.receive(handover.request, handover.pending_token)
+
     @property
     def idle(self) -> bool:
         """True when no rank has a request left."""
@@ -192,6 +199,11 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
+        commits, _ = self.step_handing_over()
+        return commits
+
+    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
+        """Run one step; return what each request gained in it, and those that leave, if the engine hands over."""
         for released in self.scheduler.abort(self._step):
             # Before anybody is given what they had.
             self._release(released)
@@ -202,17 +214,75 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
+        if plan.installed:
+            self._install(plan.installed)
         commits = self._run(plan)
+        leaving = [commit for commit in commits if self.config.hands_over and not commit.finished]
+        packed = self._pack(leaving) if leaving else ()
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
             self._release(released)
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
+        for commit in leaving:
+            self._release(self.scheduler.hand_over(commit.request))
         (busy,) = self.group.agree(int(not self.scheduler.idle))
         self._others_busy = bool(busy)
         self.probes.on_step(plan)
-        return commits
+        return commits, packed
+
+    def _pack(self, commits: list[Commit]) -> tuple[Handover, ...]:
+        """Return copies of all that requests need to go on elsewhere."""
+        self.probes.before_launch("pack")
+        state_slots = self._tensor([commit.state_slot for commit in commits])
+        states = self.states.plain(state_slots) if self.states else None
+        packed = tuple(
+            self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
+            for place, commit in enumerate(commits)
+        )
+        self.probes.on_launch(Launch("pack", 0, len(commits), 0))
+        return packed
+
+    def _packed_request(self, commit: Commit, states: Plain | None) -> Handover:
+        slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
+        has_checkpoint = 0 < self.config.checkpoint <= length
+        return Handover(
+            self.scheduler.find(commit.request).request,
+            length,
+            commit.emitted[-1],
+            self.verifier.cache.copies(slots),
+            own.copies(slots) if own else None,
+            self.draft.rows_of(commit.req_row),
+            states,
+            self.states.checkpoints(self._tensor([commit.state_slot])) if self.states and has_checkpoint else None,
+        )
+
+    def _slots(self, req_row: int, length: int) -> Tensor:
+        """Return the slots of the first positions of a request row."""
+        return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
+
+    def _install(self, rows: tuple[PrefillRow, ...]) -> None:
+        """Put what was handed over of requests where this engine has given them room."""
+        if self._penalties:
+            self._penalties.begin(rows)
+        if self.grammars:
+            self.grammars.begin(rows)
+        if self._rope:
+            self._rope.begin(rows)
+        handed = [self._received.pop(row.request) for row in rows]
+        self.probes.before_launch("install")
+        for row, handover in zip(rows, handed, strict=True):
+            slots = self._slots(row.req_row, handover.seq_len)
+            self.verifier.cache.install(slots, handover.entries)
+            if self.draft.cache and handover.draft_entries:
+                self.draft.cache.install(slots, handover.draft_entries)
+            if self.states and handover.states:
+                self.states.install(self._tensor([row.state_slot]), handover.states, handover.checkpoint)
+        self.probes.on_launch(Launch("install", 0, len(rows), 0))
+        for row, handover in zip(rows, handed, strict=True):
+            self.draft.receive(row, handover.draft_rows)
+        self.probes.on_install(rows)
 
     def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.ranks import Issued
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 
 
 class Taps:
@@ -88,6 +88,9 @@ class Probes:
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         """Handle pages that the prefix cache gave up, and slots of the checkpoints that they had."""
+
+    def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
+        """Handle requests that were handed over, once all that they need is in place."""
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         """Handle pages that requests gave back which go on."""

@@ -121,6 +121,7 @@ class Scheduler:
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
         self._window = 0 if config.prefix_cache else window
         self._waiting: list[Waiting] = []
+        self._received: list[tuple[GenerationRequest, int]] = []
         self._added = 0
         self.live: list[Sequence] = []
 
@@ -128,9 +129,13 @@ class Scheduler:
         self._waiting.append(Waiting(request, self._added))
         self._added += 1
 
+    def receive(self, request: GenerationRequest, first: int) -> None:
+        """Queue a request whose prompt another engine has run, and the token after it."""
+        self._received.append((request, first))
+
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self.live
+        return not self._waiting and not self._received and not self.live
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""
@@ -145,13 +150,14 @@ class Scheduler:
         preempted = self._preempt(steps_of)
         if not preempted:
             self._admit(step, steps_of)
+        installed = self._install()
         prefill, decode = self._batches(steps_of)
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
         evicted = self._evict(wanted)
         self.page_table.grow(wanted, self.pool)
-        return StepPlan(step, steps_of(len(decode)), tuple(prefill), tuple(decode), preempted, *evicted)
+        return StepPlan(step, steps_of(len(decode)), tuple(prefill), tuple(decode), preempted, *evicted, installed)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -211,6 +217,10 @@ class Scheduler:
                 kept[slot] = sequence.state_slot
         self.check()
         return Retired(tuple(released), kept, tuple(dropped))
+
+    def hand_over(self, request: int) -> Released:
+        """Free what a request owns that another engine goes on with."""
+        return self._release(self.find(request))
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
@@ -298,6 +308,26 @@ class Scheduler:
                 )
             )
 
+    def _install(self) -> tuple[PrefillRow, ...]:
+        """Give requests that were handed over a row and the pages of their worst case, first come, first served.
+
+        Each waits until there is a place for it in the decode batch of this step.
+        """
+        installed = []
+        while self._received and self.page_table.free and len(self.live) < self._config.max_batch:
+            request, first = self._received[0]
+            need = self._pages(request)
+            if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
+                break
+            del self._received[0]
+            state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
+            waited, length = Waiting(request, self._added), len(request.prompt)
+            sequence = Sequence(waited, req_row, state_slot, need, 0, [first], extended=length)
+            installed.append(replace(self._chunk(sequence, length), end=length, emitted=(first,)))
+            sequence.prefilled = sequence.seq_len = length
+            self.live.append(sequence)
+        return tuple(installed)
+
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""
         return -(-end // self._config.page_size)
@@ -307,6 +337,8 @@ class Scheduler:
         return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
+        if self._config.hands_over:
+            return self._pages_to(len(request.prompt))
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)

@@ -167,7 +167,8 @@ class Retired:
 class StepPlan:
     """What one engine step runs; `steps` are the most drafts that a row may have in it.
 
-    `preempted` gave way to it, and pages that were `evicted` from the prefix cache with their checkpoints.
+    `preempted` gave way to it, and pages that were `evicted` from the prefix cache with their checkpoints. Prompts of
+    `installed` were run by another engine, which handed them over: each is the whole prompt, and its first token.
     """
 
     step: int
@@ -177,6 +178,7 @@ class StepPlan:
     preempted: tuple[Released, ...] = ()
     evicted: tuple[int, ...] = ()
     evicted_checkpoints: tuple[int, ...] = ()
+    installed: tuple[PrefillRow, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.mixed import without_mixed
@@ -135,6 +136,10 @@ def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _ends(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.ends else without_ends(scenario)
+
+
+def _handover(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.handover else without_handover(scenario)
 
 
 def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
@@ -299,6 +304,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _ends,
     _step_tokens,
     _mixed,
+    _handover,
     _windows,
     _codes,
     _images,

@@ -28,6 +28,8 @@ TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""
 _WRITES = {
+    # What it wrote is what arrived: that says more.
+    LaunchKind.INSTALL: "draft",
     LaunchKind.PREFILL: "verify",
     LaunchKind.VERIFY: "verify",
     LaunchKind.MIXED: "verify",

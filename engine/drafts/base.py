@@ -190,6 +190,20 @@ class Draft(ABC, Generic[M]):
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Save what the next round starts from, after the extenders have run."""
 
+    def rows_of(self, req_row: int) -> Mapping[str, Tensor]:
+        """Return copies of its tensors of a request row, from which the next round of the request starts."""
+        names = self.memory(self.model, self.context.target, self.context.config)
+        return {name: self.context.arena[name][req_row].clone() for name in names}
+
+    def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
+        """Begin a request whose prompt another engine has run, with what `rows_of` gave there."""
+        for name, values in rows.items():
+            self.context.arena[name][row.req_row] = values
+
+    def next_hidden_states(self, req_row: int, seq_len: int) -> Tensor | None:
+        """Return the hidden states [C, D] that the next round of a request row has of its last C entries."""
+        return None
+
     def origin(self, request: int) -> Mapping[str, Any]:
         """Return the origin of the proposals of a request's round: a `propose` channel -> its value in plain types."""
         return {}

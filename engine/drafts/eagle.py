@@ -68,6 +68,10 @@ class EagleDraft(ModelDraft[Head]):
         """Return the width of what the head hands on."""
         return target.width
 
+    def next_hidden_states(self, req_row: int, seq_len: int) -> Tensor:
+        """Return what the head handed on at the last entry."""
+        return self.context.arena["next_hidden_states"][req_row][None]
+
     def round_inputs(self) -> Shapes:
         """Return next_draft_token [B] and hidden_states [B, D], as wide as what the head hands on."""
         target = self.context.target

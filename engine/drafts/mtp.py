@@ -70,6 +70,11 @@ class MtpDraft(ModelDraft[Chain]):
         draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
         return Proposal(draft_tokens, tuple(row.num_drafts for row in batch))
 
+    def next_hidden_states(self, req_row: int, seq_len: int) -> Tensor | None:
+        """Return the target's of the entries that are computed again."""
+        count = min(self.lookback, seq_len)
+        return self.context.arena["lookback_hidden_states"][req_row, -count:] if count else None
+
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions of first and columns of last entries [B]; ids and hidden_states [B, L-1+W, ..]."""
         target, entries = self.context.target, self.lookback + width

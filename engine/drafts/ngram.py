@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, PromptChunks
 from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
-from draftproof.engine.stages import DecodeRow, Proposal
+from draftproof.engine.stages import DecodeRow, PrefillRow, Proposal
 
 
 class Match(NamedTuple):
@@ -111,6 +112,10 @@ class NgramDraft(Draft[NgramSettings]):
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request] = self._index((*row.text, token))
+
+    def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
+        """Begin with the prompt and the token after it: nothing else is handed over."""
+        self._indices[row.request] = self._index(row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

@@ -61,8 +61,18 @@ class StateCache(Protocol):
     def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
         """Begin requests in state_slots [B] from copies of these checkpoints [B], which become theirs, too."""
 
+    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
+        """Make these logical states, as of `plain`, those of state_slots [B], with nothing pending.
+
+        So are their `checkpoints`, if there are any.
+        """
+
     def flush(self, state_slots: Tensor) -> None:
         """Make the committed state of these slots plain: nothing pending."""
+
+    def checkpoints(self, state_slots: Tensor) -> Plain:
+        """Return copies of the checkpoints of these slots, in the shapes of `plain`."""
+        ...
 
     def plain(self, state_slots: Tensor) -> Plain:
         """Return copies of the logical states: conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""

@@ -56,6 +56,8 @@ class Replay:
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
     ) -> Tensor:
         """See StateCache."""
+        # Who is handed requests over runs no prefill.
+        self._weights[layer] = weights
         size, width, ssm = states.state_slots.shape[0], states.width, self.ssm[layer]
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
@@ -87,12 +89,23 @@ class Replay:
         restore(plain, (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
         self.cursor[state_slots] = 0
 
+    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
+        """See StateCache; the window is that of half 0."""
+        self.inputs[:, 0, state_slots, : self._window], self.ssm[:, state_slots] = states
+        if checkpoints:
+            self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints
+        self.cursor[state_slots] = 0
+
     def flush(self, state_slots: Tensor) -> None:
         """See StateCache."""
         for layer, weights in self._weights.items():
             pools = (self.ssm[layer], self.inputs[layer], self.cursor, self.gates[layer])
             kernels.gdn_flush(*pools, *weights.parameters, state_slots)
         kernels.replay_rewind(self.cursor, state_slots)
+
+    def checkpoints(self, state_slots: Tensor) -> Plain:
+        """See StateCache."""
+        return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
     def plain(self, state_slots: Tensor) -> Plain:
         """See StateCache."""

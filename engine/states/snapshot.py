@@ -97,8 +97,18 @@ class Snapshot:
         """See StateCache."""
         restore((self.conv, self.ssm), (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
 
+    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
+        """See StateCache."""
+        self.conv[:, state_slots], self.ssm[:, state_slots] = states
+        if checkpoints:
+            self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints
+
     def flush(self, state_slots: Tensor) -> None:
         """Do nothing: the committed states are plain at any time."""
+
+    def checkpoints(self, state_slots: Tensor) -> Plain:
+        """See StateCache."""
+        return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
     def plain(self, state_slots: Tensor) -> Plain:
         """See StateCache."""

@@ -7,19 +7,22 @@ from typing import Any
 
 import torch
 
+from draftproof.engine.config import EngineConfig
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.parts import OWN, EngineParts
+from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.ranks import SOLO, Group, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.subject.prefill_recorder import PrefillRecorder
 from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
-from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
@@ -50,6 +53,8 @@ class EngineSubject(Subject):
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
+        if not scenario.schedule.handover:
+            channels -= OF_HANDOVERS
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
@@ -87,15 +92,13 @@ class EngineSubject(Subject):
         taps = RecordingTaps() if scenario.taps else None
         recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        config, parts = build.config(scenario), self.parts(scenario)
-        engine = Engine(models.target, models.draft, config, self._device, recorder, parts, group)
-        memory = MemoryWatch(engine, scenario.memory.poison)
-        memory.poison_all()
-        recorder.attach(engine, memory)
+        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
+        engine = self._engine(scenario, models, build.config(scenario), recorder, group)
+        served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:
             engine.capture(self._backend())
         try:
-            steps = _serve(engine, build.requests(scenario, script), recorder.report_returned)
+            steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:
             if not group.mismatch:
                 raise
@@ -103,7 +106,7 @@ class EngineSubject(Subject):
         recorder.paged.report_pools(steps)
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
-        recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ())))
+        recorder.config.report_index_bytes((*engine.dtypes(), *recorder.dtypes))
         recorder.config.report_seen((self.seen_last(models.config),), first=len(models.seen))
         if scenario.is_served_twice:
             recorder.report_reachable(steps, service=1)
@@ -111,6 +114,23 @@ class EngineSubject(Subject):
             steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
+
+    def _prefill_engine(self, scenario: Scenario, script: Script, models: Pair, recorder: TraceRecorder) -> Engine:
+        """Return an engine that runs prompts for another, which the recorder is to watch."""
+        taps = RecordingTaps() if scenario.taps else None
+        own = PrefillRecorder(scenario, script, taps, self.announce, recorder.log)
+        recorder.follow(own)
+        return self._engine(scenario, models, build.prefill_config(scenario), own)
+
+    def _engine(
+        self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO
+    ) -> Engine:
+        """Return an engine whose memory is poisoned, and watched by the recorder."""
+        engine = Engine(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
+        memory = MemoryWatch(engine, scenario.memory.poison)
+        memory.poison_all()
+        recorder.attach(engine, memory)
+        return engine
 
     def models(self, scenario: Scenario) -> Pair:
         """Return the scenario's models, and what was seen of their configuration."""
@@ -134,7 +154,9 @@ class EngineSubject(Subject):
         return HostBackend()
 
 
-def _serve(engine: Engine, requests: Sequence[GenerationRequest], report: Callable[[tuple[Commit, ...]], None]) -> int:
+def _serve(
+    engine: Engine | PrefillDecode, requests: Sequence[GenerationRequest], report: Callable[[tuple[Commit, ...]], None]
+) -> int:
     """Serve requests to the end and report what each step returns; return how many steps that took."""
     for request in requests:
         engine.add(request)

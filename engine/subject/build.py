@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -106,6 +107,17 @@ def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiv
         return AdaptiveConfig(**fields)
     slots = tuple(SlotConfig(**msgspec.structs.asdict(slot)) for slot in spec.slots)
     return BatchAdaptiveConfig(**{**fields, "slots": slots})
+
+
+def prefill_config(scenario: Scenario) -> EngineConfig:
+    """Return that of an engine of the same sizes that runs prompts for another.
+
+    It takes pages and state slots in the opposite order, so that a request has other numbers in both.
+    """
+    made = config(scenario)
+    pages = made.page_order or tuple(range(1, made.pages + 1))
+    states = made.state_order or tuple(range(1, made.request_slots + 1))
+    return replace(made, hands_over=True, page_order=pages[::-1], state_order=states[::-1])
 
 
 def config(scenario: Scenario) -> EngineConfig:

@@ -22,10 +22,14 @@ from draftproof.properties.values.trace import Key
 
 
 class PagedRecorder:
-    """Reports round.table, round.state, commit.kv, extend.kv and pool.* of an engine."""
+    """Reports round.table, round.state, commit.kv, extend.kv and pool.* of an engine.
 
-    def __init__(self, log: ObservationLog, engine: Engine) -> None:
+    With a `prefill` engine pool.* are of both, those of that one numbered behind the others.
+    """
+
+    def __init__(self, log: ObservationLog, engine: Engine, prefill: Engine | None = None) -> None:
         self._log, self._engine = log, engine
+        self._engines = (engine, prefill) if prefill else (engine,)
 
     def report_tables(self, plan: StepPlan) -> None:
         """Report the pages of each request of a step, and its state slot where there are states."""
@@ -66,21 +70,40 @@ class PagedRecorder:
     def report_pools(self, step: int) -> None:
         """Report who owns what after an engine step."""
         scheduler, key = self._engine.scheduler, Key(-1, step)
-        owner = {sequence.req_row: sequence.request.id for sequence in scheduler.live}
-        table = scheduler.page_table
-        rows = range(len(table.pages))
-        owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row in rows for page in table.owned(row)))
-        self._log.add("pool.owners", key, PoolReport(scheduler.pool.free, scheduler.page_table.free, owners))
-        self._log.add("pool.guards", key, self._engine.arena.damaged())
+        schedulers = [engine.scheduler for engine in self._engines]
+        tables = [one.page_table for one in schedulers]
+        report = PoolReport(sum(one.pool.free for one in schedulers), sum(one.free for one in tables), self._owners())
+        self._log.add("pool.owners", key, report)
+        damaged = tuple(place for engine in self._engines for place in engine.arena.damaged())
+        self._log.add("pool.guards", key, damaged)
         if self._engine.config.prefix_cache:
             self._log.add("pool.cached", key, self._cached())
-        self._log.add("pool.drafts", key, self._engine.draft.tracked_requests())
-        if scheduler.states:
-            owners = tuple(sorted(Owner(sequence.state_slot, sequence.request.id) for sequence in scheduler.live))
-            self._log.add("pool.states", key, StatePoolReport(scheduler.states.free, owners))
+        tracked = {request for engine in self._engines for request in engine.draft.tracked_requests()}
+        self._log.add("pool.drafts", key, tuple(sorted(tracked)))
+        slots = [one.states for one in schedulers if one.states]
+        if slots:
+            free = sum(one.free for one in slots)
+            self._log.add("pool.states", key, StatePoolReport(free, self._state_owners()))
         if scheduler.cache.checkpoints and self._engine.config.prefix_cache:
-            report = CheckpointReport(scheduler.cache.checkpoints.free, self._checkpoints())
-            self._log.add("pool.checkpoints", key, report)
+            kept = CheckpointReport(scheduler.cache.checkpoints.free, self._checkpoints())
+            self._log.add("pool.checkpoints", key, kept)
+
+    def _owners(self) -> tuple[Owner, ...]:
+        owners = list[Owner]()
+        for number, engine in enumerate(self._engines):
+            owner = {sequence.req_row: sequence.request.id for sequence in engine.scheduler.live}
+            table, before = engine.scheduler.page_table, number * engine.config.pages
+            rows = range(len(table.pages))
+            owners += [Owner(before + page, owner.get(row, -1)) for row in rows for page in table.owned(row)]
+        return tuple(sorted(owners))
+
+    def _state_owners(self) -> tuple[Owner, ...]:
+        live = [
+            (number * engine.config.request_slots, sequence)
+            for number, engine in enumerate(self._engines)
+            for sequence in engine.scheduler.live
+        ]
+        return tuple(sorted(Owner(before + one.state_slot, one.request.id) for before, one in live))
 
     def _cached(self) -> tuple[CachedPage, ...]:
         cache = self._engine.scheduler.cache

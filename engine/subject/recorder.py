@@ -20,7 +20,7 @@ from draftproof.engine.ranks import Issued
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
-from draftproof.engine.subject.observations import ObservationLog
+from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import PagedRecorder
 from draftproof.engine.subject.reachable import footprint
 from draftproof.engine.subject.state_recorder import StateRecorder
@@ -38,11 +38,17 @@ class TraceRecorder(Probes):
     """Collects the trace of one run and steers it by the script."""
 
     def __init__(
-        self, scenario: Scenario, script: Script, taps: RecordingTaps | None, announce: Callable[[int, str], None]
+        self,
+        scenario: Scenario,
+        script: Script,
+        taps: RecordingTaps | None,
+        announce: Callable[[int, str], None],
+        log: ObservationLog | None = None,
     ) -> None:
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
-        self._recording, self._log = taps, ObservationLog()
+        self._recording, self._log = taps, log or ObservationLog()
+        self._prefill: TraceRecorder | None = None
         self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, [0, 0]
         self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
@@ -58,13 +64,29 @@ class TraceRecorder(Probes):
         """Everything recorded so far."""
         return tuple(self._log.observations)
 
+    @property
+    def log(self) -> ObservationLog:
+        """Where everything is recorded."""
+        return self._log
+
+    @property
+    def dtypes(self) -> frozenset[tuple[str, torch.dtype]]:
+        """The dtypes of what taps recorded, by name, those of a prefill engine among them."""
+        own = frozenset(self._recording.dtypes if self._recording else ())
+        return own | self._prefill.dtypes if self._prefill else own
+
+    def follow(self, prefill: TraceRecorder) -> None:
+        """Count attempts, launches and work on from those of a prefill engine, which steps first."""
+        self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
+        self.config.hidden_sizes = prefill.config.hidden_sizes
+
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
         """Begin to watch an engine that has not run yet."""
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
         self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR)
         self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR)
-        self.paged = PagedRecorder(self._log, engine)
+        self.paged = PagedRecorder(self._log, engine, self._prefill._engine if self._prefill else None)
         self._tapped = TapRecorder(self._log, engine.draft.lookback, self._scenario.tree)
         if engine.states:
             self._states = StateRecorder(
@@ -88,7 +110,8 @@ class TraceRecorder(Probes):
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._launches, self._collectives = plan, 0, [0, 0]
+        self._plan, self._collectives = plan, [0, 0]
+        self._launches = self._prefill._launches if self._prefill else 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
@@ -310,6 +333,30 @@ class TraceRecorder(Probes):
         self._memory.poison_row(req_row)
         if state_slot:
             self._memory.poison_states((state_slot,))
+
+    def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
+        with self._work.aside():
+            for row in rows:
+                self._report_installed(row)
+
+    def _report_installed(self, row: PrefillRow) -> None:
+        """Report what a request that was handed over has before its first round."""
+        draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request)
+        length, key = sequence.seq_len, Key(row.request, 1)
+        self._log.add("handover.length", key, length)
+        self._log.add("handover.token", key, sequence.emitted[-1])
+        whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
+        cache = self._engine.verifier.cache
+        self.paged.report_entries("handover.kv", cache, self._attending_layers, whole, 0, length)
+        if draft.cache:
+            layers = range(len(draft.cache.keys))
+            self.paged.report_entries("handover.draft_kv", draft.cache, layers, whole, 0, length)
+        if self._states:
+            self._states.report_installed(whole)
+        hidden_states = draft.next_hidden_states(row.req_row, length)
+        if hidden_states is not None:
+            for place, vector in enumerate(vectors(hidden_states), start=length - len(hidden_states)):
+                self._log.add("handover.hidden", key._replace(row=place), vector)
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)

@@ -32,6 +32,10 @@ class StateRecorder:
         if completed:
             self._log.add_states("commit.checkpoint", completed, self._layers, checkpoints(self._states, completed))
 
+    def report_installed(self, commit: Commit) -> None:
+        """Report the states that a request was handed over with."""
+        self._log.add_states("handover.state", (commit,), self._layers, logical(self._states, (commit,)))
+
     def report_finished(self, commits: tuple[Commit, ...]) -> None:
         """Report the states of requests that end."""
         self._log.add_states("commit.final", commits, self._layers, stored(self._states, commits))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
+from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
@@ -106,6 +107,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("mixed launches", "chunks and rounds share a launch", without_mixed),
+        Part("hand-over", "one engine runs prompts, another decodes", without_handover),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
         Part("ranks", "requests are spread over ranks in lockstep", without_ranks),

@@ -28,6 +28,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("schedule.step_tokens", 0),
     ("graphs.tokens", ()),
     ("schedule.mixed", False),
+    ("schedule.handover", False),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),

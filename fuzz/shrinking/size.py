@@ -64,6 +64,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         int(scenario.schedule.prefix_cache),
         int(scenario.schedule.step_tokens > 0),
         int(scenario.schedule.mixed) + len(scenario.graphs.tokens),
+        int(scenario.schedule.handover),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),
         int(not scenario.taps),

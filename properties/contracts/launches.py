@@ -167,6 +167,10 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
+    if evidence.scenario.schedule.handover:
+        expected[LaunchKind.PACK] = [sum(map(evidence.schedule.leaves, chunks))]
+        installed = evidence.schedule.installed
+        expected[LaunchKind.INSTALL] = [sum((row.request, row.round) in installed for row in decode)]
     if evidence.caches_states:
         expected[LaunchKind.KEEP] = [len(evidence.prefixes.copied.get(step, ()))]
     return expected

@@ -112,6 +112,9 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
             states_must, states_may = _states(evidence, launch, row)
             must |= states_must
             may |= states_may
+    if launch.kind == LaunchKind.INSTALL:
+        for row in _state_rows(evidence, launch):
+            must |= _installed(evidence, row)
     if launch.kind == LaunchKind.KEEP:
         must |= {(MemoryRegion.CHECKPOINTS, slot) for slot in _filled(evidence, launch.step)}
     return must, may
@@ -123,10 +126,20 @@ def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range)
     return {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
 
 
+def _installed(evidence: Evidence, row: Row) -> _Places:
+    """Return the entries of the prompt of a request that is handed over, in the slots of its first round."""
+    slots = [evidence.tables.slot(row.request, row.round, n) for n in range(evidence.contexts[row.request, row.round])]
+    regions = [MemoryRegion.TARGET, *([MemoryRegion.DRAFT] if evidence.form.kind.extends else [])]
+    return {(region, slot) for region in regions for slot in slots if slot is not None}
+
+
 def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     """Return the rows whose states a launch may touch."""
     if launch.kind == LaunchKind.MIXED:
         return _rows(evidence, launch)
+    if launch.kind == LaunchKind.INSTALL:
+        batch = evidence.schedule.batches.get((launch.step, 1), ())
+        return tuple(row for row in batch if (row.request, row.round) in evidence.schedule.installed)
     if launch.kind == LaunchKind.PREFILL:
         return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
@@ -151,6 +164,9 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
     if slot is None or (launch.kind == LaunchKind.FINISH and not replay):
         return set(), set()
     own = {(MemoryRegion.STATES, slot)}
+    if launch.kind == LaunchKind.INSTALL:
+        has_checkpoint = 0 < states.checkpoint <= evidence.contexts[row.request, row.round]
+        return own | ({(MemoryRegion.CHECKPOINTS, slot)} if has_checkpoint else set()), set()
     if verifies or launch.kind == LaunchKind.FINISH:
         return set(), own
     begins = not row.phase and not row.chunk and evidence.schedule.cached.get((row.request, row.round), 0) > 0
@@ -193,7 +209,7 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
 def _given_back(evidence: Evidence, row: Row, end: int) -> set[int]:
     """Return the pages of a row that its request gave back by a step: all if it is over, those behind its window."""
     table = evidence.tables.at(row)
-    if evidence.schedule.is_last(row):
+    if evidence.schedule.is_last(row) or evidence.schedule.leaves(row):
         return set(table.values())
     return set(table.values()) - set(evidence.kept_table(row, end).values())
 

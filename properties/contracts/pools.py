@@ -155,7 +155,7 @@ def _short(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.table", key, "a page", None, Missing())
         before = evidence.tables.pages.get((row.request, row.round - 1), {})
         now = evidence.tables.pages.get((row.request, row.round), {})
-        if (row.request, row.round) in evidence.schedule.resumed:
+        if (row.request, row.round) in evidence.schedule.moved:
             continue
         for column in before.keys() & now.keys():
             if before[column] != now[column]:
@@ -165,15 +165,15 @@ def _short(evidence: Evidence) -> Iterator[Mismatch]:
 
 def _balance(evidence: Evidence) -> Differences:
     """Check that free and owned pages are all, request rows likewise, and that everything is back at the end."""
-    memory = evidence.scenario.memory
+    pages, rows = evidence.scenario.all_pages, evidence.scenario.all_rows
     got: dict[Key, Datum] = {}
-    expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), (memory.pages, memory.request_slots))
+    expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), (pages, rows))
     cached = evidence.subject.typed("pool.cached", CachedPages)
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
         is_over, kept = key.round > evidence.schedule.last_step, cached.get(key, ())
         owners = () if is_over else report.owners
-        rows = memory.request_slots - len(_with_rows(evidence, key.round, owners))
-        expected[key] = (memory.pages - _in_use(evidence, owners, kept), rows)
+        with_rows = len(_with_rows(evidence, key.round, owners))
+        expected[key] = (pages - _in_use(evidence, owners, kept), rows - with_rows)
         got[key] = (report.free_pages, report.free_rows)
     yield first_divergence("pool.balance", "pool.owners", expected, got)
 

@@ -23,9 +23,10 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
         yield from _request(evidence, request, by_request.get(request, []))
     for (_, phase), rows in evidence.schedule.batches.items():
         yield from _batch(evidence, phase, rows)
-    yield from _live(evidence)
-    yield from _admitted(evidence)
-    yield from _waiting(evidence)
+    if not evidence.scenario.schedule.handover:
+        yield from _live(evidence)
+        yield from _admitted(evidence)
+        yield from _waiting(evidence)
     yield from _resting(evidence)
 
 

@@ -61,8 +61,9 @@ def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
     memory, vocab, steps = evidence.scenario.memory, evidence.scenario.model.vocab, evidence.scenario.steps
     rows = evidence.scenario.width - 1
-    live_slots = (memory.page_size, (memory.pages + 1) * memory.page_size - 1)
-    units = {"id": (0, vocab - 1), "token": (0, memory.max_len - 1), "page": (1, memory.pages), "KV slot": live_slots}
+    pages = evidence.scenario.all_pages
+    live_slots = (memory.page_size, (pages + 1) * memory.page_size - 1)
+    units = {"id": (0, vocab - 1), "token": (0, memory.max_len - 1), "page": (1, pages), "KV slot": live_slots}
     # Blocks alone have masked tokens.
     others = {"accept.correct_len": (0, steps), "accept.index": (0, rows), "draft.block.ids": (0, vocab)}
     others |= dict.fromkeys(_PARENTS, (0, rows))
@@ -83,7 +84,7 @@ def outside(contract: str, evidence: Evidence, ranges: Mapping[str, tuple[int, i
 
 def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
     memory = evidence.scenario.memory
-    kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
+    kv, states = (evidence.scenario.all_pages + 1) * memory.page_size, evidence.scenario.all_rows + 1
     rows = evidence.scenario.schedule.max_batch * evidence.scenario.width
     ends = {
         MemoryRegion.TARGET: kv,

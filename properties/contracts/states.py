@@ -117,7 +117,7 @@ def _live(evidence: Evidence, step: int) -> dict[int, int]:
 
 def _reported(evidence: Evidence) -> Iterator[Mismatch]:
     reported = dict(evidence.subject.typed("round.state", int))
-    most = evidence.scenario.memory.request_slots
+    most = evidence.scenario.all_rows
     first: dict[tuple[int, int], int] = {}
     attempts = {Key(row.request, row.round): evidence.schedule.attempt(row) for row in evidence.schedule.rows}
     for key, attempt in attempts.items():
@@ -149,7 +149,7 @@ def _shared(evidence: Evidence, slots: Mapping[tuple[int, int], int]) -> Iterato
 
 def _balance(evidence: Evidence) -> Differences:
     """Check that free and owned state slots are all, and that everything is back at the end."""
-    slots = evidence.scenario.memory.request_slots
+    slots = evidence.scenario.all_rows
     expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), slots)
     got: dict[Key, Datum] = {}
     for key, report in evidence.subject.typed("pool.states", StatePoolReport).items():
@@ -163,7 +163,7 @@ def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
     steps = evidence.scenario.steps
     last = evidence.scenario.most_drafts(steps) if evidence.scenario.states.commit == "snapshot" else steps
-    slots = (1, evidence.scenario.memory.request_slots)
+    slots = (1, evidence.scenario.all_rows)
     yield from outside(
         "state.bounds",
         evidence,

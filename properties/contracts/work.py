@@ -50,8 +50,10 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
         return WorkParts(commits=4 if states.checkpoint else 2)
-    if launch.kind == LaunchKind.KEEP:
+    if launch.kind in (LaunchKind.KEEP, LaunchKind.INSTALL):
         return WorkParts()
+    if launch.kind == LaunchKind.PACK:
+        return WorkParts(recurrences=linear if replay else 0)
     if launch.kind == LaunchKind.FINISH:
         return WorkParts(recurrences=linear, commits=1) if replay else WorkParts()
     return _of_draft(evidence.form, launch, drawn=drawn)

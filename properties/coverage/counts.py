@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from draftproof.properties.coverage.points import POINTS
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
@@ -113,6 +114,10 @@ def _of_mixed(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.mixed.get(name, 0)
 
 
+def _of_handovers(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.handovers.get(name, 0)
+
+
 def _is_of_ends(name: str) -> Callable[[RequestSample], bool]:
     return lambda request: name in request.ends
 
@@ -177,6 +182,7 @@ _RUNS: Table[RunSample] = {
     **{name: _of_ranks(name) for name in OF_RANKS},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
     **{name: _of_mixed(name) for name in OF_MIXED},
+    **{name: _of_handovers(name) for name in OF_HANDOVERS},
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
     "prefix_hits_by_batch_size": _hits_where(lambda run: "draft batch" in run.control),

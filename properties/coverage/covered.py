@@ -24,6 +24,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
@@ -52,6 +53,7 @@ _BY_CHANNEL = {
             *OF_PREFIXES,
             *OF_ABORTS,
             *OF_STEP_TOKENS,
+            *OF_HANDOVERS,
             "prompt_logprobs_in_chunks",
         ),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
@@ -156,6 +158,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
     if not limits.mixed:
         yield "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}
+    if not limits.handover:
+        yield "one engine runs its prompts and its rounds", set(OF_HANDOVERS)
     if not limits.windows:
         yield "its layers see everything", set(OF_WINDOWS)
     if not limits.codes:

@@ -70,6 +70,8 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     # In what the target keeps its entries, and the draft.
     "entries": ("whole", "16 bits", "8 bits"),
     "draft entries": ("whole", "16 bits", "8 bits"),
+    # Whether another engine runs its rounds, and whether it waited for that one.
+    "handover": ("no", "at once", "after a wait"),
     # Of a model whose tokens have three positions.
     "images": ("none", "one", "several"),
     # Of ranks in lockstep: whether this one was idle in some step, padded to another's size, or always the largest.
@@ -145,6 +147,7 @@ _CROSSED = """
     draft x windows, layers x windows, windows x variant, accept x window, window x rows, window x crossing,
     draft x freed, freed x preempted,
     entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries,
+    draft x handover, layers x handover, handover x chunks,
     draft x images, layers x images, images x chunks, images x preempted, accept x images, images x windows
 """
 CROSSES: dict[str, tuple[str, ...]] = {

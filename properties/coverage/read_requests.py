@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
+from draftproof.properties.coverage.read_handovers import handover_of, read_handovers
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.read_mixed import read_mixed
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
@@ -73,6 +74,7 @@ def read_run(evidence: Evidence) -> RunSample:
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         step_tokens=read_step_tokens(evidence),
         mixed=read_mixed(evidence),
+        handovers=read_handovers(evidence),
         windows=_windows(scenario),
         entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
         draft_entries=_FORMATS.get(getattr(scenario.draft, "kv_bits", 0)),
@@ -154,6 +156,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 sequence=_sequence(ends) if script.sequences else None,
                 ends=ends,
                 freed=("yes" if freed.get(index) else "no") if scenario_frees else None,
+                handover=handover_of(evidence, index),
                 images=("none", "one", "several")[min(len(request.images), 2)] if has_images else None,
                 delta=delta_of(len(request.prompt), request.images),
                 cuts_image=_cuts_image(request, evidence.scenario.schedule.chunk),

@@ -102,6 +102,16 @@ TRIGGERS: tuple[Trigger, ...] = (
         after_a_larger_one="buckets_after_larger",
     ),
     *_of(
+        "hand-over",
+        of_a_prompt="handovers",
+        in_chunks="handovers_of_chunks",
+        after_a_wait="handovers_waiting",
+        of_a_part_of_a_page="handovers_of_partial_pages",
+        of_several_pages="handovers_of_several_pages",
+        with_states="handovers_of_states",
+        with_hidden_states="handovers_of_hidden_states",
+    ),
+    *_of(
         "minimum",
         moved_a_choice="minimum_changed_choice",
         by_row="minimum_of_first_row",

@@ -19,6 +19,7 @@ from draftproof.properties.coverage.counts import (
     SAMPLED,
     TREES,
 )
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TRIES
@@ -79,12 +80,15 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if not form.kind.extends:
-        names |= {"window_drafts", "windows_unequal", "coded_drafts", "formats_differ"}
+        names |= {"window_drafts", "windows_unequal", "coded_drafts", "formats_differ", "handovers_of_draft_entries"}
+    if form.kind.hidden == "none" or form.proposes == "block":
+        names.add("handovers_of_hidden_states")
     if real:
         names |= SAMPLED - _OF_REAL_DRAWS | set(OF_PENALTIES) - _OF_REAL_PENALTIES
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
         names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
         names |= {*OF_WINDOWS, *OF_CODES, *OF_IMAGES, *ENDED, *OF_STEP_TOKENS, *OF_RANKS, *OF_MIXED, "variant_unmixed"}
+        names |= set(OF_HANDOVERS)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.

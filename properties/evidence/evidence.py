@@ -169,7 +169,8 @@ class Evidence:
     @cached_property
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
-        return ObservedSchedule(self.subject, self.aborts, self.lockstep.last_step if self.lockstep else -1)
+        until = self.lockstep.last_step if self.lockstep else -1
+        return ObservedSchedule(self.subject, self.aborts, until, self.scenario.schedule.handover)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

@@ -53,11 +53,14 @@ class ObservedSchedule:
     """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
 
     A rank goes on until step `until`, in which another has something to run.
+    With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and what it
+    runs on its decode engine as a second.
     """
 
     trace: Trace
     aborts: Mapping[int, Abort] = field(default_factory=dict)
     until: int = -1
+    is_handed_over: bool = False
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -159,7 +162,9 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before."""
+        """Return how often a row's request had been preempted before, or whether it has been handed over."""
+        if self.is_handed_over:
+            return int(row.round > 0)
         return self._begun.get((row.request, row.round), 0)
 
     def is_unfinished(self, row: Row) -> bool:
@@ -219,6 +224,21 @@ class ObservedSchedule:
             for (request, number), count in self._begun.items()
             if number and count > before((request, number - 1), 0)
         )
+
+    @cached_property
+    def moved(self) -> frozenset[tuple[int, int]]:
+        """The rounds (request, round) before which a request got other pages than it had."""
+        return self.resumed | (self.installed if self.is_handed_over else frozenset())
+
+    @cached_property
+    def installed(self) -> frozenset[tuple[int, int]]:
+        """The first decode rounds (request, round)."""
+        return frozenset(place for place in self.decode_steps if place[1] == 1)
+
+    def leaves(self, row: Row) -> bool:
+        """Return whether a row is the last that a request runs on its prefill engine, and it is handed over then."""
+        is_end = not row.round and self.ends[row.request, 0] == row.step
+        return self.is_handed_over and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""

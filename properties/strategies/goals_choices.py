@@ -17,6 +17,7 @@ from draftproof.properties.strategies.ends import with_ends, without_ends
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.grammars import SHORT, with_grammars, without_grammars
+from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.logprobs import with_logprobs
 from draftproof.properties.strategies.penalties import with_penalties, without_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -55,7 +56,7 @@ def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Return the scenario without what no aim at rounds, or at one of these, reckons with."""
     # Proposals that know of no penalties, and of no grammar, are seldom right.
     scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
-    scenario = without_step_tokens(scenario)
+    scenario = without_handover(without_step_tokens(scenario))
     if (PREEMPTED | CACHED | TREES) & set(wanted):
         return put_in(without_prefix_cache(scenario), "schedule", preemption=False)
     return scenario

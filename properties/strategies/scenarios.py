@@ -22,6 +22,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.ends import with_ends
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
+from draftproof.properties.strategies.handovers import with_handover
 from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.mixed import with_mixed
@@ -218,6 +219,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     made = with_images(draw, made) if turn.has_images and not made.schedule.prefix_cache else made
     if turn.variant == "chain_as_tree":
         return validate(beside_tree(made))
+    made = with_handover(draw, made) if turn.is_handed_over else made
     # Wide batches are there to be full.
     is_aborted = turn.is_aborted and size.name != WIDE.name and not made.schedule.step_tokens
     made = with_aborts(draw, made) if is_aborted else made
@@ -227,7 +229,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
     if has_ranks:
         return validate(with_ranks(draw, made, turn.spread))
-    if turn.is_mixed and not made.tree:
+    if turn.is_mixed and not (made.tree or made.schedule.handover):
         made = with_mixed(draw, replace(made, variant=turn.variant))
     return validate(made)
 

@@ -84,6 +84,8 @@ ENDED_TREES = (True, True, True, False)
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
+HANDED_OVER = (False, True, False)
+"""Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 WINDOWED = (True, False)
@@ -91,7 +93,8 @@ WINDOWED_CACHED = (False, True, False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
 nothing is freed by them."""
 CODED = (False, True, False, False)
-"""Whether target or draft keep their entries in fewer bits."""
+CODED_HANDED_OVER = (True, False)
+"""Whether target or draft keep their entries in fewer bits, and those that are handed over."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
@@ -102,6 +105,7 @@ UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
+_OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_RANKS = tuple(
     PROFILES[name]
@@ -148,13 +152,16 @@ class Turn(NamedTuple):
     has_images: bool = False
     spread: Spread = "alone"
     is_mixed: bool = False
+    is_handed_over: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
     """Yield the turns of a list; those of a longer list begin with them. Of `sizes` the first is the usual one."""
     dealer = _Dealer(seed, len(drafts))
-    for index, turn in enumerate(_unmixed(seed, count, drafts, sizes)):
+    for index, turn in enumerate(_turns(seed, count, drafts, sizes)):
         player = index % len(drafts)
+        if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
+            turn = _handed_over(turn, dealer, player)
         cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
         is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
         yield _mixed(turn, dealer, player) if is_mixed else turn
@@ -163,7 +170,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
 def _may_be_mixed(turn: Turn) -> bool:
     """Return whether chunks and verify rows of a turn may share a launch, and are likely to meet."""
     of_chains = not (turn.is_tree or turn.variant == "chain_as_tree")
-    return of_chains and turn.profile.requests > 1 and turn.size.name == SMALL.name
+    of_one_engine = turn.spread == "alone" and not turn.is_handed_over
+    return of_chains and of_one_engine and turn.profile.requests > 1 and turn.size.name == SMALL.name
 
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -172,8 +180,8 @@ def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     return turn._replace(is_mixed=True, variant=dealer.deal("variant of mixed", variants, player))
 
 
-def _unmixed(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size]) -> Iterator[Turn]:
-    """Yield turns without mixed launches."""
+def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
+    """Yield the turns of a list without hand-overs and mixed launches."""
     dealer = _Dealer(seed, len(drafts))
     for index in range(count):
         number, player = divmod(index, len(drafts))
@@ -232,6 +240,34 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 def _may_have_ranks(turn: Turn) -> bool:
     """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
     return turn.size.name == SMALL.name and not (turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree")
+
+
+def _may_be_handed_over(turn: Turn) -> bool:
+    """Return whether two engines may serve a turn in place of one."""
+    profile, other = turn.profile, turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree"
+    is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
+    return is_alone and not (other or profile.adaptive or profile.draft_batch)
+
+
+def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of handovers", _OF_HANDED_OVER, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of handovers {len(variants)}", variants, player),
+        commit=dealer.deal("commit of handovers", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
+        is_preempted=False,
+        is_cached=False,
+        is_aborted=False,
+        is_budgeted=False,
+        is_windowed=False,
+        is_penalized=dealer.deal("penalties of handovers", PENALIZED_TREES, player),
+        is_constrained=dealer.deal("grammars of handovers", CONSTRAINED_TREES, player),
+        has_codes=dealer.deal("coded of handovers", CODED_HANDED_OVER, player),
+        is_handed_over=True,
+    )
 
 
 def _windowed(turn: Turn, dealer: _Dealer, player: int) -> Turn:

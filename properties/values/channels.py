@@ -13,6 +13,12 @@ _TABLE = (
     Channel("round.cached", "plan", 9, (), int, "prompt tokens"),
     Channel("round.attempt", "plan", 10, (), int, "attempts"),
     Channel("rank.collectives", "plan", 11, ("step", "layer"), observed.Collective, "rows", scope="engine"),
+    Channel("handover.length", "plan", 11, (), int, "tokens"),
+    Channel("handover.token", "plan", 12, (), int, "id"),
+    Channel("handover.kv", "plan", 13, ("layer", "row"), observed.Vector, "-"),
+    Channel("handover.draft_kv", "plan", 14, ("layer", "row"), observed.Vector, "-"),
+    Channel("handover.state", "plan", 15, ("layer",), observed.Vector, "-"),
+    Channel("handover.hidden", "plan", 16, ("row",), observed.Vector, "-"),
     Channel("config.seen", "plan", 4, ("step",), observed.ConfigSeen, "-", scope="engine"),
     Channel("config.routing", "plan", 5, ("layer",), observed.LayerKind, "layer type", scope="engine"),
     Channel("config.draft", "plan", 7, (), observed.DraftNeeds, "-", scope="engine"),
@@ -92,4 +98,5 @@ _OF_DRAFTS = tuple(channel for kind in KINDS for channel in kind.channels)
 CHANNELS: dict[str, Channel] = {
     channel.name: channel for channel in sorted((*_OF_DRAFTS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
 }
+OF_HANDOVERS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("handover."))
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

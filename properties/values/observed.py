@@ -31,6 +31,8 @@ class LaunchKind(IntEnum):
     FINISH = 7
     KEEP = 8
     MIXED = 9
+    PACK = 10
+    INSTALL = 11
 
 
 GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)

@@ -200,7 +200,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
-    one runs chunks of prompts and verify rows in one launch (S-MIXED-1).
+    one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
+    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER).
     """
 
     max_batch: Small
@@ -212,6 +213,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     prefix_cache: bool = False
     step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
     mixed: bool = False
+    handover: bool = False
 
 
 class Ranks(Value, frozen=True, kw_only=True):
@@ -412,6 +414,21 @@ class Scenario(Value, frozen=True, kw_only=True):
         again = getattr(draft, "layers", 1) - 1 if kind_of(draft).layer_a_draft else 0
         own = getattr(draft, "window", 0)
         return max(model.window, own + again) if own else 0
+
+    @property
+    def engines(self) -> int:
+        """Return how many engines there are, each with pools of its own: with a hand-over two."""
+        return 2 if self.schedule.handover else 1
+
+    @property
+    def all_pages(self) -> int:
+        """Return the pages of all engines: those of a prefill engine are numbered behind the others (S-HANDOVER-2)."""
+        return self.engines * self.memory.pages
+
+    @property
+    def all_rows(self) -> int:
+        """Return the request rows of all engines, and the state slots, numbered alike."""
+        return self.engines * self.memory.request_slots
 
     @property
     def is_served_twice(self) -> bool:

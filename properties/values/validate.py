@@ -53,6 +53,7 @@ def validate(scenario: Scenario) -> Scenario:
     _step_tokens(scenario)
     _ranks(scenario)
     _mixed(scenario)
+    _handover(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -236,6 +237,7 @@ def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
         "schedule.prefix_cache": schedule.prefix_cache,
         "schedule.step_tokens": schedule.step_tokens > 0,
         "schedule.mixed": schedule.mixed,
+        "schedule.handover": schedule.handover,
         "schedule.services": schedule.services > 1,
         "a variant": scenario.variant != "none",
     }
@@ -276,6 +278,29 @@ def _mixed(scenario: Scenario) -> None:
     _require(
         taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed"
     )
+
+
+def _handover(scenario: Scenario) -> None:
+    schedule, at = scenario.schedule, "schedule.handover"
+    if not schedule.handover:
+        return
+    beside = {
+        "a tree": scenario.tree is not None,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": schedule.draft_batch > 0,
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+        "schedule.mixed": schedule.mixed,
+        "two services": schedule.services > 1,
+        "aborts": scenario.has_aborts,
+        "windows": getattr(scenario.model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "variant alone": scenario.variant == "alone",
+        "variant chain_as_tree": scenario.variant == "chain_as_tree",
+    }
+    for name, has in beside.items():
+        _require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
+    _require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -89,6 +89,9 @@ class ReferenceDraft(Protocol):
         """After a commit: t_0 .. t_n and the target's pass over t_0 .. t_{n-1}, of which those before `first` had been
         committed before (0 after the prefill)."""
 
+    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """The hidden states that the next round takes of earlier entries, each with its position; of `extend`'s."""
+
 
 def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
     """What a draft proposes after t_0 .. t_n; before a prompt of one token has run there is no pass to look at."""

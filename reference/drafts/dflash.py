@@ -64,6 +64,10 @@ class ReferenceDFlash:
                 said.append(Said("extend.kv", vector(entries[position - first]), layer=layer, row=position))
         return tuple(said)
 
+    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """See `ReferenceDraft`: none."""
+        return ()
+
     def _features(self, whole: Pass) -> np.ndarray:
         """f [T, F] of every position of a target's pass."""
         return np.concatenate([whole.layers[layer] for layer in self._block.features], axis=1)

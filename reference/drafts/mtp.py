@@ -66,6 +66,12 @@ class ReferenceMtp:
             said.append(said_choice("extend.proposal", layer.choice, layer=index))
         return tuple(said)
 
+    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """See `ReferenceDraft`: h of the last N - 1 entries, which are computed again."""
+        given = taken(self._chain, whole)
+        first = max(0, len(given) - (self._chain.layers - 1))
+        return tuple((position, given[position]) for position in range(first, len(given)))
+
     def _layers(self, tokens: tuple[int, ...], whole: Pass, count: int) -> list[_Layer]:
         """The first `count` layers over entries 0 .. T-1, tokens t_0 .. t_T."""
         ids, hidden, done = tokens[1:], taken(self._chain, whole), list[_Layer]()

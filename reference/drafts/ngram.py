@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import NgramMatch
 from draftproof.properties.values.probe import Weights
@@ -48,6 +50,10 @@ class ReferenceNgram:
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`."""
+        return ()
+
+    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """See `ReferenceDraft`: none."""
         return ()
 
     def match(self, tokens: tuple[int, ...]) -> ReferenceMatch:

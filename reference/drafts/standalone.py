@@ -8,6 +8,8 @@ Source: Leviathan et al., "Fast Inference from Transformers via Speculative Deco
 
 from __future__ import annotations
 
+import numpy as np
+
 from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
@@ -54,3 +56,7 @@ class ReferenceStandalone:
             for layer, entries in enumerate(layers):
                 said.append(Said("extend.kv", vector(entries[position]), layer=layer, row=position))
         return tuple(said)
+
+    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """See `ReferenceDraft`: none."""
+        return ()

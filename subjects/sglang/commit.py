@@ -138,6 +138,7 @@ class StateCommit(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        handover=False,
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

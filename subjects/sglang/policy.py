@@ -99,6 +99,7 @@ class AdaptivePolicy(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        handover=False,
         variants=(),
     )
     own = frozenset({"control.steps", "control.average"})

@@ -119,7 +119,7 @@ def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
     assert len(block) == len(CARDS)
     assert len(trees) < 4
     schedules = [(one, one.scenario.schedule) for one in block]
-    others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens]
+    others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens or of.handover]
     others += [one for one in block if one.scenario.variant == "chain_as_tree"]
     assert Counter(one.origin for one in block if not one.scenario.tree and one not in others) <= cards
     assert {one.origin for one in trees} <= cards.keys()
@@ -175,7 +175,7 @@ def test_only_drafts_that_were_asked_for_come(name: Algorithm) -> None:
 
 def test_every_coverpoint_that_is_seldom_has_an_aim() -> None:
     of_size = {"keys", "state shape", "draft width", "vocabulary size"}
-    of_layers = {"windows", "freed", "window", "entries", "draft entries", "images"}
+    of_layers = {"windows", "freed", "window", "entries", "draft entries", "images", "handover"}
     by_itself = of_size | of_layers | {"stops", "stopped by", "wrong", "surplus", "lockstep"}
     assert frozenset(POINTS) - AIMED == by_itself, "those come in every list"
     with pytest.raises(ValueError, match="invalid point 'colour': expected one of"):

@@ -16,6 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.values.channels import OF_HANDOVERS
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
@@ -324,6 +325,20 @@ def mixed() -> Evidence:
     return lockstep(EngineSubject(), MIXED)
 
 
+HANDED_OVER = validate(
+    msgspec.structs.replace(
+        STATIC, schedule=msgspec.structs.replace(STATIC.schedule, handover=True, services=1, max_batch=1)
+    )
+)
+"""With two engines, of which the one that decodes takes one request at a time."""
+
+
+@lru_cache
+def handed_over() -> Evidence:
+    """A run in which one engine hands requests over to another."""
+    return lockstep(EngineSubject(), HANDED_OVER)
+
+
 @lru_cache
 def budgeted() -> Evidence:
     """A run of the engine in which requests share the tokens of a step."""
@@ -402,7 +417,8 @@ def evidence_of(channel: str) -> Evidence:
     if channel == "rank.collectives":
         return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    return next((of for of in known if of.subject.channel(channel)), cached_states())
+    rest = handed_over if channel in OF_HANDOVERS else cached_states
+    return next((of for of in known if of.subject.channel(channel)), rest())
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:

@@ -17,6 +17,7 @@ from draftproof.properties.coverage import CROSSES, POINTS, bins, holes, impossi
 from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -89,8 +90,10 @@ _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborte
 _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
 _NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running"}
+# One engine serves all of them.
+_NEVER |= set(OF_HANDOVERS)
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
-_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt"}
+_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover"}
 _SELDOM = {"limit: limit=tokens", "topk: topk=5 and more"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 

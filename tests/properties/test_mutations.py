@@ -38,6 +38,7 @@ from tests.properties.evidence import (
     ended,
     evidence,
     evidence_of,
+    handed_over,
     mixed,
     mixed_too,
     preempted,
@@ -94,6 +95,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         aborted(),
         budgeted(),
         mixed(),
+        handed_over(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

@@ -1,0 +1,30 @@
+"""Two engines that step in turns: one runs prompts and hands requests over, one decodes them."""
+
+from __future__ import annotations
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.handover import Handover
+from draftproof.engine.stages import Commit, GenerationRequest
+
+
+class PrefillDecode:
+    """Serves requests as one engine does. What is handed over in a step is received when the next one begins."""
+
+    def __init__(self, prefill: Engine, decode: Engine) -> None:
+        self.prefill, self.decode = prefill, decode
+        self._on_its_way: tuple[Handover, ...] = ()
+
+    def add(self, request: GenerationRequest) -> None:
+        """See Engine."""
+        self.prefill.add(request)
+
+    @property
+    def idle(self) -> bool:
+        return not self._on_its_way and self.prefill.idle and self.decode.idle
+
+    def step(self) -> tuple[Commit, ...]:
+        """Run one step of both engines; return what each request gained in it."""
+        for handover in self._on_its_way:
+            self.decode.receive(handover)
+        first, self._on_its_way = self.prefill.step_handing_over()
+        return first + self.decode.step()

@@ -1,0 +1,186 @@
+"""One engine runs prompts and hands requests over to one that decodes (S-HANDOVER)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.handovers import without_handover
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
+from draftproof.properties.values.scenario import Checkpoint, Scenario, States
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.reference.solve import solve
+from tests.properties.evidence import (
+    ABORTED,
+    ADAPTIVE,
+    CACHED,
+    HANDED_OVER,
+    OF_DRAFTS,
+    PREEMPTED,
+    STATIC,
+    TREE,
+    EngineSubject,
+    handed_over,
+    with_observations,
+)
+
+SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "extend.kv", "draft.step.hidden_in")
+
+
+def served_by_two(scenario: Scenario, **schedule: Any) -> Scenario:
+    """Return the scenario with a hand-over."""
+    return replace(scenario, schedule=replace(scenario.schedule, handover=True, services=1, **schedule))
+
+
+def run(scenario: Scenario) -> Evidence:
+    """Return a run of the engine that is judged right."""
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).first is None
+    return of
+
+
+@pytest.mark.parametrize("draft", OF_DRAFTS)
+def test_two_engines_do_what_one_does(draft: str) -> None:
+    one, two = OF_DRAFTS[draft], run(served_by_two(OF_DRAFTS[draft]))
+    alone = lockstep(EngineSubject(), one).subject
+    assert two.subject.texts == {index: of.tokens for index, of in enumerate(solve(one).requests)}
+    for channel in SAME:
+        assert two.subject.channel(channel) == alone.channel(channel)
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "replay"])
+def test_states_and_checkpoints_go_along(commit: Any) -> None:
+    counted = counts(run(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
+    assert counted["handovers"] == counted["handovers_of_states"] == counted["handovers_of_checkpoints"] == 4
+
+
+def test_what_is_handed_over_is_counted() -> None:
+    counted = counts(handed_over())
+    assert all(counted[f"handovers_of_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
+    assert counted["handovers_waiting"] > 0
+    assert counted["handovers_of_hidden_states"] == counted["handovers_of_draft_entries"] == counted["handovers"]
+    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in OF_HANDOVERS)
+
+
+def test_no_request_has_the_same_pages_on_both() -> None:
+    tables, pages = handed_over().tables.pages, HANDED_OVER.memory.pages
+    for request in range(4):
+        assert min(tables[request, 0].values()) > pages >= max(tables[request, 1].values())
+
+
+def test_a_request_on_its_way_owns_nothing() -> None:
+    of = handed_over()
+    left = {row.request: row.step for row in of.schedule.rows if not row.phase}
+    first = {request: of.schedule.decode_steps[request, 1] for request in left}
+    assert any(first[request] > left[request] + 1 for request in left)
+    for key, report in of.subject.typed("pool.owners", PoolReport).items():
+        on_its_way = {request for request in left if left[request] <= key.round < first[request]}
+        assert not on_its_way & {owner.request for owner in report.owners}
+
+
+def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
+    first, *rest = HANDED_OVER.requests
+    of = run(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
+    assert counts(of)["handovers"] == 3
+    assert not any(key.request == 0 for key in of.subject.channel("handover.token"))
+
+
+def _changed(of: Evidence, change: Callable[[Observation], Observation]) -> Evidence:
+    return with_observations(of, map(change, of.subject.observations))
+
+
+def _later(of: Evidence, request: int, round_: int) -> Evidence:
+    """Return the evidence with the rows of a request a step later from a round on."""
+
+    def later(one: Observation) -> Observation:
+        row, key = one.value, one.key
+        if not isinstance(row, BatchRow) or key.request != request or key.round < round_:
+            return one
+        return one._replace(value=BatchRow(row.place, row.count, row.phase, row.size, row.step + 1))
+
+    return _changed(of, later)
+
+
+def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
+    contract = find("handover.schedule")
+    assert contract.check(handed_over()) == []
+    assert contract.check(_later(handed_over(), 0, 1))
+    assert contract.check(_later(handed_over(), 0, 0))
+
+
+def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
+    def kept(one: Observation) -> Observation:
+        report = one.value
+        if not isinstance(report, PoolReport) or one.key.round <= handed_over().schedule.last_step:
+            return one
+        return one._replace(value=PoolReport(report.free_pages - 1, report.free_rows, (Owner(20, 0),)))
+
+    assert find("pool.balance").check(_changed(handed_over(), kept))
+
+
+def test_a_page_of_the_other_engine_is_noticed() -> None:
+    def moved(one: Observation) -> Observation:
+        is_first = one.channel == "round.table" and one.key == Key(0, 0, row=0)
+        return one._replace(value=1) if is_first else one
+
+    (found,) = find("handover.engines").check(_changed(handed_over(), moved))
+    assert found.channel == "round.table"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "beside"),
+    [
+        (TREE, "a tree"),
+        (ADAPTIVE, "adaptive steps"),
+        (PREEMPTED, "schedule.preemption"),
+        (replace(CACHED, schedule=replace(CACHED.schedule, preemption=False)), "schedule.prefix_cache"),
+        (ABORTED, "aborts"),
+    ],
+)
+def test_it_does_not_go_with_everything(scenario: Scenario, beside: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=f"invalid schedule.handover true beside {beside}: expected false"):
+        validate(served_by_two(scenario))
+
+
+def test_it_does_not_go_with_two_services_windows_or_checkpoints() -> None:
+    twice = replace(HANDED_OVER, schedule=replace(HANDED_OVER.schedule, services=2))
+    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside two services"):
+        validate(twice)
+    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside schedule.step_tokens"):
+        validate(served_by_two(STATIC, step_tokens=4))
+    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside variant alone"):
+        validate(replace(HANDED_OVER, variant="alone"))
+    real = replace(OF_DRAFTS["ngram"], model=Checkpoint(path="somewhere", vocab=97))
+    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true of a checkpoint"):
+        validate(served_by_two(real))
+
+
+def test_a_subject_of_one_engine_is_given_none() -> None:
+    assert fit(HANDED_OVER, Limits(handover=False)) == without_handover(HANDED_OVER)
+    lacking = uncovered(Limits(handover=False), frozenset({"round.rows"}))
+    assert any(one.names == set(OF_HANDOVERS) for one in lacking)
+    assert not CHANNELS & EngineSubject().channels(STATIC)
+    assert EngineSubject().channels(HANDED_OVER) >= CHANNELS
+
+
+def test_strategies_draw_some_of_every_draft() -> None:
+    drawn = [one for one in generate(5, 120, ALGORITHMS) if one.schedule.handover]
+    assert 8 <= len(drawn) <= 18
+    assert {one.variant for one in drawn} >= {"none", "pages_permuted"}
+    assert len({type(one.draft) for one in drawn}) == len(ALGORITHMS)

@@ -63,8 +63,8 @@ def proposes(monkeypatch: pytest.MonkeyPatch, request: int, round_: int, change:
     """Let the engine's draft propose another first token in one round."""
     right = Runtime.propose
 
-    def propose(runtime: Runtime, batch: tuple[DecodeRow, ...]) -> Proposal:
-        proposal = right(runtime, batch)
+    def propose(runtime: Runtime, batch: tuple[DecodeRow, ...], num_rows: int) -> Proposal:
+        proposal = right(runtime, batch, num_rows)
         tokens = proposal.draft_tokens.clone()
         for index, row in enumerate(batch):
             if (row.request, row.round) == (request, round_) and proposal.num_drafts[index]:

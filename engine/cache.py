@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from draftproof import kernels
+from draftproof.engine.arena import Arena
 from draftproof.engine.handover import Entries
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, RecurrentWeights, VerifyStates
 from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
@@ -33,6 +35,19 @@ def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tup
             for part in ("k_scale", "v_scale"):
                 entries[f"{name}.{part}.{layer}"] = ((slots, shape.kv_heads), shape.dtype)
     return entries
+
+
+def pools_of(arena: Arena, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the keys and values of each layer of a cache, from the arena."""
+    keys = tuple(arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
+    return keys, tuple(arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
+
+
+def layout_of(arena: Arena, name: str, shape: CacheShape, mrope: bool) -> dict[str, Any]:
+    """Return what a cache has besides pools: windows, scales of codes, and the table of three positions a token."""
+    layers = range(shape.layers if shape.codes else 0)
+    scales = tuple((arena[f"{name}.k_scale.{layer}"], arena[f"{name}.v_scale.{layer}"]) for layer in layers)
+    return {"windows": shape.windows, "scales": scales, "rope_table": arena["mrope_positions"] if mrope else None}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,20 +14,20 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine import stopping
 from draftproof.engine.arena import Arena
-from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
+from draftproof.engine.cache import PagedCache, TargetCache, layout_of, pool_shapes, pools_of
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.controller import controller
 from draftproof.engine.draft_counters import DraftCounters
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
+from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
-from draftproof.engine.handover import Handover, slots_of
+from draftproof.engine.handover import Handover
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import (
     AttentionMetadata,
-    CacheShape,
     MixedStates,
     PrefillStates,
     Target,
@@ -58,7 +57,7 @@ from draftproof.engine.stages import (
     Released,
     StepPlan,
 )
-from draftproof.engine.states.base import Plain, StateCache, checkpoint_shapes
+from draftproof.engine.states.base import StateCache, checkpoint_shapes
 from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
@@ -112,11 +111,13 @@ class Engine:
         page_table, page = self.arena["page_table"], config.page_size
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
-        shape, of_target = target.cache_shape, self._pools("target", target.cache_shape)
-        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, **self._layout("target", shape))
+        shape, of_target = target.cache_shape, pools_of(self.arena, "target", target.cache_shape)
+        layout = layout_of(self.arena, "target", shape, config.mrope)
+        cache = TargetCache(*of_target, page_table, page, self.states, self.probes, **layout)
         own = None
         if entries:
-            own = PagedCache(*self._pools("draft", entries), page_table, page, **self._layout("draft", entries))
+            layout = layout_of(self.arena, "draft", entries, config.mrope)
+            own = PagedCache(*pools_of(self.arena, "draft", entries), page_table, page, **layout)
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
         self._rope = RopeTable(self.arena["mrope_positions"]) if config.mrope else None
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
@@ -127,12 +128,11 @@ class Engine:
             window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
         self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
-        self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
-        self._packed_target = (
-            PackedTarget(self.verifier, self.draft.needs, config, self.probes) if config.mixed else None
-        )
+        needs = self.draft.needs
+        self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
+        self._packed_target = PackedTarget(self.verifier, needs, config, self.probes) if config.mixed else None
         self._step = 0
-        self._received: dict[int, Handover] = {}
+        self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
@@ -142,17 +142,6 @@ class Engine:
         # Before the first step nobody knows of the others.
         self._others_busy = group.size > 1
         self.draft_counters = DraftCounters(max(step_counts))
-
-    def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
-        return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
-
-    def _layout(self, name: str, shape: CacheShape) -> dict[str, Any]:
-        """Return what a cache has besides pools: windows, scales of codes, and the table of three positions a token."""
-        layers, arena = range(shape.layers if shape.codes else 0), self.arena
-        scales = tuple((arena[f"{name}.k_scale.{layer}"], arena[f"{name}.v_scale.{layer}"]) for layer in layers)
-        rope_table = arena["mrope_positions"] if self.config.mrope else None
-        return {"windows": shape.windows, "scales": scales, "rope_table": rope_table}
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
@@ -187,11 +176,6 @@ class Engine:
         """Queue a request. Requests are admitted in the order they are added, not before their arrival step."""
         self.scheduler.add(request)
 
-    def receive(self, handover: Handover) -> None:
-        """Queue a request whose prompt another engine has run."""
-        self._received[handover.request.id] = handover
-        self.scheduler.receive(handover.request, handover.pending_token)
-
     @property
     def idle(self) -> bool:
         """True when no rank has a request left."""
@@ -215,10 +199,11 @@ class Engine:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
         if plan.installed:
-            self._install(plan.installed)
+            self._begin(plan.installed)
+            self.exchange.install(plan.installed)
         commits = self._run(plan)
         leaving = [commit for commit in commits if self.config.hands_over and not commit.finished]
-        packed = self._pack(leaving) if leaving else ()
+        packed = self.exchange.pack(leaving) if leaving else ()
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
         for released in retired.released:
@@ -231,58 +216,6 @@ class Engine:
         self._others_busy = bool(busy)
         self.probes.on_step(plan)
         return commits, packed
-
-    def _pack(self, commits: list[Commit]) -> tuple[Handover, ...]:
-        """Return copies of all that requests need to go on elsewhere."""
-        self.probes.before_launch("pack")
-        state_slots = self._tensor([commit.state_slot for commit in commits])
-        states = self.states.plain(state_slots) if self.states else None
-        packed = tuple(
-            self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
-            for place, commit in enumerate(commits)
-        )
-        self.probes.on_launch(Launch("pack", 0, len(commits), 0))
-        return packed
-
-    def _packed_request(self, commit: Commit, states: Plain | None) -> Handover:
-        slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
-        has_checkpoint = 0 < self.config.checkpoint <= length
-        return Handover(
-            self.scheduler.find(commit.request).request,
-            length,
-            commit.emitted[-1],
-            self.verifier.cache.copies(slots),
-            own.copies(slots) if own else None,
-            self.draft.rows_of(commit.req_row),
-            states,
-            self.states.checkpoints(self._tensor([commit.state_slot])) if self.states and has_checkpoint else None,
-        )
-
-    def _slots(self, req_row: int, length: int) -> Tensor:
-        """Return the slots of the first positions of a request row."""
-        return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
-
-    def _install(self, rows: tuple[PrefillRow, ...]) -> None:
-        """Put what was handed over of requests where this engine has given them room."""
-        if self._penalties:
-            self._penalties.begin(rows)
-        if self.grammars:
-            self.grammars.begin(rows)
-        if self._rope:
-            self._rope.begin(rows)
-        handed = [self._received.pop(row.request) for row in rows]
-        self.probes.before_launch("install")
-        for row, handover in zip(rows, handed, strict=True):
-            slots = self._slots(row.req_row, handover.seq_len)
-            self.verifier.cache.install(slots, handover.entries)
-            if self.draft.cache and handover.draft_entries:
-                self.draft.cache.install(slots, handover.draft_entries)
-            if self.states and handover.states:
-                self.states.install(self._tensor([row.state_slot]), handover.states, handover.checkpoint)
-        self.probes.on_launch(Launch("install", 0, len(rows), 0))
-        for row, handover in zip(rows, handed, strict=True):
-            self.draft.receive(row, handover.draft_rows)
-        self.probes.on_install(rows)
 
     def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.
@@ -326,7 +259,7 @@ class Engine:
         Of ranks these are padded to the tokens and entries of the one with the most.
         """
         metadata = self._packed(batch)
-        self._begin(batch)
+        self._begin([row for row in batch if not row.chunk])
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
         self.probes.before_launch("prefill")
@@ -338,15 +271,14 @@ class Engine:
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         return self._prefilled(batch, metadata, hidden_states, target_tokens, weights, num_entries)
 
-    def _begin(self, batch: tuple[PrefillRow, ...]) -> None:
-        """Begin what is kept of requests beside their entries, where a chunk is their first."""
-        first = [row for row in batch if not row.chunk]
+    def _begin(self, rows: Sequence[PrefillRow]) -> None:
+        """Begin what is kept of requests beside their entries, of which these are the first rows."""
         if self._penalties:
-            self._penalties.begin(first)
+            self._penalties.begin(rows)
         if self.grammars:
-            self.grammars.begin(first)
+            self.grammars.begin(rows)
         if self._rope:
-            self._rope.begin(first)
+            self._rope.begin(rows)
 
     def _choosing_first(self, batch: tuple[PrefillRow, ...]) -> dict[str, Tensor]:
         """Return how the token after each chunk is chosen, and what stands behind its tokens if that is asked."""
@@ -390,7 +322,7 @@ class Engine:
     def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
         """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
         chunks = plan.prefill
-        self._begin(chunks)
+        self._begin([row for row in chunks if not row.chunk])
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
         packed = packing(chunks, batch, proposal, self.config.row_seed)

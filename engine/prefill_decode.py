@@ -25,6 +25,6 @@ class PrefillDecode:
     def step(self) -> tuple[Commit, ...]:
         """Run one step of both engines; return what each request gained in it."""
         for handover in self._on_its_way:
-            self.decode.receive(handover)
+            self.decode.exchange.receive(handover)
         first, self._on_its_way = self.prefill.step_handing_over()
         return first + self.decode.step()

@@ -126,7 +126,7 @@ def test_what_the_engine_does_passes(judged: Callable[..., Any], forced: Rows, l
 
 def test_a_head_is_judged_by_its_checkpoint(judged: Callable[..., Any], llama: Path, head: Path) -> None:
     draft = one_draft(llama, "eagle", head, 0)
-    rows = log_of(greedy(without_penalties(real_scenarios(llama, [draft], 1, 1)[0])), own=True)
+    rows = log_of(greedy(without_penalties(real_scenarios(llama, [draft], 2, 1)[0])), own=True)
     code, report = judged(rows, "--draft", "eagle", "--draft-model", str(head))
     assert (code, report["verdict"]) == (0, "PASS")
     a = next(row for row in rows if len(row.get("drafts", ())) > 1 and len(row["emitted"]) < 2)

@@ -194,8 +194,9 @@ def test_the_catalogue_applies_and_names_what_exists():
         for path in {hunk.path for hunk in hunks}:
             apply(sources[path], [hunk for hunk in hunks if hunk.path == path])
         contract, channel = file.fault.contract, file.fault.channel
-        assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
-        assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
+        if contract != "HANG":
+            assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
+            assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
         assert file.fault.source, file.fault.id
         assert file.fault.mechanism, file.fault.id
         tapped = [

@@ -13,6 +13,8 @@ from draftproof.fuzz.releases.plans import Plan
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.handovers import without_handover
+from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.scenarios import generate
@@ -182,7 +184,8 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     drawn = [
         validate(replace(scenario, variant="none", steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
         for scenario in (
-            without_prefix_cache(without_tree(greedy(one))) for one in generate(seed_=3, count=4, drafts=("eagle",))
+            without_mixed(without_handover(without_prefix_cache(without_tree(greedy(one)))))
+            for one in generate(seed_=3, count=4, drafts=("eagle",))
         )
     ]
     judged = [judge(evidence(subject, scenario)) for scenario in fitted(drawn, subject.limits)]

@@ -1,0 +1,92 @@
+"""What an engine hands over to another, and installs of what was handed over to it (docs/semantics.md, S-HANDOVER).
+
+Sources: as of `Handover`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts.base import Draft
+from draftproof.engine.handover import Handover, slots_of
+from draftproof.engine.probes import Probes
+from draftproof.engine.scheduler import Scheduler
+from draftproof.engine.stages import Commit, Launch, PrefillRow
+from draftproof.engine.states.base import Plain, StateCache
+
+
+class Exchange:
+    """Packs requests that leave an engine, and installs those that come, in slots that the engine has given them."""
+
+    def __init__(
+        self,
+        cache: PagedCache,
+        draft: Draft,
+        states: StateCache | None,
+        scheduler: Scheduler,
+        config: EngineConfig,
+        probes: Probes,
+        device: torch.device,
+    ) -> None:
+        self.cache, self.draft, self.states = cache, draft, states
+        self.scheduler, self.config, self.probes, self.device = scheduler, config, probes, device
+        self.received: dict[int, Handover] = {}
+
+    def receive(self, handover: Handover) -> None:
+        """Queue a request whose prompt another engine has run."""
+        self.received[handover.request.id] = handover
+        self.scheduler.receive(handover.request, handover.pending_token)
+
+    def pack(self, commits: list[Commit]) -> tuple[Handover, ...]:
+        """Return copies of all that requests need to go on elsewhere."""
+        self.probes.before_launch("pack")
+        state_slots = self._tensor([commit.state_slot for commit in commits])
+        states = self.states.plain(state_slots) if self.states else None
+        packed = tuple(
+            self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
+            for place, commit in enumerate(commits)
+        )
+        self.probes.on_launch(Launch("pack", 0, len(commits), 0))
+        return packed
+
+    def _packed_request(self, commit: Commit, states: Plain | None) -> Handover:
+        slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
+        has_checkpoint = 0 < self.config.checkpoint <= length
+        return Handover(
+            self.scheduler.find(commit.request).request,
+            length,
+            commit.emitted[-1],
+            self.cache.copies(slots),
+            own.copies(slots) if own else None,
+            self.draft.rows_of(commit.req_row),
+            states,
+            self.states.checkpoints(self._tensor([commit.state_slot])) if self.states and has_checkpoint else None,
+        )
+
+    def _slots(self, req_row: int, length: int) -> Tensor:
+        """Return the slots of the first positions of a request row."""
+        return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
+
+    def install(self, rows: tuple[PrefillRow, ...]) -> None:
+        """Put what was handed over of requests where this engine has given them room."""
+        handed = [self.received.pop(row.request) for row in rows]
+        self.probes.before_launch("install")
+        for row, handover in zip(rows, handed, strict=True):
+            slots = self._slots(row.req_row, handover.seq_len)
+            self.cache.install(slots, handover.entries)
+            if self.draft.cache and handover.draft_entries:
+                self.draft.cache.install(slots, handover.draft_entries)
+            if self.states and handover.states:
+                self.states.install(self._tensor([row.state_slot]), handover.states, handover.checkpoint)
+        self.probes.on_launch(Launch("install", 0, len(rows), 0))
+        for row, handover in zip(rows, handed, strict=True):
+            self.draft.receive(row, handover.draft_rows)
+        self.probes.on_install(rows)
+
+    def _tensor(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)

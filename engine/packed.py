@@ -1,8 +1,8 @@
 """Packed launches of the target: rows of any lengths one behind another, chunks of prompts and verify rows.
 
 `T` packed tokens that are live, `B` rows of the launch, one for each token (a captured number, or T when none holds
-them), `R` rows that verify, `W` verify width, `D` hidden width. Source: vLLM's packed batches, docs/semantics.md, "Mixed
-steps".
+them), `R` rows that verify, `W` verify width, `D` hidden width. Source: vLLM's packed batches, docs/semantics.md,
+"Mixed steps".
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_lists_hold_few_repeats() -> None:
 
 
 def test_every_relation_and_poison_is_drawn() -> None:
-    drawn = generate(4, 72)
+    drawn = generate(4, 150)
     assert {scenario.variant for scenario in drawn} == {"none", *VARIANTS}
     assert {scenario.memory.poison for scenario in drawn} == {0, 1}
     share = sum(bool(scenario.graphs.sizes) for scenario in drawn) / len(drawn)

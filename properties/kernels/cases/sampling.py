@@ -34,7 +34,7 @@ def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
     Large: a vocabulary of several blocks.
     """
     tokens, vocabulary = bf.distinct(draw, 2, 20)
-    kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none))
+    kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none, _siblings))
     tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
     columns = draw(st.sampled_from((1, _SIBLINGS)))
     rows = [draw(kinds)(draw, vocabulary, columns) for _ in range(tokens)]
@@ -93,6 +93,15 @@ def _few(draw: Draw, vocabulary: int, columns: int) -> _Row:
     drafts = [-1, weights.index(max(weights)), draw(st.integers(0, vocabulary - 1)), vocabulary]
     chosen = draw(st.lists(st.sampled_from(drafts), min_size=1, max_size=columns))
     return _Row(weights, _distinct(chosen), *_place(draw))
+
+
+def _siblings(draw: Draw, vocabulary: int, columns: int) -> _Row:
+    """Return as many drafts as there are columns, of any order, that share the weights: who is asked first matters."""
+    drafts = draw(st.permutations(range(vocabulary)))[:columns]
+    weights = [draw(st.integers(0, 1)) for _ in range(vocabulary)]
+    for draft in drafts:
+        weights[draft] = draw(st.integers(3, 9))
+    return _Row(weights, drafts, *_place(draw))
 
 
 def _none(draw: Draw, vocabulary: int, _columns: int) -> _Row:

@@ -93,13 +93,13 @@ class Round:
 
     def extend(self, side: Side) -> dict[str, torch.Tensor]:
         """Runtime.extend; all that it leaves is in the arena."""
-        side.runtime.extend(self.accepted)
+        side.runtime.extend(self.accepted, len(self.accepted.requests))
         return {}
 
     def block(self, side: Side) -> dict[str, torch.Tensor]:
         """Return the drafts [R, K] of a draft that proposes in a graph."""
-        side.runtime.begin(self._values, self.count)
-        return {"drafts": side.runtime.propose(self.batch).draft_tokens}
+        side.runtime.begin(self._values, self.count, self.count)
+        return {"drafts": side.runtime.propose(self.batch, self.count).draft_tokens}
 
     def restore(self) -> None:
         """Restore the memory that the round began with."""

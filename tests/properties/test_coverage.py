@@ -18,7 +18,9 @@ from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
+from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from tests.drawn import generate
@@ -89,12 +91,12 @@ _NEVER |= {"prefix_hits_after_preemption", "preempted_again", "resumed_in_first_
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
-_NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running"}
-# One engine serves all of them.
-_NEVER |= set(OF_HANDOVERS)
+_NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running", "variant_alone_of_served"}
+# One engine serves all of them, and packs no launches.
+_NEVER |= {*OF_RANKS, *OF_MIXED, *OF_HANDOVERS, "variant_unmixed"}
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
-_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover"}
-_SELDOM = {"limit: limit=tokens", "topk: topk=5 and more"}
+_UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover", "lockstep"}
+_SELDOM = {"limit: limit=tokens", "topk: topk=5 and more", "sequence: sequence=from prompt"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 

@@ -19,7 +19,7 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Missing, off_by
 from draftproof.properties.values.scenario import RoundPlan, drafts_allowed, round_plan
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.tree import TreeShape, children, depths
+from draftproof.properties.values.tree import TreeShape, chain, children, depths
 
 
 class _Verified(NamedTuple):
@@ -119,8 +119,8 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
 def _forced(evidence: Evidence, one: _Verified, plan: RoundPlan, shape: TreeShape) -> Iterator[Mismatch]:
     """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, others that are wrong."""
     vocab, stops = evidence.scenario.model.vocab, evidence.script.requests[one.key.request].stop
-    # Of a chain run as a tree the rows behind the first trap are what plain decoding says (S-PLAN-3).
-    is_chain = evidence.scenario.tree is not None and evidence.scenario.tree.topk == 1
+    # Where the shape is a chain the rows behind the first trap are what plain decoding says (S-PLAN-3).
+    is_chain = shape.parents == chain(len(shape.parents))
     known = len(shape.path) + 2 if is_chain else len(shape.parents)
     for row, parent in enumerate(shape.parents[:known], start=1):
         choice, got = one.choices[parent], one.ids[row]

@@ -161,6 +161,17 @@ def test_counts_of_states_along_trees_are_of_paths_that_leave_the_first_rows(com
     }
 
 
+@pytest.mark.parametrize("path", [(), (1,)])
+def test_a_chain_that_a_tree_of_several_beams_verifies_has_what_plain_decoding_says_behind_its_trap(path):
+    shape = TreeShape(parents=(0, 1, 2), path=path)
+    plan = RoundPlan(num_drafts=3, num_correct=len(path), wrong="far", shape=shape)
+    assert TREE.tree is not None
+    assert TREE.tree.topk > 1
+    for seed in range(15):
+        made = planned(plan, model=replace(TREE.model, seed=seed))
+        assert judge(evidence(IdealSubject(), made)).first is None
+
+
 def test_a_subject_without_trees_gets_chains():
     fitted = fit(TREE, Limits(trees=False))
     assert fitted == validate(without_tree(TREE))

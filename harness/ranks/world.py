@@ -70,6 +70,7 @@ class _Rank:
         self.number, self.buffer = place.rank, bytearray()
         self.log = Path(place.meeting) / f"{place.rank}.log"
         orders, answers = os.pipe(), os.pipe()
+        self.orders, self.answers = orders[1], answers[0]
         log = os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         pipes = RankPipes(orders[0], answers[1], log)
         if subject.spawned_as is None:
@@ -79,7 +80,6 @@ class _Rank:
             self.pid = _spawned(RankStart(place=place, made_as=subject.spawned_as, path=_first_path()), pipes)
         for pipe in (orders[0], answers[1], log):
             os.close(pipe)
-        self.orders, self.answers = orders[1], answers[0]
 
     def end(self) -> str:
         """Wait for the end of the process and say how it ended."""

@@ -251,13 +251,7 @@ def _may_be_handed_over(turn: Turn) -> bool:
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
-    profile = dealer.deal("profile of handovers", _OF_HANDED_OVER, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
-    return turn._replace(
-        profile=profile,
-        variant=dealer.deal(f"variant of handovers {len(variants)}", variants, player),
-        commit=dealer.deal("commit of handovers", COMMITS, player) if profile.hybrid else COMMITS[0],
-        is_by_batch=False,
+    return _of_several(turn, dealer, player, "handovers", _OF_HANDED_OVER)._replace(
         is_preempted=False,
         is_cached=False,
         is_aborted=False,
@@ -267,6 +261,18 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of handovers", CONSTRAINED_TREES, player),
         has_codes=dealer.deal("coded of handovers", CODED_HANDED_OVER, player),
         is_handed_over=True,
+    )
+
+
+def _of_several(turn: Turn, dealer: _Dealer, player: int, what: str, profiles: Sequence[Profile]) -> Turn:
+    """Return a turn of one of these profiles, without a controller, and a variant and a commit that fit it."""
+    profile = dealer.deal(f"profile of {what}", profiles, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of {what} {len(variants)}", variants, player),
+        commit=dealer.deal(f"commit of {what}", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
     )
 
 
@@ -291,16 +297,7 @@ def _may_be_budgeted(turn: Turn) -> bool:
 
 def _budgeted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share the tokens of a step; what other turns are does not hang on it."""
-    profile = dealer.deal("profile of budgets", _OF_PREEMPTED, player)
-    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
-    return turn._replace(
-        profile=profile,
-        variant=dealer.deal(f"variant of budgets {len(variants)}", variants, player),
-        commit=dealer.deal("commit of budgets", COMMITS, player) if profile.hybrid else COMMITS[0],
-        is_by_batch=False,
-        is_budgeted=True,
-        is_aborted=False,
-    )
+    return _of_several(turn, dealer, player, "budgets", _OF_PREEMPTED)._replace(is_budgeted=True, is_aborted=False)
 
 
 def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:

@@ -210,18 +210,22 @@ def _variant(scenario: Scenario) -> None:
     )
 
 
+def _of_other_schedules(scenario: Scenario) -> dict[str, bool]:
+    """Return whether the scenario has what has rules of its own for who runs in a step, by name."""
+    return {
+        "a tree": scenario.tree is not None,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": scenario.schedule.draft_batch > 0,
+        "schedule.preemption": scenario.schedule.preemption,
+        "schedule.prefix_cache": scenario.schedule.prefix_cache,
+    }
+
+
 def _step_tokens(scenario: Scenario) -> None:
     schedule, at = scenario.schedule, "schedule.step_tokens"
     if not schedule.step_tokens:
         return
-    beside = {
-        "a tree": scenario.tree is not None,
-        "adaptive steps": scenario.adaptive is not None,
-        "schedule.draft_batch": schedule.draft_batch > 0,
-        "schedule.preemption": schedule.preemption,
-        "schedule.prefix_cache": schedule.prefix_cache,
-        "aborts": scenario.has_aborts,
-    }
+    beside = {**_of_other_schedules(scenario), "aborts": scenario.has_aborts}
     for name, has in beside.items():
         _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
@@ -285,11 +289,7 @@ def _handover(scenario: Scenario) -> None:
     if not schedule.handover:
         return
     beside = {
-        "a tree": scenario.tree is not None,
-        "adaptive steps": scenario.adaptive is not None,
-        "schedule.draft_batch": schedule.draft_batch > 0,
-        "schedule.preemption": schedule.preemption,
-        "schedule.prefix_cache": schedule.prefix_cache,
+        **_of_other_schedules(scenario),
         "schedule.step_tokens": schedule.step_tokens > 0,
         "schedule.mixed": schedule.mixed,
         "two services": schedule.services > 1,

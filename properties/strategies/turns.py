@@ -59,7 +59,7 @@ BESIDE_TREES = (False, True, False, False, False, False)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
-CONSTRAINED_PREEMPTED = (True, True, True, False)
+CONSTRAINED_PREEMPTED = (True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
@@ -75,31 +75,36 @@ have no drafts, of which there are few."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
-ABORTED_PREEMPTED = (True, True, False, True)
+ABORTED_PREEMPTED = (True, False, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False, True, False)
 ENDED_TREES = (True, True, True, False)
+ENDED_PREEMPTED = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
-those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
+those that share pages do, of which emitted tokens are to be served; those of trees, of which there are few; and those
+that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (False, True, False)
+HANDED_OVER = (True, True, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
-PREEMPTED = (False, True, True, True)
-"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
-WINDOWED = (True, False)
+PREEMPTED = (True, False)
+PREEMPTED_CACHED = (False, True, True)
+"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
+that share pages."""
+WINDOWED = (True, False, True)
 WINDOWED_CACHED = (False, True, False, True, False)
-"""Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
-nothing is freed by them."""
+WINDOWED_PREEMPTED = (False, True, False)
+"""Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
+nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
 CODED = (False, True, False, False)
-CODED_HANDED_OVER = (True, False)
+CODED_HANDED_OVER = (True, False, True)
 """Whether target or draft keep their entries in fewer bits, and those that are handed over."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, False, False, False)
+RANKS = (False, True, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-MIXED = (True, False, True, False, False)
+MIXED = (True, False)
 MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
@@ -233,20 +238,26 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
         return turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
     if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
-        return _windowed(_preempted(turn, dealer, player), dealer, player)
+        return _preempted(turn, dealer, player)
     return _windowed(turn, dealer, player)
 
 
 def _may_have_ranks(turn: Turn) -> bool:
     """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
-    return turn.size.name == SMALL.name and not (turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree")
+    return turn.size.name == SMALL.name and not _is_few(turn)
 
 
 def _may_be_handed_over(turn: Turn) -> bool:
     """Return whether two engines may serve a turn in place of one."""
-    profile, other = turn.profile, turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree"
+    profile = turn.profile
     is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
-    return is_alone and not (other or profile.adaptive or profile.draft_batch)
+    return is_alone and not (_is_few(turn) or profile.adaptive or profile.draft_batch)
+
+
+def _is_few(turn: Turn) -> bool:
+    """Return whether a turn is of a kind of which there are few: trees, budgets, preemption, shared pages."""
+    of_trees = turn.is_tree or turn.variant == "chain_as_tree"
+    return of_trees or turn.is_budgeted or turn.is_preempted or turn.is_cached
 
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -330,7 +341,8 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
         is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
-        is_ended=dealer.deal("ended of preemption", ENDED, player),
+        is_ended=dealer.deal("ended of preemption", ENDED_PREEMPTED, player),
+        is_windowed=dealer.deal("windowed of preemption", WINDOWED_PREEMPTED, player),
     )
 
 
@@ -338,15 +350,17 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
     profile = dealer.deal("profile of caching", _OF_CACHED, player)
     variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *(ALONE if not profile.draft_batch else ()))
+    is_preempted = dealer.deal("preempted of caching", PREEMPTED_CACHED, player)
+    ends = ENDED_PREEMPTED if is_preempted else ENDED_CACHED
     return turn._replace(
         profile=profile,
         variant=dealer.deal(f"variant of caching {len(variants)}", variants, player),
         commit=dealer.deal("commit of caching", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
-        is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
+        is_preempted=is_preempted,
         is_cached=True,
         is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
-        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
+        is_ended=dealer.deal(f"ended of caching {is_preempted}", ends, player),
         has_prompt_logprobs=dealer.deal("prompt logprobs of caching", PROMPT_LOGPROBS_CACHED, player),
         is_windowed=dealer.deal("windowed of caching", WINDOWED_CACHED, player),
     )

@@ -107,7 +107,7 @@ def _forked(subject: Subject, place: RankPlace, pipes: RankPipes, not_its_own: t
 
 def _spawned(start: RankStart, pipes: RankPipes) -> int:
     """Start a new interpreter, in which the subject is made anew."""
-    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
     numbers = [str(number) for number in pipes]
     command = [sys.executable, "-P", "-m", MODULE, msgspec.json.encode(start).decode(), *numbers]
     return subprocess.Popen(command, pass_fds=tuple(pipes), env={**os.environ, "PYTHONPATH": paths}).pid

@@ -105,7 +105,7 @@ IMAGES = (False, False, True)
 RANKS = (False, True, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 MIXED = (True, False)
-MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
+MIXED_HYBRIDS = (False, True, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""

@@ -15,7 +15,7 @@ from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.observed import LaunchKind, PackedRows
+from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Observation
@@ -47,6 +47,17 @@ def test_a_hybrid_runs_packed_launches_eagerly() -> None:
     packed = [launch for launch in of.schedule.launches if launch.tokens]
     assert packed
     assert not any(launch.size for launch in packed)
+
+
+@pytest.mark.parametrize(("field", "is_told"), [("slots", False), ("positions", True)])
+def test_launches_of_their_own_may_show_slots_that_packed_ones_do_not(field: str, is_told: bool) -> None:
+    of = evidence("unmixed", mixed_too(STATIC))
+    observations = [
+        one._replace(value=replace(one.value, **{field: 0})) if isinstance(one.value, IndexBytes) else one
+        for one in of.subject.observations
+    ]
+    found = [one for one in find("variant.unmixed").check(with_observations(of, observations)) if one]
+    assert bool(found) == is_told
 
 
 def _other_order(rows: PackedRows) -> PackedRows:

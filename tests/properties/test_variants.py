@@ -14,7 +14,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.observed import LaunchRecord
+from draftproof.properties.values.observed import LaunchRecord, MemoryRegion
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.variants import unchanged, varied
@@ -85,6 +85,21 @@ def test_a_request_that_is_not_what_it_is_alone_is_noticed(base: Scenario, chann
     ]
     (found,) = find("variant.alone").check(with_observations(of, values))
     assert (found.channel, found.key) == (channel, wrong)
+
+
+@pytest.mark.parametrize(("region", "is_told"), [(MemoryRegion.INTERMEDIATE, False), (MemoryRegion.STATES, True)])
+def test_an_intermediate_state_may_be_what_a_capture_left(region: MemoryRegion, is_told: bool) -> None:
+    """Of two requests of one text the second writes what is there, unless a capture came between them."""
+    of = evidence("padded_vs_exact")
+    wrote = next(
+        one
+        for one in of.subject.observations
+        if one.channel == "commit.written" and any(place.region == region for place in one.value)  # type: ignore[union-attr]
+    )
+    fewer = wrote._replace(value=tuple(place for place in wrote.value if place.region != region))  # type: ignore[union-attr]
+    observations = [fewer if one is wrote else one for one in of.subject.observations]
+    found = [one for one in find("variant.padded_vs_exact").check(with_observations(of, observations)) if one]
+    assert bool(found) == is_told
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ Commit = Literal["snapshot", "replay"]
 Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
+COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot", "replay")
+"""How states are committed, and those of trees, of which replay has more to do."""
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
 _OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
@@ -51,7 +53,7 @@ SAMPLED_TREES = (True, False)
 trees there are few."""
 TREES = (True, False, False, False)
 TREES_OF_MATCHES = (True, False)
-HYBRID_TREES = (True, False)
+HYBRID_TREES = (True, False, True)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
 of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
 layers, where a tree shows more."""
@@ -86,9 +88,9 @@ those that share pages do, of which emitted tokens are to be served; those of tr
 that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (True, True, True, False)
+HANDED_OVER = (True, True, True, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
-PREEMPTED = (True, False)
+PREEMPTED = (True, False, False, True, False)
 PREEMPTED_CACHED = (False, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
 that share pages."""
@@ -98,11 +100,12 @@ WINDOWED_PREEMPTED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
 CODED = (False, True, False, False)
-CODED_HANDED_OVER = (True, False, True)
-"""Whether target or draft keep their entries in fewer bits, and those that are handed over."""
+CODED_HANDED_OVER = (True, False)
+CODED_TREES = (False, True)
+"""Whether target or draft keep their entries in fewer bits, those that are handed over, and those that trees move."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, False, False)
+RANKS = (False, True, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 MIXED = (True, False)
 MIXED_HYBRIDS = (False, True, False, False, False)
@@ -373,7 +376,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     return turn._replace(
         profile=dealer.deal(f"profile of trees {hybrid}", profiles, player),
         variant=dealer.deal(f"variant of trees {len(variants)}", variants, player),
-        commit=dealer.deal("commit of trees", COMMITS, player) if hybrid else COMMITS[0],
+        commit=dealer.deal("commit of trees", COMMITS_TREES, player) if hybrid else COMMITS[0],
         is_by_batch=False,
         is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,
@@ -381,6 +384,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
+        has_codes=dealer.deal("coded of trees", CODED_TREES, player),
         is_ended=dealer.deal("ended of trees", ENDED_TREES, player),
         is_cached=turn.size.name == SMALL.name and dealer.deal("cached trees", CACHED_TREES, player),
     )

@@ -12,7 +12,6 @@ import os
 import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -107,10 +106,13 @@ def _forked(subject: Subject, place: RankPlace, pipes: RankPipes, not_its_own: t
 
 def _spawned(start: RankStart, pipes: RankPipes) -> int:
     """Start a new interpreter, in which the subject is made anew."""
-    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     numbers = [str(number) for number in pipes]
     command = [sys.executable, "-P", "-m", MODULE, msgspec.json.encode(start).decode(), *numbers]
-    return subprocess.Popen(command, pass_fds=tuple(pipes), env={**os.environ, "PYTHONPATH": paths}).pid
+    for pipe in pipes:
+        os.set_inheritable(pipe, True)
+    # Whoever ends the ranks waits for them by number.
+    return os.posix_spawn(sys.executable, command, {**os.environ, "PYTHONPATH": paths})
 
 
 def _first_path() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -24,6 +26,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks take two devices"),
 ]
+ROOT = Path(__file__).parents[2]
 DRAWN = [one for one in generate(31, 60, ("eagle", "mtp", "dflash", "standalone")) if one.ranks.size > 1]
 
 
@@ -55,7 +58,9 @@ class Skipping(EngineSubject):
         return super().run_rank(scenario, script, place)
 
 
-def test_a_deadlock_is_a_hang_with_every_stack() -> None:
+def test_a_deadlock_is_a_hang_with_every_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each rank is a new interpreter, which makes the subject of this module.
+    monkeypatch.syspath_prepend(str(ROOT))
     answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=DRAWN[0]))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

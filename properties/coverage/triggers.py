@@ -135,6 +135,15 @@ TRIGGERS: tuple[Trigger, ...] = (
         more_steps="agreed_steps",
     ),
     *_of(
+        "tensor ranks",
+        draft_cut="tensor_drafts_cut",
+        draft_whole="tensor_drafts_whole",
+        padding="tensor_padded_launches",
+        of_a_hybrid="tensor_hybrids",
+        drawn="tensor_draws",
+        windows="tensor_windows",
+    ),
+    *_of(
         "prefix cache",
         hit="prefix_hits",
         in_part="prefix_hits_in_part",

@@ -168,7 +168,7 @@ def _drawn(
 
 def _spread(draw: Draw, ranks: Sequence[bool]) -> Spread:
     has_ranks = draw(sampled(ranks)) if ranks else False
-    return draw(sampled(SPREADS)) if has_ranks else "alone"
+    return draw(sampled((*SPREADS, "tensor", "tensor", "tensor"))) if has_ranks else "alone"
 
 
 @st.composite

@@ -92,6 +92,8 @@ WINDOWED = (True, False)
 WINDOWED_CACHED = (False, True, False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
 nothing is freed by them."""
+WINDOWED_RANKS = (False, True, False)
+"""Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
 CODED_HANDED_OVER = (True, False)
 """Whether target or draft keep their entries in fewer bits, and those that are handed over."""
@@ -99,6 +101,8 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
+TENSOR = (False, False, True, False, False, False)
+"""Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False, True, False, False)
 MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
@@ -213,7 +217,12 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         )
         turn = _of_kind(turn, dealer, player)
         # What other turns are does not hang on it.
-        yield _ranked(turn, dealer, player) if _may_have_ranks(turn) and dealer.deal("ranks", RANKS, player) else turn
+        if _may_have_ranks(turn):
+            if dealer.deal("ranks", RANKS, player):
+                turn = _ranked(turn, dealer, player)
+            elif dealer.deal("tensor ranks", TENSOR, player):
+                turn = _shared(turn, dealer, player)
+        yield turn
 
 
 def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -311,9 +320,20 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),
         is_preempted=False,
         is_cached=False,
-        is_windowed=False,
+        is_windowed=dealer.deal("windowed of ranks", WINDOWED_RANKS, player),
         is_aborted=dealer.deal("aborted of ranks", ABORTED, player),
         spread=dealer.deal("spread", SPREADS, player),
+    )
+
+
+def _shared(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn that ranks serve together, of which each has a part of every layer."""
+    return turn._replace(
+        variant="none",
+        is_preempted=False,
+        is_cached=False,
+        is_windowed=dealer.deal("windowed of tensor ranks", WINDOWED, player),
+        spread="tensor",
     )
 
 

@@ -1,0 +1,45 @@
+"""Scenarios that tensor-parallel ranks serve together (docs/semantics.md, S-TP)."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.values.drafts import ProbeDraft
+from draftproof.properties.values.scenario import Linear, ProbeModel, Ranks, Scenario
+
+P = TypeVar("P", ProbeModel, ProbeDraft)
+RANKS = 2
+_CUT = (True, False, True)
+"""Whether the draft is shared out, too, or each rank has it whole."""
+
+
+def with_tensor_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Return the scenario on two ranks that share every layer: with an even number of heads wherever they do."""
+    model, draft = scenario.model, scenario.draft
+    assert isinstance(model, ProbeModel)
+    model, cut = _even(model), draw(sampled(_CUT))
+    if model.linear:
+        model = replace(model, linear=_even_linear(model.linear))
+    if cut and isinstance(draft, ProbeDraft):
+        draft = _even(draft)
+    ranks = Ranks(tensor=RANKS, draft_tensor=RANKS if cut else 1)
+    return replace(scenario, model=model, draft=draft, ranks=ranks)
+
+
+def without_tensor_ranks(scenario: Scenario) -> Scenario:
+    """Return the scenario on one rank, which has every layer whole."""
+    return replace(scenario, ranks=Ranks()) if scenario.ranks.tensor > 1 else scenario
+
+
+def _even(part: P) -> P:
+    kv_heads = part.kv_heads + part.kv_heads % RANKS
+    return replace(part, heads=part.heads // part.kv_heads * kv_heads, kv_heads=kv_heads)
+
+
+def _even_linear(sizes: Linear) -> Linear:
+    key_heads = sizes.key_heads + sizes.key_heads % RANKS
+    return replace(sizes, key_heads=key_heads, value_heads=sizes.value_heads // sizes.key_heads * key_heads)

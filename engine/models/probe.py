@@ -144,8 +144,8 @@ class ProbeTarget:
         group: Solo = SOLO,
     ) -> None:
         self.layer_types = layer_types(target_fields(config))
-        self._embed = Embedding(weights["embed"], group)
-        self.vocab, self.width = self._embed.vocab, self._embed.width
+        self.embed = Embedding(weights["embed"], group)
+        self.vocab, self.width = self.embed.vocab, self.embed.width
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
             linear = self.layer_types[:index].count(LINEAR)
@@ -166,7 +166,7 @@ class ProbeTarget:
     def forward(
         self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
     ) -> Tensor:
-        x, carry = self._embed(ids), None
+        x, carry = self.embed(ids), None
         for index, layer in enumerate(self._layers):
             x, first = layer.forward(x, metadata, cache)
             carry = first if index == self._carry_layer else carry
@@ -194,7 +194,7 @@ class ProbeTarget:
 
     def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
-        return (*self._embed.tensors(), *self._unembed.tensors(), *layers)
+        return (*self.embed.tensors(), *self._unembed.tensors(), *layers)
 
 
 def standalone(parts: ProbeParts) -> ProbeTarget:

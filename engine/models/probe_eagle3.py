@@ -32,10 +32,10 @@ class ProbeEagle3:
         self.features, d2t = tuple(parts.own.features), weights.get("d2t")
         self.target_ids = None if d2t is None else torch.arange(len(d2t), device=d2t.device) + d2t
         self.fc, self.carry = weights["fc"], weights["carry.position"]
-        self._embed = Embedding(weights["embed"], parts.group)
+        self.embed = Embedding(weights["embed"], parts.group)
         self.width, self.cache_shape = self.fc.shape[0], parts.cache_shape
         self._layer = ProbeLayer(weights, 0, 0, shape, parts.group)
-        vocab = self._embed.vocab
+        vocab = self.embed.vocab
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256, self.target_ids, vocab, parts.group)
 
     def join(self, features: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class ProbeEagle3:
         self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
     ) -> tuple[Tensor, Tensor]:
         """ids [T], states [T, Dd] -> (states for logits, states handed on), both [T, Dd]."""
-        embedded, normed = self._embed(ids), mixed(hidden_states)
+        embedded, normed = self.embed(ids), mixed(hidden_states)
         normed[:, TOKEN].copy_(hidden_states[:, TOKEN])
         attended = self._layer.attend(torch.cat([mixed(embedded), normed], dim=1), metadata, cache)
         handed, first = self._layer.output(hidden_states, attended)
@@ -63,4 +63,4 @@ class ProbeEagle3:
 
     def weights(self) -> tuple[Tensor, ...]:
         own = () if self.target_ids is None else (self.target_ids,)
-        return (*own, *self._embed.tensors(), self.fc, self.carry, *self._unembed.tensors(), *self._layer.tensors())
+        return (*own, *self.embed.tensors(), self.fc, self.carry, *self._unembed.tensors(), *self._layer.tensors())

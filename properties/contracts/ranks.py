@@ -23,9 +23,9 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
-    if parted := list(parted(evidence, lockstep.alone)):
+    if apart := list(parted(evidence, lockstep.alone)):
         # What ranks did behind it is no news.
-        yield from parted
+        yield from apart
         return
     for step in range(lockstep.last_step + 1):
         yield from differing(step, 0, list(expected(evidence, lockstep, step)), issued_in(reported, step, 0))

@@ -101,7 +101,7 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-TENSOR = (False, False, True, False, False, False)
+TENSOR = (False, True, False)
 """Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False, True, False, False)
 MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)

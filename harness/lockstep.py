@@ -275,10 +275,8 @@ def _of_tensor_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evid
     scenario = solution.scenario
     traces = run_ranks(subject, scenario, solution.script)
     of_ranks = [_of_run(subject, solution, trace, limits)[0] for trace in traces]
-    own = [
-        replace(one, reference=part_of_rank(one.reference, scenario, rank)) for rank, one in enumerate(of_ranks)
-    ]
-    beside = TensorRanks(tuple(own))
+    own = [replace(one, reference=part_of_rank(one.reference, scenario, rank)) for rank, one in enumerate(of_ranks)]
+    beside = TensorRanks(tuple(own), of_ranks[0].reference)
     together = tuple(replace(one, beside=beside) for one in own)
     return replace(together[0], ranks=together)
 

@@ -33,7 +33,8 @@ class ProbeBlock:
         self._first_lane = embed[:, 0].contiguous()
         self._carry, self._out = weights["carry.position"], weights["out"]
         self._layers = tuple(
-            ProbeLayer(weights, layer, layer, shape, group_of_layer(parts.group, layer, count)) for layer in range(count)
+            ProbeLayer(weights, layer, layer, shape, group_of_layer(parts.group, layer, count))
+            for layer in range(count)
         )
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]

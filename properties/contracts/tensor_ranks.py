@@ -94,9 +94,7 @@ def _decisions(evidence: Evidence) -> Iterator[Mismatch]:
         expected, got = first.channel(channel), evidence.subject.channel(channel)
         for key in expected.keys() | got.keys():
             if expected.get(key) != got.get(key):
-                relation: Relation = (
-                    Missing() if key not in got else Surplus() if key not in expected else Different()
-                )
+                relation: Relation = Missing() if key not in got else Surplus() if key not in expected else Different()
                 told = f"{expected.get(key, 'nothing')}, as rank 0"
                 yield Mismatch(channel, key, told, str(got.get(key, "nothing")), relation)
 

@@ -24,13 +24,14 @@ Cut = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TensorRanks:
-    """The runs of all ranks, which serve the same requests."""
+    """The runs of all ranks, which serve the same requests; `whole` is what the reference says of one that is alone."""
 
     all: tuple[Evidence, ...]
+    whole: Trace
 
 
 def part_of_rank(trace: Trace, scenario: Scenario, rank: int) -> Trace:
-    """Return a trace of one that has everything, as tensor-parallel rank `rank` has it: with its heads only (S-TP-2)."""
+    """Return the trace of one that has everything, as tensor-parallel rank `rank` has it: with its heads (S-TP-2)."""
     cuts: dict[str, Cut] = {}
     ranks, model, draft = scenario.ranks, scenario.model, scenario.draft
     assert isinstance(model, ProbeModel)

@@ -23,8 +23,9 @@ SPREADS: tuple[Spread, ...] = (
     "second apart",
     "one idle",
 )
-"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one, and of "tensor" ranks
-each serves all.
+"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one.
+
+Of "tensor" ranks each serves all.
 """
 _PLAIN = (True, False)
 

@@ -46,13 +46,16 @@ class TensorGroup(Solo):
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """[T, D] -> the sum over all ranks, in its place."""
-        self.enter((Issued(RankOp.SUM, *x.shape, DTYPES.get(x.dtype, 0)),))
+        self._enter(RankOp.SUM, x)
         torch.ops.draftproof_ranks.sum(x, self._group.handle)
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:
         """[T, L] -> [T, ranks * L], the lanes of all ranks side by side."""
         everyone = x.new_empty((self.size * x.shape[0], x.shape[1]))
-        self.enter((Issued(RankOp.GATHER, *x.shape, DTYPES.get(x.dtype, 0)),))
+        self._enter(RankOp.GATHER, x)
         torch.ops.draftproof_ranks.gather(everyone, x, self._group.handle)
         return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)
+
+    def _enter(self, op: RankOp, x: Tensor) -> None:
+        self.enter((Issued(op, x.shape[0], x.shape[1], DTYPES.get(x.dtype, 0)),))

@@ -13,7 +13,7 @@ from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.values.drafts import Eagle3, ProbeDraft
 from draftproof.properties.values.observed import Collective
 from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
-from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.values.scenario import LayerType, ProbeModel
 
 FLOAT32 = 2
 DECISIONS = (
@@ -63,12 +63,13 @@ def _of_forward(evidence: Evidence, one: Forward) -> Iterator[Collective]:
     scenario = evidence.scenario
     model, draft, ranks = scenario.model, scenario.draft, scenario.ranks
     assert isinstance(model, ProbeModel)
+    types: tuple[LayerType, ...] = ("full_attention",)
     if one.model == TARGET:
         embedded, lanes, vocab, types = model.lanes, model.lanes, model.vocab, model.types
     elif ranks.draft_tensor > 1 and isinstance(draft, ProbeDraft):
         embedded, lanes, vocab = _embedded(draft, model), draft.lanes, getattr(draft, "head_vocab", 0) or model.vocab
         # Layers of a chain have forwards of their own.
-        types = ("full_attention",) * (1 if evidence.form.proposes == "chain" else evidence.form.layers)
+        types *= 1 if evidence.form.proposes == "chain" else evidence.form.layers
     else:
         return
     yield Collective(SUM, one.rows, embedded)

@@ -133,6 +133,7 @@ TRIGGERS: tuple[Trigger, ...] = (
         uneven="agreed_rows",
         larger_graph="agreed_sizes",
         more_steps="agreed_steps",
+        windows="windows_of_ranks",
     ),
     *_of(
         "tensor ranks",

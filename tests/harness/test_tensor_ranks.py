@@ -97,8 +97,9 @@ def test_the_parts_of_an_entry_are_the_whole() -> None:
 
 
 def test_a_forward_adds_up_once_and_twice_a_layer() -> None:
-    of = ran(cut=False)
-    model = of.scenario.model
+    scenario = drawn(cut=False)
+    model, requests = scenario.model, tuple(put(one, prompt_logprobs=None) for one in scenario.requests)
+    of = evidence(EngineSubject(), put(scenario, requests=requests))
     issued = [value for key, value in of.subject.typed("rank.collectives", Collective).items() if not key.layer]
     decided = [one for one in issued if one.op == 2]
     sums = [one for one in issued if one.op == 3]
@@ -223,7 +224,7 @@ def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"ranks.tensor": 3, "model.heads": 4}, "invalid ranks.tensor 3: expected a divisor of model.heads = 4"),
+        ({"ranks.tensor": 3, "ranks.draft_tensor": 1}, "invalid ranks.tensor 3: expected a divisor of model.heads = "),
         ({"model.heads": 6, "model.kv_heads": 3}, "invalid ranks.tensor 2: expected a divisor of model.kv_heads = 3"),
         (
             {"draft.heads": 3, "draft.kv_heads": 1},

@@ -13,7 +13,7 @@ TARGET: Model = "target"
 DRAFT: Model = "draft"
 
 
-class Forward(NamedTuple):
+class ModelForward(NamedTuple):
     """One forward of a model over so many packed rows, padding included, and then logits of each of these numbers.
 
     `layers` of a chain's draft are one at a time.
@@ -24,17 +24,17 @@ class Forward(NamedTuple):
     logits: tuple[int, ...] = ()
 
 
-def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Forward | int]:
+def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelForward | int]:
     """Yield each forward of a step, and between them how many numbers data-parallel ranks agree on."""
     form, tokens = evidence.form, lockstep.tokens(step)
     proposes_at_extend = form.kind.proposes_at_extend or form.proposes == "chain"
     yield 4
     if tokens:
         chunks = lockstep.rows(step, 0)
-        yield Forward(TARGET, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
+        yield ModelForward(TARGET, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
         forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
         for _ in range(forwards):
-            yield Forward(DRAFT, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
+            yield ModelForward(DRAFT, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
     rows = lockstep.rows(step, 1)
     if rows:
         size, planned, width = launched(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
@@ -42,14 +42,14 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Forwar
             blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
             for _ in range(1 if blocks else form.launched(planned)):
                 count = size * (planned if blocks else beams)
-                yield Forward(DRAFT, count, (count,))
+                yield ModelForward(DRAFT, count, (count,))
             yield 1
-        yield Forward(TARGET, size * width, (size * width,))
+        yield ModelForward(TARGET, size * width, (size * width,))
         yield 1
         going_on = lockstep.going_on(step)
         for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
             size = launched(evidence, going_on)
-            yield Forward(DRAFT, size * (width + form.reach), (size,) if proposes_at_extend else ())
+            yield ModelForward(DRAFT, size * (width + form.reach), (size,) if proposes_at_extend else ())
     yield 1
 
 

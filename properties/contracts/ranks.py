@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from draftproof.properties.contracts.base import listed
-from draftproof.properties.contracts.forwards import DRAFT, TARGET, Forward, run_in
+from draftproof.properties.contracts.forwards import DRAFT, TARGET, ModelForward, run_in
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
@@ -73,7 +73,7 @@ def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Coll
     ranks = evidence.scenario.ranks.size
     lanes = {TARGET: getattr(evidence.scenario.model, "lanes", 0), DRAFT: getattr(evidence.scenario.draft, "lanes", 0)}
     for one in run_in(evidence, lockstep, step):
-        if isinstance(one, Forward):
+        if isinstance(one, ModelForward):
             yield Collective(GATHER, one.rows, lanes[one.model])
             yield Collective(SUM, one.rows * ranks, lanes[one.model])
         else:

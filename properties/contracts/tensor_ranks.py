@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import listed
-from draftproof.properties.contracts.forwards import TARGET, Forward, run_in
+from draftproof.properties.contracts.forwards import TARGET, ModelForward, run_in
 from draftproof.properties.contracts.ranks import GATHER, SUM, differing, issued_in, parted
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
@@ -55,11 +55,11 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
 def expected(evidence: Evidence, alone: Lockstep, step: int) -> Iterator[Collective]:
     """Yield what every rank issues in a step, captures left out (S-TP-4)."""
     for one in run_in(evidence, alone, step):
-        if isinstance(one, Forward):
+        if isinstance(one, ModelForward):
             yield from _of_forward(evidence, one)
 
 
-def _of_forward(evidence: Evidence, one: Forward) -> Iterator[Collective]:
+def _of_forward(evidence: Evidence, one: ModelForward) -> Iterator[Collective]:
     scenario = evidence.scenario
     model, draft, ranks = scenario.model, scenario.draft, scenario.ranks
     assert isinstance(model, ProbeModel)

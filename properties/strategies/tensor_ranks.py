@@ -18,14 +18,17 @@ _CUT = (True, False, True)
 
 
 def with_tensor_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Return the scenario on two ranks that share every layer: with an even number of heads wherever they do."""
+    """Return the scenario on two ranks that share every layer, of which each has as many heads as were drawn.
+
+    So sizes that are distinct on one rank are so on each of two.
+    """
     model, draft = scenario.model, scenario.draft
     assert isinstance(model, ProbeModel)
-    model, cut = _even(model), draw(sampled(_CUT))
+    model, cut = _shared(model), draw(sampled(_CUT))
     if model.linear:
-        model = replace(model, linear=_even_linear(model.linear))
+        model = replace(model, linear=_shared_linear(model.linear))
     if cut and isinstance(draft, ProbeDraft):
-        draft = _even(draft)
+        draft = _shared(draft)
     ranks = Ranks(tensor=RANKS, draft_tensor=RANKS if cut else 1)
     return replace(scenario, model=model, draft=draft, ranks=ranks)
 
@@ -35,11 +38,9 @@ def without_tensor_ranks(scenario: Scenario) -> Scenario:
     return replace(scenario, ranks=Ranks()) if scenario.ranks.tensor > 1 else scenario
 
 
-def _even(part: P) -> P:
-    kv_heads = part.kv_heads + part.kv_heads % RANKS
-    return replace(part, heads=part.heads // part.kv_heads * kv_heads, kv_heads=kv_heads)
+def _shared(part: P) -> P:
+    return replace(part, heads=RANKS * part.heads, kv_heads=RANKS * part.kv_heads)
 
 
-def _even_linear(sizes: Linear) -> Linear:
-    key_heads = sizes.key_heads + sizes.key_heads % RANKS
-    return replace(sizes, key_heads=key_heads, value_heads=sizes.value_heads // sizes.key_heads * key_heads)
+def _shared_linear(sizes: Linear) -> Linear:
+    return replace(sizes, key_heads=RANKS * sizes.key_heads, value_heads=RANKS * sizes.value_heads)

@@ -176,6 +176,8 @@ RICH = next(
     without_tree(one)
     for one in SCENARIOS
     if one.model.linear and one.graphs.sizes and len(one.requests) > 1 and not one.dynamic
+    # Kernels of ranks run in processes of their own.
+    if one.ranks.size == 1 and not one.model.window and one.model.kv_bits == 64
 )
 
 

@@ -13,7 +13,7 @@ from draftproof.properties.strategies.tensor_ranks import with_tensor_ranks, wit
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import beside_ranks
 
-Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle", "tensor"]
+Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle", "tensor", "tensor draft"]
 SPREADS: tuple[Spread, ...] = (
     "first apart",
     "second apart",
@@ -27,6 +27,8 @@ SPREADS: tuple[Spread, ...] = (
 
 Of "tensor" ranks each serves all.
 """
+TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor", "tensor draft")
+"""What tensor-parallel ranks share: the target, or the draft as well."""
 _PLAIN = (True, False)
 
 
@@ -38,8 +40,8 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
     Or all come at once, and one rank runs more prompts. A batch of one has a captured size of its own, so that ranks
     alone would run at different ones.
     """
-    if spread == "tensor":
-        return with_tensor_ranks(draw, scenario)
+    if spread in TENSOR_SPREADS:
+        return with_tensor_ranks(scenario, cut=spread == "tensor draft")
     last = len(scenario.requests) - 1
     apart: dict[str, set[int]] = {
         "first apart": {0},

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
 from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Ranks, Scenario
 
 P = TypeVar("P", ProbeModel, ProbeDraft)
 RANKS = 2
-_CUT = (True, False, True)
-"""Whether the draft is shared out, too, or each rank has it whole."""
 
 
-def with_tensor_ranks(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_tensor_ranks(scenario: Scenario, *, cut: bool) -> Scenario:
     """Return the scenario on two ranks that share every layer, of which each has as many heads as were drawn.
 
-    So sizes that are distinct on one rank are so on each of two.
+    So sizes that are distinct on one rank are so on each of two. The draft is shared out, too, or not `cut`.
     """
     model, draft = scenario.model, scenario.draft
     assert isinstance(model, ProbeModel)
-    model, cut = _shared(model), draw(sampled(_CUT))
+    model = _shared(model)
     if model.linear:
         model = replace(model, linear=_shared_linear(model.linear))
     if cut and isinstance(draft, ProbeDraft):

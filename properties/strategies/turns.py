@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from draftproof.properties.strategies.profiles import BY_NAME as PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import SPREADS, Spread
+from draftproof.properties.strategies.ranks import SPREADS, TENSOR_SPREADS, Spread
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
@@ -84,7 +84,7 @@ ENDED_TREES = (True, True, True, False)
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (False, True, False)
+HANDED_OVER = (False, True)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
@@ -101,7 +101,7 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-TENSOR = (False, True, False)
+TENSOR = (False, True)
 """Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False, True, False, False)
 MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
@@ -220,7 +220,7 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         if _may_have_ranks(turn):
             if dealer.deal("ranks", RANKS, player):
                 turn = _ranked(turn, dealer, player)
-            elif dealer.deal("tensor ranks", TENSOR, player):
+            elif not turn.is_preempted and dealer.deal("tensor ranks", TENSOR, player):
                 turn = _shared(turn, dealer, player)
         yield turn
 
@@ -327,13 +327,19 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 
 
 def _shared(turn: Turn, dealer: _Dealer, player: int) -> Turn:
-    """Return a turn that ranks serve together, of which each has a part of every layer."""
+    """Return a turn that ranks serve together, of which each has a part of every layer: linear ones matter most."""
+    if dealer.deal("hybrid of tensor ranks", HYBRID_TREES, player) and not turn.profile.hybrid:
+        turn = turn._replace(
+            profile=dealer.deal("profile of tensor ranks", _OF_HYBRID_TREES, player),
+            commit=dealer.deal("commit of tensor ranks", COMMITS, player),
+            is_by_batch=False,
+        )
     return turn._replace(
         variant="none",
-        is_preempted=False,
         is_cached=False,
         is_windowed=dealer.deal("windowed of tensor ranks", WINDOWED, player),
-        spread="tensor",
+        is_sampled=dealer.deal("sampled of tensor ranks", SAMPLED, player),
+        spread=dealer.deal("spread of tensor ranks", TENSOR_SPREADS, player),
     )
 
 

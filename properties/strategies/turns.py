@@ -84,7 +84,7 @@ ENDED_TREES = (True, True, True, False)
 those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (False, True)
+HANDED_OVER = (False, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
@@ -101,7 +101,7 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-TENSOR = (False, True)
+TENSOR = (False, True, False)
 """Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False, True, False, False)
 MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
@@ -338,7 +338,7 @@ def _shared(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant="none",
         is_cached=False,
         is_windowed=dealer.deal("windowed of tensor ranks", WINDOWED, player),
-        is_sampled=dealer.deal("sampled of tensor ranks", SAMPLED, player),
+        is_sampled=True,
         spread=dealer.deal("spread of tensor ranks", TENSOR_SPREADS, player),
     )
 

@@ -224,7 +224,7 @@ def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"ranks.tensor": 3, "ranks.draft_tensor": 1}, "invalid ranks.tensor 3: expected a divisor of model.heads = "),
+        ({"ranks.tensor": 3, "ranks.draft_tensor": 1, "model.heads": 4}, "3: expected a divisor of model.heads = 4"),
         ({"model.heads": 6, "model.kv_heads": 3}, "invalid ranks.tensor 2: expected a divisor of model.kv_heads = 3"),
         (
             {"draft.heads": 3, "draft.kv_heads": 1},

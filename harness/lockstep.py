@@ -13,6 +13,7 @@ from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.schedule import ObservedSchedule
+from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_rank
 from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -57,7 +58,7 @@ Reference = Callable[[Scenario], Solved]
 
 def solved(scenario: Scenario) -> Solved:
     """Solve a scenario and trace its script; nothing is kept from one scenario to the next."""
-    if scenario.ranks.size > 1:
+    if scenario.ranks.data > 1:
         parts = tuple(_solved_alone(of_rank(scenario, rank)) for rank in range(scenario.ranks.data))
         scripts = [iter(part.script.requests) for part in parts]
         script = Script(requests=tuple(next(scripts[request.rank]) for request in scenario.requests))
@@ -193,8 +194,10 @@ def _where(error: BaseException) -> str:
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     limits = _limits(subject)
-    if scenario.ranks.size > 1:
+    if scenario.ranks.data > 1:
         return _of_ranks(subject, reference(scenario), limits)
+    if scenario.ranks.tensor > 1 and subject.has_ranks:
+        return _of_tensor_ranks(subject, _for_subject(reference(scenario), limits), limits)
     solution = _for_subject(reference(scenario), limits)
     base = run_subject(subject, scenario, solution.script, "in the base run")
     of_run, known, gaps = _of_run(subject, solution, base, limits)
@@ -261,6 +264,20 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     of_ranks = [_of_run(subject, part, trace, limits)[0] for part, trace in zip(parts, traces, strict=True)]
     lockstep = Lockstep(tuple(of_ranks))
     together = tuple(replace(one, lockstep=lockstep) for one in of_ranks)
+    return replace(together[0], ranks=together)
+
+
+def _of_tensor_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
+    """Run a scenario on ranks that share every layer, and judge each by its part of what one rank would do (S-TP-2).
+
+    A subject that has no ranks runs it as any other.
+    """
+    scenario = solution.scenario
+    traces = run_ranks(subject, scenario, solution.script)
+    of_ranks = [_of_run(subject, solution, trace, limits)[0] for trace in traces]
+    own = [replace(one, reference=part_of_rank(one.reference, scenario, rank)) for rank, one in enumerate(of_ranks)]
+    beside = TensorRanks(tuple(own), of_ranks[0].reference)
+    together = tuple(replace(one, beside=beside) for one in own)
     return replace(together[0], ranks=together)
 
 

@@ -54,11 +54,12 @@ class WeightGuard:
             return
         self.turns.scenarios += 1
         finish, of_seed = self._subject.limits.finish, random.Random(f"{self._seed} weights {number}")
+        reference = ran.beside.whole if ran.beside else ran.reference
         left = of_seed.sample(every := tensors(ran.scenario), len(every))
         for _ in range(min(EACH, len(left))):
             left.remove(tensor := min(left, key=lambda one: self.turns.tried[one.kind]))
             self.turns.tried[tensor.kind] += 1
-            if not is_alive(ran.scenario, ran.script, ran.reference, tensor, finish):
+            if not is_alive(ran.scenario, ran.script, reference, tensor, finish):
                 self.turns.dead.append(self._sentence(number, ran, tensor))
 
     def _sentence(self, number: int, ran: Evidence, tensor: WeightTensor) -> str:

@@ -22,6 +22,7 @@ from draftproof.engine.subject.prefill_recorder import PrefillRecorder
 from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
+from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
@@ -43,6 +44,7 @@ class EngineSubject(Subject):
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
         self._group: Group | None = None
+        self._tensor_group: TensorGroup | None = None
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
@@ -75,7 +77,9 @@ class EngineSubject(Subject):
         return f"{type(self).__module__}:{type(self).__qualname__}", {"device": self._device.type}
 
     def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
-        """Serve the requests of one rank; return everything observed of them. Raises what the engine raises.
+        """Serve the requests of one rank, or with the others all; return everything observed of them.
+
+        Raises what the engine raises.
 
         Where ranks entered collectives of other shapes, the trace ends there.
         """
@@ -83,9 +87,12 @@ class EngineSubject(Subject):
         if self._group is None:
             self._group = group_of(place, self._device)
             self._device = self._group.device
+        if self._tensor_group is None:
+            self._tensor_group = TensorGroup(self._group)
+        group = self._tensor_group if scenario.ranks.tensor > 1 else self._group
         own, of_requests = of_rank(scenario, place.rank), script_of_rank(script, scenario, place.rank)
         with torch.no_grad():
-            return self._run(own, of_requests, self._group)
+            return self._run(own, of_requests, group)
 
     def _run(self, scenario: Scenario, script: Script, group: Solo = SOLO) -> Trace:
         models = self.models(scenario) if group is SOLO else build.models(scenario, self._device, group)

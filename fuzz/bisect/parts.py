@@ -110,7 +110,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("hand-over", "one engine runs prompts, another decodes", without_handover),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
-        Part("ranks", "requests are spread over ranks in lockstep", without_ranks),
+        Part("ranks", "several ranks serve the requests", without_ranks),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

@@ -19,6 +19,7 @@ from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.evidence.schedule import StepLaunch
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.scenario import VARIANTS, WRONG
@@ -180,7 +181,7 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
-    **{name: _of_ranks(name) for name in OF_RANKS},
+    **{name: _of_ranks(name) for name in (*OF_RANKS, *OF_TENSOR_RANKS)},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
     **{name: _of_mixed(name) for name in OF_MIXED},
     **{name: _of_handovers(name) for name in OF_HANDOVERS},
@@ -445,6 +446,9 @@ _OF_SCENARIO = frozenset({"scenarios", "scenarios_shown", "texts_shown"}) | froz
 
 def counts(evidence: Evidence) -> dict[str, int]:
     """Return every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
+    if evidence.ranks and evidence.beside:
+        # Every rank does the same.
+        return counts(replace(evidence, ranks=()))
     if evidence.ranks:
         return _of_all_ranks([counts(replace(one, ranks=())) for one in evidence.ranks])
     samples, counter = read_samples(evidence), Counter[str]()

@@ -28,6 +28,7 @@ from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -38,7 +39,7 @@ _PADDED = {
 }
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
-    "rank.collectives": set(OF_RANKS),
+    "rank.collectives": {*OF_RANKS, *OF_TENSOR_RANKS},
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
     "accept.emitted": {
         *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
@@ -167,7 +168,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.images:
         yield "its tokens have one position", set(OF_IMAGES)
     if not limits.ranks:
-        yield "its engines do not run in lockstep", set(OF_RANKS)
+        yield "its engines do not run in lockstep", {*OF_RANKS, *OF_TENSOR_RANKS}
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

@@ -15,6 +15,7 @@ from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by, sequence_at_end
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import rank_counts
+from draftproof.properties.evidence.tensor_ranks import tensor_counts
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
@@ -37,7 +38,7 @@ def read_run(evidence: Evidence) -> RunSample:
     runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
     choices = evidence.reference.choices("verify.choice").values()
     extends, first_layer, replaced = _chain_counts(evidence)
-    ranks = rank_counts(evidence)
+    ranks = {**rank_counts(evidence), **tensor_counts(evidence)}
     return RunSample(
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
@@ -88,6 +89,8 @@ def _lockstep(ranks: Mapping[str, int]) -> str:
     """Return what a rank was beside others."""
     if not ranks:
         return "alone"
+    if "tensor_ranks_run" in ranks:
+        return "in parts"
     if ranks["idle_steps"]:
         return "idle"
     return "padded" if ranks["agreed_rows"] or ranks["agreed_tokens"] else "largest"

@@ -133,6 +133,16 @@ TRIGGERS: tuple[Trigger, ...] = (
         uneven="agreed_rows",
         larger_graph="agreed_sizes",
         more_steps="agreed_steps",
+        windows="windows_of_ranks",
+    ),
+    *_of(
+        "tensor ranks",
+        draft_cut="tensor_drafts_cut",
+        draft_whole="tensor_drafts_whole",
+        padding="tensor_padded_launches",
+        of_a_hybrid="tensor_hybrids",
+        drawn="tensor_draws",
+        windows="tensor_windows",
     ),
     *_of(
         "prefix cache",

@@ -26,6 +26,7 @@ from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 
 _STEPS = {"draft_steps", "second_draft_steps"}
@@ -88,7 +89,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
         names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
         names |= {*OF_WINDOWS, *OF_CODES, *OF_IMAGES, *ENDED, *OF_STEP_TOKENS, *OF_RANKS, *OF_MIXED, "variant_unmixed"}
-        names |= set(OF_HANDOVERS)
+        names |= {*OF_HANDOVERS, *OF_TENSOR_RANKS}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.

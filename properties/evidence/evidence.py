@@ -15,6 +15,7 @@ from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.prefix_cache import CacheHistory, history
 from draftproof.properties.evidence.schedule import Abort, ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
+from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -32,8 +33,8 @@ class Evidence:
     `varied_reference` and `varied_script` are those of the variant run, where they are others. `base_ties` are
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
     channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
-    it can run. Of a rank `lockstep` is what it shares with the others; the evidence of a scenario with ranks is that of
-    the first, with those of all in `ranks`.
+    it can run. Of a data-parallel rank `lockstep` is what it shares with the others, of a tensor-parallel one `beside`
+    is the runs of all; the evidence of a scenario with ranks is that of the first, with those of all in `ranks`.
     """
 
     scenario: Scenario
@@ -47,6 +48,7 @@ class Evidence:
     limits: Limits = NO_LIMITS
     varied_script: Script | None = None
     lockstep: Lockstep | None = None
+    beside: TensorRanks | None = None
     ranks: tuple[Evidence, ...] = ()
 
     @property

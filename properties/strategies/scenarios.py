@@ -31,7 +31,7 @@ from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import SPREADS, Spread, may_have_ranks, with_ranks
+from draftproof.properties.strategies.ranks import SPREADS, TENSOR_SPREADS, Spread, may_have_ranks, with_ranks
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.step_tokens import with_step_tokens
@@ -168,7 +168,7 @@ def _drawn(
 
 def _spread(draw: Draw, ranks: Sequence[bool]) -> Spread:
     has_ranks = draw(sampled(ranks)) if ranks else False
-    return draw(sampled(SPREADS)) if has_ranks else "alone"
+    return draw(sampled((*SPREADS, *TENSOR_SPREADS))) if has_ranks else "alone"
 
 
 @st.composite

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from draftproof.properties.strategies.profiles import BY_NAME as PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import SPREADS, Spread
+from draftproof.properties.strategies.ranks import SPREADS, TENSOR_SPREADS, Spread
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
@@ -99,6 +99,8 @@ WINDOWED_CACHED = (False, True, False, True, False)
 WINDOWED_PREEMPTED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
+WINDOWED_RANKS = (False, True, False)
+"""Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
 CODED_HANDED_OVER = (True, False)
 CODED_TREES = (False, True)
@@ -107,6 +109,8 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
+TENSOR = (False, True, False)
+"""Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False)
 MIXED_HYBRIDS = (False, True, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
@@ -221,7 +225,12 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         )
         turn = _of_kind(turn, dealer, player)
         # What other turns are does not hang on it.
-        yield _ranked(turn, dealer, player) if _may_have_ranks(turn) and dealer.deal("ranks", RANKS, player) else turn
+        if _may_have_ranks(turn):
+            if dealer.deal("ranks", RANKS, player):
+                turn = _ranked(turn, dealer, player)
+            elif not turn.is_preempted and dealer.deal("tensor ranks", TENSOR, player):
+                turn = _shared(turn, dealer, player)
+        yield turn
 
 
 def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -325,9 +334,26 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),
         is_preempted=False,
         is_cached=False,
-        is_windowed=False,
+        is_windowed=dealer.deal("windowed of ranks", WINDOWED_RANKS, player),
         is_aborted=dealer.deal("aborted of ranks", ABORTED, player),
         spread=dealer.deal("spread", SPREADS, player),
+    )
+
+
+def _shared(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn that ranks serve together, of which each has a part of every layer: linear ones matter most."""
+    if dealer.deal("hybrid of tensor ranks", HYBRID_TREES, player) and not turn.profile.hybrid:
+        turn = turn._replace(
+            profile=dealer.deal("profile of tensor ranks", _OF_HYBRID_TREES, player),
+            commit=dealer.deal("commit of tensor ranks", COMMITS, player),
+            is_by_batch=False,
+        )
+    return turn._replace(
+        variant="none",
+        is_cached=False,
+        is_windowed=dealer.deal("windowed of tensor ranks", WINDOWED, player),
+        is_sampled=True,
+        spread=dealer.deal("spread of tensor ranks", TENSOR_SPREADS, player),
     )
 
 

@@ -136,16 +136,19 @@ class LaunchWork(Observed, frozen=True):
 class Collective(Observed, frozen=True):
     """A collective as one rank issued it, in channel rank.collectives: its shape is that of all ranks.
 
-    `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts).
+    `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts),
+    `dtype` that of what is sent: int64 (1) or float32 (2), or another (0).
     """
 
     op: int
     rows: int
     lanes: int
+    dtype: int = 1
 
     def __str__(self) -> str:
         known = {1: "agree", 2: "gather", 3: "sum"}.get(self.op, f"operation {self.op}")
-        return f"{known} [{self.rows}, {self.lanes}]"
+        sent = {1: "", 2: " of float32"}.get(self.dtype, " of another dtype")
+        return f"{known} [{self.rows}, {self.lanes}]{sent}"
 
 
 class WrittenPlace(Observed, frozen=True):

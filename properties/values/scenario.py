@@ -217,14 +217,20 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class Ranks(Value, frozen=True, kw_only=True):
-    """Engines in lockstep (docs/semantics.md, S-RANK): each request is served by one of `data` ranks."""
+    """Engines that run beside each other: data parallelism (docs/semantics.md, S-RANK), or tensor parallelism (S-TP).
+
+    Each request is served by one of `data` ranks. Or all of them by `tensor` ranks together, of which each has a part
+    of the heads of every layer; the draft is cut among as many (`draft_tensor`), or each of them has it whole (1).
+    """
 
     data: Annotated[int, Meta(ge=1, le=8)] = 1
+    tensor: Annotated[int, Meta(ge=1, le=8)] = 1
+    draft_tensor: Annotated[int, Meta(ge=1, le=8)] = 1
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self.data
+        return self.data * self.tensor
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -437,7 +443,9 @@ class Scenario(Value, frozen=True, kw_only=True):
 
 
 def of_rank(scenario: Scenario, rank: int) -> Scenario:
-    """Return what one rank serves of a scenario, which may be no request at all."""
+    """Return what one rank serves of a scenario, which may be no request at all; tensor-parallel ranks serve all."""
+    if scenario.ranks.tensor > 1:
+        return scenario
     return replace(scenario, requests=tuple(one for one in scenario.requests if one.rank == rank))
 
 

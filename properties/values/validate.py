@@ -235,7 +235,7 @@ def _step_tokens(scenario: Scenario) -> None:
 
 
 def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6)."""
+    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6, S-TP-7)."""
     schedule = scenario.schedule
     refused = {
         "a checkpoint": not isinstance(scenario.model, ProbeModel),
@@ -255,13 +255,42 @@ def _ranks(scenario: Scenario) -> None:
     ranks = scenario.ranks
     for index, request in enumerate(scenario.requests):
         _require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
+    _tensor_ranks(scenario)
     if ranks.size == 1:
         return
     serving = sorted({request.rank for request in scenario.requests})
     first = "requests on ranks 0, 1, ..: those without any are the last"
     _require(serving == list(range(len(serving))), "requests.rank", serving, first)
+    field, count = ("ranks.tensor", ranks.tensor) if ranks.tensor > 1 else ("ranks.data", ranks.data)
     for name in beside_ranks(scenario):
-        _require(False, "ranks.data", f"{ranks.data} beside {name}", f"1, or a scenario without {name}")
+        _require(False, field, f"{count} beside {name}", f"1, or a scenario without {name}")
+
+
+def _tensor_ranks(scenario: Scenario) -> None:
+    """Check that every rank has as many heads as any other of what is cut (S-TP-1)."""
+    ranks = scenario.ranks
+    same = f"1, or ranks.tensor = {ranks.tensor}"
+    _require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
+    both = ranks.data == 1 or ranks.tensor == 1
+    _require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")
+    for field, count in heads_cut(scenario):
+        size = ranks.draft_tensor if field.startswith("draft.") else ranks.tensor
+        name = "ranks.draft_tensor" if field.startswith("draft.") else "ranks.tensor"
+        _require(count % size == 0, name, size, f"a divisor of {field} = {count}")
+        lanes = getattr(scenario.draft if field.startswith("draft.") else scenario.model, "lanes", size)
+        _require(lanes >= size, name, size, f"at most {field.split('.')[0]}.lanes = {lanes}")
+
+
+def heads_cut(scenario: Scenario) -> tuple[tuple[str, int], ...]:
+    """Return the numbers of heads that tensor-parallel ranks share out, by the fields that have them."""
+    found: list[tuple[str, int]] = []
+    for field, part in (("model", scenario.model), ("draft", scenario.draft)):
+        if isinstance(part, ProbeModel | ProbeDraft):
+            found += [(f"{field}.heads", part.heads), (f"{field}.kv_heads", part.kv_heads)]
+    if isinstance(scenario.model, ProbeModel) and scenario.model.linear:
+        sizes = scenario.model.linear
+        found += [("model.linear.key_heads", sizes.key_heads), ("model.linear.value_heads", sizes.value_heads)]
+    return tuple(found)
 
 
 def _mixed(scenario: Scenario) -> None:

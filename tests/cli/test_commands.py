@@ -59,6 +59,10 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
         (lambda raw: raw["memory"].update(page_size=-2), ["invalid memory.page_size -2: expected `int` >= 1"]),
         (
+            lambda raw: (raw.update(ranks={"tensor": 3}), raw["model"].update(heads=2, kv_heads=1)),
+            ["invalid ranks.tensor 3: expected a divisor of model.heads = 2"],
+        ),
+        (
             lambda raw: raw["schedule"].update(max_batch=64),
             ["invalid schedule.max_batch 64: expected at most memory.request_slots"],
         ),

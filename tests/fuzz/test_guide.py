@@ -113,14 +113,14 @@ def test_scenarios_are_valid_and_survive_json(guided: bool) -> None:
 def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
     guide = Guide(0, ALGORITHMS, guided=False)
     block = guide.block(0, all_but(), CORPUS)
-    # A tree, what is compared with one, too few pages, a cache or a budget may take the place of any profile.
+    # A tree, what is compared with one, too few pages, a cache, a budget or ranks may take the place of any profile.
     cards = Counter(f"profile {profile.name}" for profile in CARDS)
     trees = [one for one in block if one.scenario.tree]
     assert len(block) == len(CARDS)
     assert len(trees) < 4
     schedules = [(one, one.scenario.schedule) for one in block]
     others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens or of.handover]
-    others += [one for one in block if one.scenario.variant == "chain_as_tree"]
+    others += [one for one in block if one.scenario.variant == "chain_as_tree" or one.scenario.ranks.data > 1]
     assert Counter(one.origin for one in block if not one.scenario.tree and one not in others) <= cards
     assert {one.origin for one in trees} <= cards.keys()
     assert {algorithm(one.scenario.draft) for one in block} == set(ALGORITHMS)

@@ -68,7 +68,14 @@ def solved(scenario: Scenario) -> Solved:
 def _solved_alone(scenario: Scenario) -> Solved:
     memo = Memo()
     script = solve(scenario, memo)
-    return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
+    if scenario.dynamic:
+        return Solved(scenario, script, memo=memo)
+    return _traced(scenario, script, memo, _finish(scenario, NO_LIMITS))
+
+
+def _finish(scenario: Scenario, limits: Limits) -> Finish:
+    """Return what the last round of a request commits: a device that knows of no end commits all of it."""
+    return "uncut" if scenario.schedule.overlap else limits.finish
 
 
 def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
@@ -108,13 +115,13 @@ def _resolved(
     taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
-    verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
+    verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, _finish(scenario, limits)
     parents = parents_verified(scenario, ran)
     solved_so = _is_as_solved(known.trace, "round.drafts", verified)
     solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
     ended = rounds_ended(scenario, rows)
     if not scenario.dynamic and not again and not followed and not ended and solved_so:
-        return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
+        return known if finish == _finish(scenario, NO_LIMITS) else _traced(scenario, known.script, memo, finish)
     chooses = limits.steering == "none"
     given = drafts_given(scenario, rows)
     script = resolve(

@@ -10,8 +10,7 @@ from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 from draftproof.engine.tree import TreeConfig
 
 Delay = Literal["none", "early", "late"]
-"""When the results of a step are there: at its end, or a step later, of work that runs as soon as it can, or as late.
-"""
+"""When the results of a step are there: at its end, or a step later, of work that runs at once, or as late as it may."""
 
 
 @dataclass(frozen=True)

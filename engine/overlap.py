@@ -73,9 +73,7 @@ class OverlapEngine(Engine):
         self._in_flight = deque[Launched]()
         rows, results = config.max_batch, len(RESULTS) + config.most_width
         sizes = {"inputs": len(INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
-        self._staging = {
-            kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()
-        }
+        self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
 
     def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
@@ -144,9 +142,7 @@ class OverlapEngine(Engine):
         self.probes.on_extend(commits)
         return weights
 
-    def _run_rounds(
-        self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor
-    ) -> Outputs:
+    def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
         """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
         count = len(batch)
         device_inputs = staged[: len(INPUTS) * count].to(self.device, non_blocking=True).view(len(INPUTS), count)
@@ -203,7 +199,10 @@ class OverlapEngine(Engine):
         batch = step.plan.prefill
         if not batch:
             return ()
-        tokens, weights = self._staging["prompts"].of_host(step.work)[: len(batch)].tolist(), step.weights["prompts"]
+        tokens, weights = (
+            self._staging["prompts"].of_host(step.work)[: len(batch)].tolist(),
+            step.weights.get("prompts", {}),
+        )
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         of_ends = {name: weights[name][:, None] for name in WEIGHTS if name in weights}
         told = logprobs(of_ends, [(0,)] * len(batch), [row.logprobs for row in batch])
@@ -222,7 +221,9 @@ class OverlapEngine(Engine):
         results = self._staging["rounds"].of_host(step.work)
         num_drafts, correct_len, bonus = results[: len(RESULTS) * rows].view(len(RESULTS), rows).tolist()
         target_tokens = results[len(RESULTS) * rows :][: rows * width].view(rows, width).tolist()
-        told = logprobs(step.weights["rounds"], [range(a + 1) for a in correct_len], [row.logprobs for row in batch])
+        told = logprobs(
+            step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.logprobs for row in batch]
+        )
         commits, counted = list[Commit](), list[tuple[int, int]]()
         for place, row in enumerate(batch):
             context, right = self.scheduler.known_length(row.request), correct_len[place]

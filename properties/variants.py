@@ -35,6 +35,7 @@ _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
     "chain_as_tree": as_tree,
     "alone": served_alone,
+    "unoverlapped": lambda s: put_in(s, "schedule", overlap=()),
     "unmixed": lambda s: put_in(put_in(s, "schedule", mixed=False), "graphs", tokens=()),
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
@@ -69,6 +70,7 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,
     "alone": frozenset(CHANNELS) - _OF_REQUESTS,
+    "unoverlapped": frozenset(CHANNELS) - _OF_REQUESTS,
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

@@ -26,6 +26,7 @@ from draftproof.properties.coverage.counts import (
 )
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.values.limits import Limits
@@ -158,6 +159,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
     if not limits.mixed:
         yield "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}
+    if not limits.overlap:
+        yield "its host waits for the results of every step", {*OF_OVERLAP, "variant_unoverlapped"}
     if not limits.handover:
         yield "one engine runs its prompts and its rounds", set(OF_HANDOVERS)
     if not limits.windows:

@@ -135,4 +135,6 @@ class Overlap:
     def _before(self) -> Mapping[tuple[int, int], Row]:
         """(request, round) -> the last row of the round before."""
         rows = {(row.request, row.round): row for row in self.evidence.schedule.rows}
-        return {(request, number): rows[request, number - 1] for request, number in rows if (request, number - 1) in rows}
+        return {
+            (request, number): rows[request, number - 1] for request, number in rows if (request, number - 1) in rows
+        }

@@ -55,8 +55,8 @@ class ObservedSchedule:
 
     A rank goes on until step `until`, in which another has something to run.
     With an `overlap` results come later than their step, and a request has its memory until those of its last row are
-    there. With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and what it
-    runs on its decode engine as a second.
+    there. With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and
+    what it runs on its decode engine as a second.
     """
 
     trace: Trace

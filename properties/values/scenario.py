@@ -34,6 +34,7 @@ Variant = Literal[
     "chain_as_tree",
     "alone",
     "unmixed",
+    "unoverlapped",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]

@@ -329,9 +329,12 @@ def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _overlap(scenario: Scenario) -> None:
-    overlap = scenario.schedule.overlap
+    overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
+    _require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
     if not overlap:
         return
+    fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
+    _require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
     for name in beside_overlap(scenario):
         _require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")
 

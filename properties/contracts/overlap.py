@@ -138,13 +138,17 @@ def _in_turns(channel: str, order: dict[Key, SharedUse]) -> Iterator[Mismatch]:
 
 
 def _buffer(use: SharedUse) -> str:
-    return f"buffer {use.place} of {BufferKind(use.kind).name.lower()}"
+    return f"buffer {use.place} of {_kind(use.kind)}"
+
+
+def _kind(kind: int) -> str:
+    """Return a kind of buffer in words; what is no kind stays a number."""
+    return next((one.name.lower() for one in BufferKind if one == kind), f"kind {kind}")
 
 
 def _said(use: Use) -> str:
-    kind = next((one.name.lower() for one in BufferKind if one == use.kind), f"kind {use.kind}")
     by = "the device" if use.side else "the host"
-    return f"{kind} of work {use.work} used by {by} after work {use.waited}"
+    return f"{_kind(use.kind)} of work {use.work} used by {by} after work {use.waited}"
 
 
 _of_overlap = partial(listed, concerns=_overlaps)

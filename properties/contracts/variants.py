@@ -205,8 +205,9 @@ CONTRACTS = tuple(
         unchanged(variant),
         concerns=partial(_drawn, variant),
         whole=False,
-        # What a request was served, or runs again, is not run alone, or not in these rounds.
-        partial=unchanged(variant) if variant == "alone" else (),
+        # What a request was served, or runs again, is not run alone, or not in these rounds; its last round may commit
+        # more where nobody knows of its end.
+        partial=unchanged(variant) if variant in ("alone", "unoverlapped") else (),
         cites=_CITES[variant],
         minimum=f"variant_{variant} decode_rounds {_MORE.get(variant, '')}",
     )

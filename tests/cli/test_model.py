@@ -43,6 +43,7 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
 }
 OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
 OF_PROBES |= {"schedule.step_tokens", "output.ends", "launch.packed", "variant.unmixed"}
+OF_PROBES |= {f"overlap.{name}" for name in ("buffers", "discarded", "pages", "schedule")} | {"variant.unoverlapped"}
 OF_PROBES |= {"rank.collectives", "rank.idle"}
 OF_PROBES |= {f"handover.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}

@@ -96,6 +96,7 @@ def _contract(name: str, channel: str, kind: LaunchKind) -> Contract:
         partial(_discarded, channel, kind),
         (channel,),
         reads=("graph.replay", "round.rows", "commit.length"),
+        also=("overlap.discarded",),
         cites="S-BATCH-2",
         minimum="scenarios padded_replays",
     )

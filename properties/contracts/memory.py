@@ -272,7 +272,7 @@ CONTRACTS = (
         _places,
         ("commit.written",),
         reads=("graph.replay", "round.rows", "round.table", "round.state", "commit.length"),
-        also=("round.cached", "round.attempt", "pool.owners", "pool.checkpoints"),
+        also=("round.cached", "round.attempt", "pool.owners", "pool.checkpoints", "overlap.discarded"),
         cites="S-ROUND-3, S-ROUND-5, S-BATCH-2, S-TREE-6",
         minimum="scenarios padded_replays shrink_below_captured_size snapshot_rounds replays_folded "
         "hybrid_padded_replays",

@@ -11,7 +11,7 @@ from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap, Use
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
+from draftproof.properties.values.observed import BufferKind, DiscardedRound, PoolReport, SharedUse
 from draftproof.properties.values.relations import (
     Different,
     Missing,
@@ -19,6 +19,7 @@ from draftproof.properties.values.relations import (
     OutOfRange,
     Relation,
     Surplus,
+    Unowned,
     off_by,
 )
 from draftproof.properties.values.trace import Key
@@ -87,14 +88,24 @@ def _name(one: DiscardedRound) -> str:
 
 
 def _pages(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that a request has pages for the most that the step in flight may have added, and for its round."""
-    overlap = Overlap(evidence)
+    """Check that a request has pages for the most that the step in flight may have added, and for its round.
+
+    It keeps them until the host has processed that round.
+    """
+    overlap, reports = Overlap(evidence), evidence.subject.typed("pool.owners", PoolReport)
     for row in evidence.schedule.rows:
-        place = (row.request, row.round)
+        place, report = (row.request, row.round), reports.get(Key(-1, row.step))
         wanted, table = overlap.pages[place], evidence.tables.pages.get(place, {})
         if row.phase and len(table) != wanted:
             key = Key(*place, row=min(wanted, len(table)))
             yield Mismatch("round.table", key, f"{wanted} pages", f"{len(table)} pages", off_by(wanted, len(table)))
+        if report is None or not evidence.schedule.goes_on(row.request, row.step):
+            continue
+        owned = {owner.index for owner in report.owners if owner.request == row.request}
+        for column, page in evidence.tables.at(row).items():
+            if page not in owned:
+                key = Key(*place, row=column)
+                yield Mismatch("round.table", key, "a page that it has while the round is in flight", page, Unowned())
 
 
 def _buffers(evidence: Evidence) -> Iterator[Mismatch]:
@@ -174,8 +185,9 @@ CONTRACTS = (
         _pages,
         ("round.table",),
         reads=("round.rows", "commit.length"),
+        also=("pool.owners",),
         partial=("round.table",),
-        cites="S-OVERLAP-3",
+        cites="S-OVERLAP-3, S-OVERLAP-5",
         minimum="overlapped_steps overlap_pages_ahead",
     ),
     _of_overlap(

@@ -2,15 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 
+from draftproof.engine.config import Delay
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.probes import Probes
 from draftproof.engine.relay import Relay
 from draftproof.engine.stages import BufferUse
 from draftproof.engine.staging import DEPTH, Staging
 from draftproof.engine.streams import HostStream, stream_of
+from draftproof.engine.subject import build
+from draftproof.properties.values.scenario import Scenario
+from draftproof.reference.solve import solve
+from tests.engine.features import generated
 
 CPU = torch.device("cpu")
+BEHIND = [one for one in generated() if one.schedule.overlap and not one.is_sampled][:6]
+
+
+def _backend(device: torch.device) -> Backend:
+    if device.type == "cpu":
+        return HostBackend()
+    from draftproof.engine.graphs.cuda import CudaBackend
+
+    return CudaBackend(device)
+
+
+def served(scenario: Scenario, device: torch.device, overlap: tuple[Delay, ...]) -> dict[int, tuple[int, ...]]:
+    """Return what an engine that nobody observes, and nobody steers, emits of each request."""
+    models, config = build.models(scenario, device), replace(build.config(scenario), overlap=overlap)
+    with torch.no_grad():
+        engine = (OverlapEngine if overlap else Engine)(models.target, models.draft, config, device)
+        if scenario.graphs.sizes and scenario.graphs.capture:
+            engine.capture(_backend(device))
+        texts = dict[int, tuple[int, ...]]()
+        for request in build.requests(scenario, solve(scenario)):
+            engine.add(request)
+        while not engine.idle:
+            for commit in engine.step():
+                texts[commit.request] = (*texts.get(commit.request, ()), *commit.emitted)
+    return texts
+
+
+ON = (pytest.param(CPU, id="cpu"), pytest.param(torch.device("cuda"), id="cuda", marks=pytest.mark.gpu))
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("overlap", [("late",), ("early",), ("late", "early", "none")], ids=" ".join)
+@pytest.mark.parametrize("scenario", BEHIND, ids=range(len(BEHIND)))
+def test_nobody_has_to_look_for_texts_to_be_the_same(
+    scenario: Scenario, overlap: tuple[Delay, ...], device: torch.device
+) -> None:
+    """On a GPU nothing waits for the device here but the host that processes results."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device: run by make test-gpu on a GPU machine")
+    assert served(scenario, device, overlap) == served(scenario, device, ())
 
 
 def test_early_work_runs_as_it_is_given_and_late_work_when_it_is_waited_for() -> None:

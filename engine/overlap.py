@@ -112,7 +112,7 @@ class OverlapEngine(Engine):
         values = [
             (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request)) for row in batch
         ]
-        inputs[: len(INPUTS) * len(batch)] = torch.tensor(values, dtype=torch.int64).t().flatten()
+        inputs.view(len(INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
 
     def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
         """Run a step on the device."""
@@ -145,8 +145,8 @@ class OverlapEngine(Engine):
     def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
         """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
         count = len(batch)
-        device_inputs = staged[: len(INPUTS) * count].to(self.device, non_blocking=True).view(len(INPUTS), count)
-        req_rows, state_slots, wanted, last_contexts = device_inputs
+        device_inputs = staged.to(self.device, non_blocking=True).view(len(INPUTS), -1)
+        req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         relayed = self._relay.inputs(req_rows, wanted, last_contexts)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **self._choosing(batch)}
         batch = self.probes.known(batch, inputs)
@@ -172,7 +172,9 @@ class OverlapEngine(Engine):
             count,
         )
         self.probes.on_round_extended()
-        told = torch.cat([inputs["num_drafts"], correct_len, out["bonus"], out["target_tokens"].flatten()])
+        by_row = torch.zeros((len(RESULTS), self.config.max_batch), dtype=torch.int64, device=self.device)
+        by_row[:, :count] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
+        told = torch.cat([by_row.flatten(), out["target_tokens"].flatten()])
         results[: len(told)].copy_(told, non_blocking=True)
         return {name: out[name] for name in WEIGHTS if name in out}
 
@@ -219,8 +221,9 @@ class OverlapEngine(Engine):
             return ()
         rows, width = len(batch), step.width
         results = self._staging["rounds"].of_host(step.work)
-        num_drafts, correct_len, bonus = results[: len(RESULTS) * rows].view(len(RESULTS), rows).tolist()
-        target_tokens = results[len(RESULTS) * rows :][: rows * width].view(rows, width).tolist()
+        by_row, tokens = results.tensor_split([len(RESULTS) * self.config.max_batch])
+        num_drafts, correct_len, bonus = by_row.view(len(RESULTS), -1)[:, :rows].tolist()
+        target_tokens = tokens[: rows * width].view(rows, width).tolist()
         told = logprobs(
             step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.logprobs for row in batch]
         )

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Delay, Request, Scenario
+from draftproof.properties.values.scenario import Delay, Request, Scenario, pages_needed
 from draftproof.properties.values.validate import beside_overlap
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
@@ -24,11 +24,15 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Most have as many drafts in every round as any, so that the last ones accepted are cut, and lengths are uncertain.
+    Half of those without a controller have pages for two at a time: others get what these give back.
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
     requests = tuple(_ending(draw, scenario, one) for one in scenario.requests)
-    return replace(scenario, schedule=schedule, requests=requests)
+    made = replace(scenario, schedule=schedule, requests=requests)
+    if made.dynamic or not draw(sampled((True, False))):
+        return made
+    needs = sorted(pages_needed(made, request) for request in requests)
+    return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))
 
 
 def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:

@@ -147,7 +147,8 @@ class OverlapEngine(Engine):
         count = len(batch)
         device_inputs = staged.to(self.device, non_blocking=True).view(len(INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
-        relayed = self._relay.inputs(req_rows, wanted, last_contexts)
+        # Whatever is wanted, a launch has no more columns than its runtime.
+        relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **self._choosing(batch)}
         batch = self.probes.known(batch, inputs)
         runtime.begin(inputs, count, count)

@@ -104,12 +104,12 @@ MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
-OVERLAPPED = (False, True, False, False)
+OVERLAPPED = (False, True, False)
 OVERLAPPED_ADAPTIVE = (True, False)
-UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped", "unoverlapped")
+UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
 """Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
-whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits, two
-of ten."""
+whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits,
+four of twelve."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
@@ -169,18 +169,18 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         player = index % len(drafts)
         if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
             turn = _handed_over(turn, dealer, player)
-        own = OVERLAPPED_ADAPTIVE if turn.profile.adaptive else OVERLAPPED
-        if may_be_overlapped(turn) and dealer.deal(f"overlapped {len(own)}", own, player):
-            yield _overlapped(turn, dealer, player)
-            continue
         cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
-        is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
-        yield _mixed(turn, dealer, player) if is_mixed else turn
+        if _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player):
+            yield _mixed(turn, dealer, player)
+            continue
+        own = OVERLAPPED_ADAPTIVE if turn.profile.adaptive else OVERLAPPED
+        is_behind = may_be_overlapped(turn) and dealer.deal(f"overlapped {len(own)}", own, player)
+        yield _overlapped(turn, dealer, player) if is_behind else turn
 
 
 def may_be_overlapped(turn: Turn) -> bool:
     """Return whether a step of a turn may be planned while the one before runs."""
-    other = turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree" or turn.is_handed_over
+    other = turn.is_tree or turn.is_budgeted or turn.variant in ("chain_as_tree", "alone") or turn.is_handed_over
     is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
     return is_alone and not other and BY_NAME[turn.draft].proposes != "lookup"
 

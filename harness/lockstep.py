@@ -16,7 +16,7 @@ from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits, finish_of
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
 from draftproof.properties.values.scenario import Scenario, Variant, of_rank
@@ -73,17 +73,12 @@ def _solved_alone(scenario: Scenario) -> Solved:
     return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
 
 
-def _finish(scenario: Scenario, limits: Limits) -> Finish:
-    """Return what the last round of a request commits: a device that knows of no end commits all of it."""
-    return "uncut" if scenario.schedule.overlap else limits.finish
-
-
 def _traced(scenario: Scenario, script: Script, memo: Memo, limits: Limits = NO_LIMITS) -> Solved:
     """Return what the reference says, and of a variant that another commit changes, a tree, or a host that waits."""
     other = varied_scenario(scenario) if scenario.variant in _OTHERS else None
     of_other = script_as_tree(script) if other and other.tree and not scenario.tree else script
-    varied = _reference(other, of_other, memo, _finish(other, limits)) if other else None
-    return Solved(scenario, script, _reference(scenario, script, memo, _finish(scenario, limits)), varied)
+    varied = _reference(other, of_other, memo, finish_of(other, limits)) if other else None
+    return Solved(scenario, script, _reference(scenario, script, memo, finish_of(scenario, limits)), varied)
 
 
 def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -> Trace:

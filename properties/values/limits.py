@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Match
-from draftproof.properties.values.scenario import VARIANTS, Positive, Variant
+from draftproof.properties.values.scenario import VARIANTS, Positive, Scenario, Variant
 from draftproof.properties.values.script import Finish
 
 Arrivals = Literal["by step", "together", "serial"]
@@ -100,3 +100,8 @@ class Limits(Value, frozen=True, kw_only=True):
 
 
 NO_LIMITS = Limits()
+
+
+def finish_of(scenario: Scenario, limits: Limits) -> Finish:
+    """Return what the last round of a request commits: all of it, where a device knows of no end (S-OVERLAP-4)."""
+    return "uncut" if scenario.schedule.overlap else limits.finish

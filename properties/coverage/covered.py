@@ -40,7 +40,7 @@ _PADDED = {
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
     "rank.collectives": set(OF_RANKS),
-    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
+    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced", "overlap_cut_ends"},
     "accept.emitted": {
         *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
     },
@@ -55,12 +55,13 @@ _BY_CHANNEL = {
             *OF_ABORTS,
             *OF_STEP_TOKENS,
             *OF_HANDOVERS,
+            *OF_OVERLAP,
             "prompt_logprobs_in_chunks",
         ),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
     "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
-    | {"window_pages_freed", "aborted_on_served_pages"},
+    | {"window_pages_freed", "aborted_on_served_pages", "overlap_admitted_behind"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},

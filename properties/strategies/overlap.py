@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Delay, Request, Scenario, pages_needed
-from draftproof.properties.values.validate import beside_overlap
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late",),
@@ -42,11 +41,6 @@ def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:
     if is_open or most < 0 or not draw(sampled((True, True, False))):
         return request
     return replace(request, stop_at=draw(integers(min(1, most), most)))
-
-
-def may_overlap(scenario: Scenario) -> bool:
-    """Return whether a scenario has nothing that is not defined beside an overlap."""
-    return not beside_overlap(scenario)
 
 
 def without_overlap(scenario: Scenario) -> Scenario:

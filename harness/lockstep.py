@@ -17,10 +17,10 @@ from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_ran
 from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits, finish_of
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
-from draftproof.properties.values.scenario import Scenario, of_rank
+from draftproof.properties.values.scenario import Scenario, Variant, of_rank
 from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
@@ -54,6 +54,8 @@ class Solved:
 
 
 Reference = Callable[[Scenario], Solved]
+_OTHERS: frozenset[Variant] = frozenset({"other_commit", "chain_as_tree", "unoverlapped"})
+"""Variants of which the reference says something else than of the scenario."""
 
 
 def solved(scenario: Scenario) -> Solved:
@@ -72,12 +74,12 @@ def _solved_alone(scenario: Scenario) -> Solved:
     return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
 
 
-def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
-    """Return what the reference says, and of a variant that another way to commit changes, or a tree."""
-    other = varied_scenario(scenario) if scenario.variant in ("other_commit", "chain_as_tree") else None
+def _traced(scenario: Scenario, script: Script, memo: Memo, limits: Limits = NO_LIMITS) -> Solved:
+    """Return what the reference says, and of a variant that another commit changes, a tree, or a host that waits."""
+    other = varied_scenario(scenario) if scenario.variant in _OTHERS else None
     of_other = script_as_tree(script) if other and other.tree and not scenario.tree else script
-    varied = _reference(other, of_other, memo, finish) if other else None
-    return Solved(scenario, script, _reference(scenario, script, memo, finish), varied)
+    varied = _reference(other, of_other, memo, finish_of(other, limits)) if other else None
+    return Solved(scenario, script, _reference(scenario, script, memo, finish_of(scenario, limits)), varied)
 
 
 def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -> Trace:
@@ -109,13 +111,13 @@ def _resolved(
     taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
-    verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
+    verified, again = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed
     parents = parents_verified(scenario, ran)
     solved_so = _is_as_solved(known.trace, "round.drafts", verified)
     solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
     ended = rounds_ended(scenario, rows)
     if not scenario.dynamic and not again and not followed and not ended and solved_so:
-        return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
+        return known if limits.finish == NO_LIMITS.finish else _traced(scenario, known.script, memo, limits)
     chooses = limits.steering == "none"
     given = drafts_given(scenario, rows)
     script = resolve(
@@ -130,7 +132,7 @@ def _resolved(
         parents=parents,
         ended=ended,
     )
-    done = _traced(scenario, script, memo, finish)
+    done = _traced(scenario, script, memo, limits)
     control = tuple(_control(scenario, rows, script))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 

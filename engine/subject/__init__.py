@@ -11,19 +11,21 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
+from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.ranks import SOLO, Group, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
+from draftproof.engine.subject.overlap_recorder import OverlapRecorder
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.subject.prefill_recorder import PrefillRecorder
 from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.tensor_ranks import TensorGroup
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
+from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
@@ -57,6 +59,8 @@ class EngineSubject(Subject):
             channels -= {"pool.cached", "pool.checkpoints"}
         if not scenario.schedule.handover:
             channels -= OF_HANDOVERS
+        # Who has ended goes on to change its state, which is nobody's then.
+        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OF_OVERLAP
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
@@ -97,7 +101,8 @@ class EngineSubject(Subject):
     def _run(self, scenario: Scenario, script: Script, group: Solo = SOLO) -> Trace:
         models = self.models(scenario) if group is SOLO else build.models(scenario, self._device, group)
         taps = RecordingTaps() if scenario.taps else None
-        recorder = TraceRecorder(scenario, script, taps, self.announce)
+        recording = OverlapRecorder if scenario.schedule.overlap else TraceRecorder
+        recorder = recording(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
         prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
@@ -133,7 +138,8 @@ class EngineSubject(Subject):
         self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO
     ) -> Engine:
         """Return an engine whose memory is poisoned, and watched by the recorder."""
-        engine = Engine(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
+        kind = OverlapEngine if config.overlap else Engine
+        engine = kind(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)

@@ -166,6 +166,7 @@ def config(scenario: Scenario) -> EngineConfig:
         mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
         mixed=schedule.mixed,
         token_sizes=scenario.graphs.tokens,
+        overlap=schedule.overlap,
     )
 
 

@@ -15,6 +15,7 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.mixed import without_mixed
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
@@ -107,6 +108,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("mixed launches", "chunks and rounds share a launch", without_mixed),
+        Part("overlap", "a step is planned while another runs", without_overlap),
         Part("hand-over", "one engine runs prompts, another decodes", without_handover),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),

@@ -10,6 +10,7 @@ from typing import TypeVar
 from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
@@ -116,6 +117,10 @@ def _of_mixed(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.mixed.get(name, 0)
 
 
+def _of_overlap(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.overlap.get(name, 0)
+
+
 def _of_handovers(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.handovers.get(name, 0)
 
@@ -184,6 +189,7 @@ _RUNS: Table[RunSample] = {
     **{name: _of_ranks(name) for name in (*OF_RANKS, *OF_TENSOR_RANKS)},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
     **{name: _of_mixed(name) for name in OF_MIXED},
+    **{name: _of_overlap(name) for name in OF_OVERLAP},
     **{name: _of_handovers(name) for name in OF_HANDOVERS},
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),

@@ -9,6 +9,7 @@ from draftproof.properties.coverage.points import OF_ENTRIES
 from draftproof.properties.coverage.read_handovers import handover_of, read_handovers
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.read_mixed import read_mixed
+from draftproof.properties.coverage.read_overlap import read_overlap
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
@@ -75,6 +76,7 @@ def read_run(evidence: Evidence) -> RunSample:
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         step_tokens=read_step_tokens(evidence),
         mixed=read_mixed(evidence),
+        overlap=read_overlap(evidence),
         handovers=read_handovers(evidence),
         windows=_windows(scenario),
         entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),

@@ -102,6 +102,18 @@ TRIGGERS: tuple[Trigger, ...] = (
         after_a_larger_one="buckets_after_larger",
     ),
     *_of(
+        "overlap",
+        as_late_as_possible="overlap_late_steps",
+        a_step_waited_for="overlap_waits",
+        a_round_after_the_end="overlap_rounds_after_end",
+        behind_a_cut_end="overlap_cut_ends",
+        a_page_boundary_ahead="overlap_pages_ahead",
+        a_page_in_need="overlap_pages_in_need",
+        widths_in_flight="overlap_widths_changed",
+        a_late_decision="overlap_late_decisions",
+        pages_after_a_discarded_round="overlap_admitted_behind",
+    ),
+    *_of(
         "hand-over",
         of_a_prompt="handovers",
         in_chunks="handovers_of_chunks",

@@ -19,7 +19,7 @@ from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, PoolReport
+from draftproof.properties.values.observed import Choice, Datum, DiscardedRound, DraftNeeds, LayerKind, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, columns_freed
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -172,7 +172,8 @@ class Evidence:
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
-        return ObservedSchedule(self.subject, self.aborts, until, self.scenario.schedule.handover)
+        own = self.scenario.schedule
+        return ObservedSchedule(self.subject, self.aborts, until, own.handover, own.overlap)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:
@@ -244,6 +245,22 @@ class Evidence:
             solved = rounds[number - 1].context if 0 < number <= len(rounds) else 0
             known[request, number] = lengths.get(Key(request, number - 1), solved)
         return known
+
+    def length_after(self, row: Row) -> int:
+        """Return the length of a request after a row as the subject reports it; that before it if it does not.
+
+        Of a round that was discarded it says what the device committed.
+        """
+        place = (row.request, row.round)
+        discarded = self.discarded.get(Key(*place))
+        if discarded:
+            return discarded.context + discarded.committed
+        return self.subject.typed("commit.length", int).get(Key(*place), self.contexts.get(place, 0))
+
+    @property
+    def discarded(self) -> Mapping[Key, DiscardedRound]:
+        """The rounds that requests ran after they had ended, as the subject reports them (S-OVERLAP-5)."""
+        return self.subject.typed("overlap.discarded", DiscardedRound)
 
     def depth(self, row: Row) -> int:
         """Return how many drafts a decode row may have; of a tree, how many levels of them."""

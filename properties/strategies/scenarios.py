@@ -27,6 +27,7 @@ from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.mixed import with_mixed
 from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.overlap import with_overlap
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
@@ -50,6 +51,7 @@ from draftproof.properties.strategies.turns import (
     IMAGES,
     LOGPROBS,
     MIXED,
+    OVERLAPPED,
     PENALIZED,
     PREEMPTED,
     PROMPT_LOGPROBS,
@@ -59,6 +61,8 @@ from draftproof.properties.strategies.turns import (
     TREES,
     WINDOWED,
     Turn,
+    may_be_overlapped,
+    overlapped,
     turns,
 )
 from draftproof.properties.strategies.windows import with_windows
@@ -163,6 +167,8 @@ def _drawn(
         spread=_spread(draw, ranks),
         is_mixed=draw(sampled(MIXED)),
     )
+    if may_be_overlapped(turn) and draw(sampled(OVERLAPPED)):
+        turn = overlapped(turn)
     return draw(_scenario(turn))
 
 
@@ -195,7 +201,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         graphs=graphs,
         schedule=schedule,
         requests=drawn,
-        variant="none" if turn.variant in ("chain_as_tree", "unmixed") else turn.variant,
+        variant="none" if turn.variant in ("chain_as_tree", "unmixed", "unoverlapped") else turn.variant,
         states=States(commit=turn.commit, checkpoint=_checkpoint(draw, size)) if profile.hybrid else States(),
         adaptive=adaptive,
     )
@@ -232,6 +238,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
     if has_ranks:
         return validate(with_ranks(draw, made, turn.spread))
+    if turn.is_overlapped:
+        return validate(with_overlap(draw, replace(made, variant=turn.variant)))
     if turn.is_mixed and not (made.tree or made.schedule.handover):
         made = with_mixed(draw, replace(made, variant=turn.variant))
     return validate(made)

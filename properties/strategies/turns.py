@@ -26,7 +26,7 @@ COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
 COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot", "replay")
 """How states are committed, and those of trees, of which replay has more to do."""
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
-_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed"})
+_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed", "unoverlapped"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
@@ -116,6 +116,12 @@ MIXED_HYBRIDS = (False, True, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
+OVERLAPPED = (False, True, False)
+OVERLAPPED_ADAPTIVE = (True, False)
+UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
+"""Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
+whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits,
+four of twelve."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
@@ -165,6 +171,7 @@ class Turn(NamedTuple):
     spread: Spread = "alone"
     is_mixed: bool = False
     is_handed_over: bool = False
+    is_overlapped: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -175,8 +182,41 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
             turn = _handed_over(turn, dealer, player)
         cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
-        is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
-        yield _mixed(turn, dealer, player) if is_mixed else turn
+        if _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player):
+            yield _mixed(turn, dealer, player)
+            continue
+        own = OVERLAPPED_ADAPTIVE if turn.profile.adaptive else OVERLAPPED
+        is_behind = may_be_overlapped(turn) and dealer.deal(f"overlapped {len(own)}", own, player)
+        yield _overlapped(turn, dealer, player) if is_behind else turn
+
+
+def may_be_overlapped(turn: Turn) -> bool:
+    """Return whether a step of a turn may be planned while the one before runs."""
+    other = turn.is_tree or turn.is_budgeted or turn.variant in ("chain_as_tree", "alone") or turn.is_handed_over
+    is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
+    return is_alone and not other and BY_NAME[turn.draft].proposes != "lookup"
+
+
+def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn with a host that is a step behind; what other turns are does not hang on it."""
+    profile = turn.profile
+    variants: tuple[Variant, ...] = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    if not (profile.adaptive or profile.draft_batch):
+        variants = (*variants, *UNOVERLAPPED)
+    return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
+
+
+def overlapped(turn: Turn) -> Turn:
+    """Return a turn with a host that is a step behind, and nothing that is not defined beside it."""
+    return turn._replace(
+        is_preempted=False,
+        is_cached=False,
+        is_aborted=False,
+        is_windowed=False,
+        is_penalized=False,
+        is_constrained=False,
+        is_overlapped=True,
+    )
 
 
 def _may_be_mixed(turn: Turn) -> bool:

@@ -151,6 +151,39 @@ class Collective(Observed, frozen=True):
         return f"{known} [{self.rows}, {self.lanes}]{sent}"
 
 
+class BufferKind(IntEnum):
+    """What a buffer holds that host and device share (docs/semantics.md, S-OVERLAP)."""
+
+    INPUTS = 0
+    ROUNDS = 1
+    PROMPTS = 2
+
+
+class SharedUse(Observed, frozen=True):
+    """One side uses a buffer that host and device share, in channel overlap.buffers.
+
+    `place` of the buffer among those of its `kind`; `side` 0 the host, 1 the device, which does so in work number
+    `work`. The host has `waited` for the work up to this number.
+    """
+
+    kind: BufferKind
+    place: int
+    side: int
+    work: int
+    waited: int
+
+
+class DiscardedRound(Observed, frozen=True):
+    """A round that a request ran after it had ended, in channel overlap.discarded.
+
+    Its `context` before it, `drafts` it verified (-1: there was no position for it), and `committed` tokens.
+    """
+
+    context: int
+    drafts: int
+    committed: int
+
+
 class WrittenPlace(Observed, frozen=True):
     """One place whose bytes a launch changed in any layer, in channel commit.written."""
 

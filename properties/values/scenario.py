@@ -34,6 +34,7 @@ Variant = Literal[
     "chain_as_tree",
     "alone",
     "unmixed",
+    "unoverlapped",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
@@ -192,6 +193,12 @@ class Graphs(Value, frozen=True, kw_only=True):
     tokens: tuple[Annotated[int, Meta(ge=1, le=1 << 16)], ...] = ()
 
 
+Delay = Literal["none", "early", "late"]
+DELAYS: tuple[Delay, ...] = Delay.__args__  # type: ignore[attr-defined]
+"""When the results of a step are there: at its end, or a step later, of work that runs as soon as it can, or as late
+as it may (S-OVERLAP-1)."""
+
+
 class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
 
@@ -201,7 +208,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
     one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
-    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER).
+    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER). With an `overlap` the host plans
+    a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
     """
 
     max_batch: Small
@@ -214,6 +222,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
     mixed: bool = False
     handover: bool = False
+    overlap: tuple[Delay, ...] = ()
 
 
 class Ranks(Value, frozen=True, kw_only=True):
@@ -440,6 +449,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
+
+
+def lag(overlap: tuple[Delay, ...], step: int) -> int:
+    """Return how many steps the results of an engine step come later than it (S-OVERLAP-1)."""
+    return int(overlap[step % len(overlap)] != "none") if overlap else 0
 
 
 def of_rank(scenario: Scenario, rank: int) -> Scenario:

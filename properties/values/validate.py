@@ -55,6 +55,7 @@ def validate(scenario: Scenario) -> Scenario:
     _ranks(scenario)
     _mixed(scenario)
     _handover(scenario)
+    _overlap(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -333,6 +334,41 @@ def _handover(scenario: Scenario) -> None:
     for name, has in beside.items():
         _require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
+
+
+def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside an overlap (S-OVERLAP-9)."""
+    schedule, model = scenario.schedule, scenario.model
+    refused = {
+        "a checkpoint": not isinstance(model, ProbeModel),
+        "a tree": scenario.tree is not None,
+        "a draft that looks up tokens": kind_of(scenario.draft).proposes == "lookup",
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+        "schedule.mixed": schedule.mixed,
+        "schedule.handover": schedule.handover,
+        "ranks": scenario.ranks.size > 1,
+        "aborts": scenario.has_aborts,
+        "windows": getattr(model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "grammars": scenario.is_constrained,
+        "penalties": scenario.is_penalized,
+        "min_tokens": scenario.has_minimum,
+        "variant alone": scenario.variant == "alone",
+        "variant chain_as_tree": scenario.variant == "chain_as_tree",
+    }
+    return tuple(name for name, has in refused.items() if has)
+
+
+def _overlap(scenario: Scenario) -> None:
+    overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
+    _require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
+    if not overlap:
+        return
+    fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
+    _require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
+    for name in beside_overlap(scenario):
+        _require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")
 
 
 def _request(scenario: Scenario, index: int) -> None:

@@ -88,7 +88,7 @@ those that share pages do, of which emitted tokens are to be served; those of tr
 that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (True, True, True, True, False)
+HANDED_OVER = (True, False, True)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (True, False, False, True, False)
 PREEMPTED_CACHED = (False, True, True)
@@ -107,7 +107,7 @@ CODED_TREES = (False, True)
 """Whether target or draft keep their entries in fewer bits, those that are handed over, and those that trees move."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, False)
+RANKS = (False, True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 TENSOR = (False, True, False)
 """Whether ranks share every layer, of those that requests are not spread over."""
@@ -116,7 +116,7 @@ MIXED_HYBRIDS = (False, True, False, False, False)
 UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
-OVERLAPPED = (False, True, False)
+OVERLAPPED = (False, True)
 OVERLAPPED_ADAPTIVE = (True, False)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
 """Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
@@ -192,8 +192,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
 
 def may_be_overlapped(turn: Turn) -> bool:
     """Return whether a step of a turn may be planned while the one before runs."""
-    other = turn.is_tree or turn.is_budgeted or turn.variant in ("chain_as_tree", "alone") or turn.is_handed_over
-    is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
+    is_alone = turn.size.name != WIDE.name and turn.spread == "alone"
+    other = _is_few(turn) or turn.is_handed_over or turn.variant == "alone"
     return is_alone and not other and BY_NAME[turn.draft].proposes != "lookup"
 
 
@@ -268,7 +268,7 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         if _may_have_ranks(turn):
             if dealer.deal("ranks", RANKS, player):
                 turn = _ranked(turn, dealer, player)
-            elif not turn.is_preempted and dealer.deal("tensor ranks", TENSOR, player):
+            elif dealer.deal("tensor ranks", TENSOR, player):
                 turn = _shared(turn, dealer, player)
         yield turn
 
@@ -295,8 +295,8 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 
 
 def _may_have_ranks(turn: Turn) -> bool:
-    """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
-    return turn.size.name == SMALL.name and not _is_few(turn)
+    """Return whether ranks may serve a turn: of those with a controller, of which there are most."""
+    return turn.size.name == SMALL.name and turn.profile.adaptive and not _is_few(turn)
 
 
 def _may_be_handed_over(turn: Turn) -> bool:

@@ -58,8 +58,8 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         (lambda raw: raw["memory"].update(page=3), ["invalid memory.page 3: expected one of page_size, pages"]),
         (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
         (
-            lambda raw: raw["memory"].update(poison=10**400),
-            ["invalid memory.poison a number of 1329 bits: expected a number of at most 64 bits"],
+            lambda raw: raw["requests"][0].update(sampling={"temperature": 10**400, "seed": 1}),
+            ["invalid requests[0].sampling.temperature a number of 1329 bits: expected a number of at most 64 bits"],
         ),
         (lambda raw: raw["memory"].update(page_size=-2), ["invalid memory.page_size -2: expected `int` >= 1"]),
         (

@@ -20,6 +20,7 @@ def explain(message: str, raw: Any) -> tuple[str, Any, str]:
     if named := re.search(r"(missing required|contains unknown) field `(\w+)`", problem):
         path = f"{path}.{named[2]}".lstrip(".")
         problem = "a value, it is missing" if named[1] == "missing required" else "none, the field is not supported"
+    problem = "a number of at most 64 bits" if problem == "Number out of range" else problem
     for field, index in re.findall(r"(\w+)(?=\.|\[|$)|\[(\d+)\]", path):
         try:
             raw = raw[field] if field else raw[int(index)]

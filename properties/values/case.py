@@ -112,11 +112,17 @@ def _problem(message: str, raw: Any, kind: type) -> str:
     names = _names(msgspec.inspect.type_info(kind), re.findall(r"\w+", path), raw)
     if names and "missing" not in expected:
         expected = f"one of {', '.join(names)}"
-    shown = f"a JSON {_JSON[type(value)]}" if isinstance(value, dict | list) else repr(value)
-    return f"invalid {path or 'top level'} {shown}: expected {expected}"
+    return f"invalid {path or 'top level'} {_shown(value)}: expected {expected}"
 
 
-_JSON = {dict: "object", list: "array"}
+def _shown(value: Any) -> str:
+    """Return a value of JSON as a message shows it: what is long is told by its size."""
+    if isinstance(value, dict | list):
+        kind = "object" if isinstance(value, dict) else "array"
+        return f"a JSON {kind}" if value else f"an empty JSON {kind}"
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _names(info: Any, path: list[str], value: Any) -> list[str]:

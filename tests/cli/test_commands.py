@@ -49,7 +49,7 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         (lambda raw: raw["draft"].update(kind="medusa"), ["invalid draft.kind 'medusa': expected one of eagle, mtp"]),
         (
             lambda raw: raw["requests"][0].update(promt=[]),
-            ["invalid requests[0].promt a JSON array: expected one of arrival, prompt"],
+            ["invalid requests[0].promt an empty JSON array: expected one of arrival, prompt"],
         ),
         (
             lambda raw: raw.update(variant="mirrored"),
@@ -57,6 +57,10 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         ),
         (lambda raw: raw["memory"].update(page=3), ["invalid memory.page 3: expected one of page_size, pages"]),
         (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
+        (
+            lambda raw: raw["requests"][0].update(sampling={"temperature": 10**400, "seed": 1}),
+            ["invalid requests[0].sampling.temperature a number of 1329 bits: expected a number of at most 64 bits"],
+        ),
         (lambda raw: raw["memory"].update(page_size=-2), ["invalid memory.page_size -2: expected `int` >= 1"]),
         (
             lambda raw: (raw.update(ranks={"tensor": 3}), raw["model"].update(heads=2, kv_heads=1)),

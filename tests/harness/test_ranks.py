@@ -142,7 +142,6 @@ class Spawned(EngineSubject):
         return "draftproof.engine.subject:EngineSubject", {"device": "cpu"}
 
 
-@pytest.mark.slow
 def test_ranks_in_new_interpreters_run_the_same() -> None:
     """No process is left behind that nobody waits for: Python would warn of it, and a warning is an error here."""
     subject = Spawned()

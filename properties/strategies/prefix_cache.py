@@ -22,9 +22,6 @@ _LATER = (8, 4, 12, 0, 6)
 _ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
 _SOON = 3
 _SLOTS = (3, 2, 1, 6)
-_PAGES = (1, 2, 0, 4)
-_PAGES_PREEMPTED = (0, 1, 0, 2)
-"""How many pages there are more than the longest request can come to own."""
 
 
 def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -81,7 +78,7 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     )
     scenario = _with_states(draw, replace(scenario, memory=memory))
     needs = [pages_needed(scenario, one) for one in requests]
-    pages = max(needs) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
+    pages = max(needs) + draw(sampled((1, 2, 0, 4)))
     schedule = replace(scenario.schedule, prefix_cache=True, services=1)
     return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
 

@@ -74,7 +74,7 @@ def test_a_named_draft_is_drawn_alone(name: Algorithm) -> None:
     holds()
 
 
-_SELDOM = set[str]()
+_SELDOM = {"alone", "unmixed"}
 
 
 def _keeps_its_card(turn: Turn) -> bool:

@@ -152,10 +152,9 @@ def _written(trace: Trace, page_size: int) -> dict[Key, WriteSet]:
     for key, places in sorted(trace.typed("commit.written", WriteSet).items()):
         if key in launches and launches[key].kind == LaunchKind.CAPTURE:
             continue
-        live = (one for one in places if one.region > MemoryRegion.DRAFT or one.place >= page_size)
-        kept[key._replace(step=numbers[key.round])] = tuple(
-            one for one in live if one.region != MemoryRegion.INTERMEDIATE
-        )
+        owned = (one for one in places if one.region != MemoryRegion.INTERMEDIATE)
+        live = (one for one in owned if one.region > MemoryRegion.DRAFT or one.place >= page_size)
+        kept[key._replace(step=numbers[key.round])] = tuple(live)
         numbers[key.round] += 1
     return kept
 

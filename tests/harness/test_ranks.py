@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import time
@@ -119,6 +120,24 @@ def test_processes_are_used_again() -> None:
         pids = [rank.pid for rank in worlds.world(subject, 2)._ranks]
     assert pids == [rank.pid for rank in worlds.world(subject, 2)._ranks]
     worlds.world(subject, 2).close()
+
+
+class Spawned(EngineSubject):
+    """Each rank is a new interpreter, as on devices."""
+
+    @property
+    def spawned_as(self) -> tuple[str, dict[str, str]]:
+        return "draftproof.engine.subject:EngineSubject", {"device": "cpu"}
+
+
+def test_ranks_in_new_interpreters_run_the_same() -> None:
+    """No process is left behind that nobody waits for: Python would warn of it, and a warning is an error here."""
+    subject = Spawned()
+    of = evidence(subject, drawn(*UNEVEN))
+    worlds.world(subject, 2).close()
+    gc.collect()
+    assert judge(of).passed
+    assert [one.subject.observations for one in of.ranks] == [one.subject.observations for one in ran(*UNEVEN).ranks]
 
 
 class Misbehaving(EngineSubject):

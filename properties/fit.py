@@ -23,7 +23,7 @@ from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, without_tree
-from draftproof.properties.strategies.windows import at_least_a_page, without_windows
+from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -224,8 +224,8 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
     if not sizes or memory.page_size in sizes:
         return scenario
     size = min(sizes, key=lambda one: (abs(one - memory.page_size), one))
-    moved = at_least_a_page(_crossing(scenario, size) if memory.page_seed % 2 else scenario, size)
-    changed = replace(moved, memory=replace(moved.memory, page_size=size))
+    moved = _crossing(scenario, size) if memory.page_seed % 2 else scenario
+    changed = large_enough(replace(moved, memory=replace(moved.memory, page_size=size)))
     largest = max(pages_needed(changed, request) for request in changed.requests)
     pages = max(largest, -(-memory.pages * memory.page_size // size))
     return replace(changed, memory=replace(changed.memory, pages=pages))

@@ -12,7 +12,7 @@ from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.trees import with_nodes, without_tree
-from draftproof.properties.strategies.windows import at_least_a_page, without_windows
+from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
@@ -109,7 +109,7 @@ def plainer_entries(scenario: Scenario) -> Iterator[Scenario]:
     yield without_images(scenario)
     for path in ("model.window", "draft.window"):
         for window in lower(get(scenario, path) or 0, 0):
-            yield at_least_a_page(put(scenario, path, window), scenario.memory.page_size)
+            yield large_enough(put(scenario, path, window))
 
 
 def fewer_layers(scenario: Scenario) -> Iterator[Scenario]:

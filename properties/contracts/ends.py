@@ -12,6 +12,8 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.trace import Key
 
+_RESUMED = "sequences_across_resume"
+
 
 def _wrong_ends(evidence: Evidence) -> Iterator[Mismatch]:
     """Yield texts that have a stop token before their minimum, that go on behind their end, or end too soon."""
@@ -44,7 +46,7 @@ CONTRACTS = (
         by_round=False,
         partial=("accept.emitted",),
         cites="S-LIMIT-13, S-LIMIT-14, S-LIMIT-15, S-LIMIT-16, S-PLAN-9",
-        minimum=" ".join(("scenarios", "minimum_changed_choice", "minimum_in_accepted_run", *OF_ENDS)),
+        minimum=" ".join(("scenarios", "minimum_changed_choice", "minimum_in_accepted_run", *OF_ENDS, _RESUMED)),
         # A real model's text may go another way at a tie, and is judged by output.lossless.
         concerns=lambda evidence: evidence.exact,
     ),

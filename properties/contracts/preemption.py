@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,7 +44,7 @@ class _Holding:
 
     def key(self, attempt: Attempt) -> Key:
         """Return the place of an attempt's first chunk."""
-        if attempt in self.never:
+        if attempt in self.evidence.schedule.never:
             return Key(attempt[0], self.evidence.script.requests[attempt[0]].ended, step=0)
         first = self._of_attempts[attempt][0]
         return Key(first.request, first.round, step=first.chunk)
@@ -64,40 +64,47 @@ class _Holding:
         has_next = (attempt[0], attempt[1] + 1) in self.evidence.schedule.attempt_spans
         return has_next or (abort is not None and abort.step > step)
 
-    @cached_property
-    def never(self) -> dict[Attempt, int]:
-        """The attempts that were never made, for their requests were aborted while they waited: when that was."""
-        last = dict[int, int]()
-        for request, attempt in self.spans:
-            last[request] = max(attempt, last.get(request, -1))
-        return {
-            (one, last.get(one, -1) + 1): abort.step
-            for one, abort in self.evidence.aborts.items()
-            if one not in last or self.spans[one, last[one]][1] < abort.step - 1
-        }
-
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
         return (self.spans[attempt][0], *self.order[attempt[0]])
 
-    def pages(self, attempt: Attempt, step: int) -> int:
-        """Return the pages that an attempt holds, or keeps for the rest of its prefill, in a step."""
+    def needed(self, attempts: Iterable[Attempt], step: int) -> int:
+        """Return the pages that these hold in a step, and keep for the rest of their prefills: shared ones once."""
+        each = tuple(attempts)
+        return len(self._held(each, step)) + sum(self._prefill_left(one, step) for one in each)
+
+    def own(self, attempt: Attempt, others: Sequence[Attempt], step: int) -> int:
+        """Return the pages that an attempt had for itself beside these before they were taken when a step began."""
+        return len({*self._table(attempt, step).values()} - self._held(others, step - 1))
+
+    def _held(self, attempts: Iterable[Attempt], step: int) -> set[int]:
+        return {page for one in attempts for page in self._table(one, step).values()}
+
+    def _table(self, attempt: Attempt, step: int) -> Mapping[int, int]:
+        ran = [row for row in self._of_attempts[attempt] if row.step <= step]
+        return self.evidence.kept_table(ran[-1], step) if ran else {}
+
+    def _prefill_left(self, attempt: Attempt, step: int) -> int:
+        """Return the pages that an attempt has yet to take for its prefill after a step."""
         ran = [row for row in self._of_attempts[attempt] if row.step <= step]
         if any(row.phase for row in ran):
-            return len(self.evidence.kept_table(ran[-1], step))
-        return self.prefill_pages(attempt) - (self.evidence.freed_after(ran[-1], step) if ran else 0)
+            return 0
+        return self.prefill_pages(attempt) - (len(self.evidence.tables.at(ran[-1])) if ran else 0)
 
     def prefill_pages(self, attempt: Attempt) -> int:
         """Return the pages of all that the prefill of an attempt runs."""
         solved = self.evidence.script.requests[attempt[0]]
         prompt = tokens = len(self.evidence.scenario.requests[attempt[0]].prompt)
-        first = solved.ended if attempt in self.never else self._of_attempts[attempt][0].round
+        first = solved.ended if attempt in self.evidence.schedule.never else self._of_attempts[attempt][0].round
         if 0 < first <= len(solved.rounds) + int(solved.aborted):
             tokens = solved.context(first, prompt) + 1
         return -(-tokens // self.evidence.page_size)
 
-    def wanted(self, attempt: Attempt) -> int:
-        """Return the most pages that the next round of an attempt takes, which never ran."""
+    def missing(self, attempt: Attempt, step: int) -> int:
+        """Return the most pages that the next round of an attempt takes, which never ran, beside those it has."""
+        return max(0, self._wanted(attempt) - len(self._table(attempt, step)))
+
+    def _wanted(self, attempt: Attempt) -> int:
         request, last = self.evidence.scenario.requests[attempt[0]], self._of_attempts[attempt][-1]
         solved, memory = self.evidence.script.requests[attempt[0]], self.evidence.scenario.memory
         if last.round >= len(solved.rounds) + int(solved.aborted):
@@ -122,6 +129,7 @@ def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
     for step in range(evidence.schedule.last_step + 1):
         yield from _gives_way(evidence, holding, step)
         yield from _comes_back(evidence, holding, step)
+        yield from _fits(evidence, holding, step)
 
 
 def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
@@ -137,8 +145,7 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             expected, got = f"request {other[0]} preempted in step {step}", f"request {first[0]}"
             yield Mismatch("round.attempt", key, expected, got, OutOfOrder())
     before = [one for one in holding.live(step) if holding.spans[one][0] < step]
-    own = max(holding.wanted(first), holding.pages(first, step))
-    needed = own + sum(holding.pages(one, step) for one in before)
+    needed = holding.needed(before, step) + holding.own(first, before, step) + holding.missing(first, step)
     if needed <= pages:
         expected = f"preempted in step {step} for more than {pages} pages"
         yield Mismatch("round.attempt", key, expected, f"{needed} pages", OutOfRange())
@@ -147,12 +154,22 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             yield Mismatch("round.rows", holding.key(other), None, f"admitted in step {step}", Surplus())
 
 
+def _fits(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+    """Check that what all hold in a step and keep for their prefills is there, so that nobody is admitted too early."""
+    live, pages = holding.live(step), evidence.scenario.memory.pages
+    needed = holding.needed(live, step)
+    if needed > pages:
+        last = max(live, key=holding.admitted)
+        expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
+        yield Mismatch("round.rows", holding.key(last), expected, got, OutOfRange())
+
+
 def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
     live = holding.live(step)
     begun = {request for request, _ in live}
     later = [one for one, (first, _) in holding.spans.items() if first > step]
-    later += [one for one, abort in holding.never.items() if abort > step]
+    later += [one for one, aborted in evidence.schedule.never.items() if aborted > step]
     waiting = sorted(
         (holding.order[one[0]], one) for one in later if holding.order[one[0]][0] <= step and one[0] not in begun
     )
@@ -164,10 +181,13 @@ def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mi
             got = f"request {one[0]} in step {step}"
             yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
     memory = evidence.scenario.memory
-    held = sum(holding.pages(one, step) for one in live)
-    fits = held + holding.prefill_pages(first) <= memory.pages and len(live) < memory.request_slots
+    # What it would be served that others have locked it need not have (S-CACHE-5).
+    served = evidence.prefixes.locked[step] if evidence.scenario.schedule.prefix_cache else 0
+    needed = holding.needed(live, step) + holding.prefill_pages(first) - served
+    fits = needed <= memory.pages and len(live) < memory.request_slots
     if fits and not holding.taken(step):
-        got = f"aborted in step {holding.never[first]}" if first in holding.never else f"step {holding.spans[first][0]}"
+        never = evidence.schedule.never
+        got = f"aborted in step {never[first]}" if first in never else f"step {holding.spans[first][0]}"
         yield Mismatch("round.rows", holding.key(first), f"in step {step}", got, Missing())
 
 

@@ -41,9 +41,10 @@ OF_PREEMPTIONS = (
     "resumed_in_first_round",
     "resumed_in_chunks",
     "preemptions_of_hybrids",
+    "sequences_across_resume",
 )
 """Times that a request gave its pages back; requests that did so again, that ran again in their first round, in
-chunks; and those of hybrids."""
+chunks; those of hybrids; and requests that ended by a stop sequence which began before they gave way."""
 PREFIXES_BESIDE = ("prefix_hits_of_trees", "prefix_hits_under_controllers", "prefix_hits_by_batch_size")
 """Requests that were served something, whose drafts are trees, whose step count a controller chooses, or that have none
 in large batches."""
@@ -208,6 +209,7 @@ _REQUESTS: Table[RequestSample] = {
     "resumed_in_chunks": lambda request: request.resumed_in_chunks,
     "long_requests": lambda request: request.length in _LONG,
     "preemptions_of_hybrids": lambda request: request.run.is_hybrid * request.preemptions,
+    "sequences_across_resume": lambda request: request.ends_across_resume,
     "admitted_before_others": lambda request: request.is_admitted_before_others,
     "slot_reuses": lambda request: request.reuses,
     "slot_reuses_by_shorter": lambda request: request.shorter_reuses,
@@ -425,7 +427,7 @@ LOGPROBS |= {"prefix_hits_cut_by_logprobs"}
 """Counts of rounds of requests that ask for logprobs, and of those that ask for them of their prompts."""
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
-ENDED = frozenset({*OF_ENDS, *OF_MINIMA})
+ENDED = frozenset({*OF_ENDS, *OF_MINIMA, "sequences_across_resume"})
 """Counts of requests that end by more than stop ids of their own and limits."""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}

@@ -12,7 +12,7 @@ from draftproof.properties.coverage.read_mixed import read_mixed
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
-from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by
+from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by, sequence_at_end
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import rank_counts
 from draftproof.properties.evidence.tolerances import is_right_token
@@ -145,6 +145,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                     (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
                 ),
                 resumed_in_chunks=sum(row.request == index and row.chunk == 1 for row in again),
+                ends_across_resume="ends_by_sequence" in ends and _is_across_resume(evidence, index),
                 tokens=sum(count for owner, count in tokens if owner == index),
                 stops_in_run=_stops_in_run(evidence, index),
                 is_at_limit=len(script.tokens) == length,
@@ -226,6 +227,14 @@ def _sequence(ends: frozenset[str]) -> str:
         "sequences_from_prompt": "from prompt",
     }
     return next((effect for name, effect in effects.items() if name in ends), "nothing")
+
+
+def _is_across_resume(evidence: Evidence, index: int) -> bool:
+    """Return whether the stop sequence that ended a request began before it was last resumed."""
+    script = evidence.script.requests[index]
+    last = max((number for owner, number in evidence.schedule.resumed if owner == index), default=0)
+    since = sum(len(one.emitted) for one in script.rounds[last - 1 :])
+    return last > 0 and len(sequence_at_end(script, script.tokens)) > since
 
 
 def _is_before_others(evidence: Evidence, index: int) -> bool:

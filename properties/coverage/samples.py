@@ -115,6 +115,7 @@ class RequestSample(NamedTuple):
     is_aborted_on_served_pages: bool
     preemptions: int
     resumed_in_chunks: int
+    ends_across_resume: bool
     tokens: int
     stops_in_run: bool
     is_at_limit: bool

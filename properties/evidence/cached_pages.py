@@ -75,35 +75,54 @@ class PrefixModel:
 
     def serve(self, text: TokenIds, *, is_resumed: bool, end: int | None = None) -> list[Kept]:
         """Return the pages that a text begins on, locked; no more than of `end` tokens, if that is given."""
-        most = (len(text) - max(1, self.lookahead)) // self.page_size
-        found: list[Kept] = []
-        while len(found) < most and self.key(text, len(found)) in self.kept:
-            found.append(self.kept[self.key(text, len(found))])
-        if end is not None:
-            self.counts["prefix_hits_cut_by_logprobs"] += len(found) > end // self.page_size
-            found = found[: end // self.page_size]
-        found = self._with_state(found)
-        self._count(text, found, most, is_resumed)
+        whole = self._whole(text)
+        allowed = self._within(whole, end)
+        self.counts["prefix_hits_cut_by_logprobs"] += len(allowed) < len(whole)
+        found = self._with_state(allowed)
+        self._begin(allowed, found)
+        self._count(text, found, is_resumed)
         self._use(found)
         for one in found:
             one.locks += 1
         return found
 
+    def locked(self, text: TokenIds, end: int | None = None) -> int:
+        """Return how many pages that are locked a text would be served now."""
+        return sum(one.locks > 0 for one in self._with_state(self._within(self._whole(text), end)))
+
+    def _whole(self, text: TokenIds) -> list[Kept]:
+        """Return the pages that are kept of the beginning of a text, but for what has to run in any case."""
+        found: list[Kept] = []
+        while len(found) < self._most(text) and self.key(text, len(found)) in self.kept:
+            found.append(self.kept[self.key(text, len(found))])
+        return found
+
+    def _most(self, text: TokenIds) -> int:
+        return (len(text) - max(1, self.lookahead)) // self.page_size
+
+    def _within(self, pages: list[Kept], end: int | None) -> list[Kept]:
+        return pages if end is None else pages[: end // self.page_size]
+
     def _with_state(self, found: list[Kept]) -> list[Kept]:
         """Return the pages up to the last one that has a state, where there are states."""
         if self.slots is None:
             return found
-        last = max((number for number, one in enumerate(found, start=1) if one.state), default=0)
-        self.counts["prefix_hits_cut_to_checkpoint"] += 0 < last < len(found)
-        self.counts["prefix_hits_without_checkpoint"] += last == 0 < len(found)
-        if last:
-            self.counts["prefix_hits_of_hybrids"] += 1
-            self.counts["checkpoints_copied_again"] += found[last - 1].begun > 0
-            found[last - 1].begun += 1
-            found[last - 1].state = self.time + 1
-        return found[:last]
+        return found[: max((number for number, one in enumerate(found, start=1) if one.state), default=0)]
 
-    def _count(self, text: TokenIds, found: list[Kept], most: int, is_resumed: bool) -> None:
+    def _begin(self, allowed: list[Kept], found: list[Kept]) -> None:
+        """Begin from the state behind the pages that were found, if there is one; others were allowed."""
+        if self.slots is None:
+            return
+        self.counts["prefix_hits_cut_to_checkpoint"] += 0 < len(found) < len(allowed)
+        self.counts["prefix_hits_without_checkpoint"] += not found and bool(allowed)
+        if found:
+            self.counts["prefix_hits_of_hybrids"] += 1
+            self.counts["checkpoints_copied_again"] += found[-1].begun > 0
+            found[-1].begun += 1
+            found[-1].state = self.time + 1
+
+    def _count(self, text: TokenIds, found: list[Kept], is_resumed: bool) -> None:
+        most = self._most(text)
         self.counts["prefix_hits" if found else "prefix_misses"] += 1
         self.counts["prefix_hits_in_part"] += 0 < len(found) < most
         whole = len(text) == (most + 1) * self.page_size and any(key[: len(text)] == text for key in self.kept)

@@ -6,7 +6,7 @@ texts is what the reference says. `P` page size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from draftproof.properties.evidence.cached_pages import Kept, PrefixModel
@@ -24,7 +24,8 @@ Attempt = tuple[int, int]
 class CacheHistory(NamedTuple):
     """Tokens `served` of what a round has to run, by (request, round), `pages` kept after each step, and its counts.
 
-    Of a model with linear layers, too: by step the tokens of pages with `states`, and of those `copied` in it.
+    Of a model with linear layers, too: by step the tokens of pages with `states`, and of those `copied` in it. In each
+    step the first in line would be served so many pages that others have `locked`.
     """
 
     served: Mapping[tuple[int, int], int]
@@ -32,6 +33,7 @@ class CacheHistory(NamedTuple):
     counts: Mapping[str, int]
     states: Mapping[int, frozenset[TokenIds]]
     copied: Mapping[int, frozenset[TokenIds]]
+    locked: Mapping[int, int]
 
 
 Keep = Callable[[TokenIds, int, list[int], list[Kept], int], list[Kept]]
@@ -46,6 +48,7 @@ class _Run:
         schedule = tables.schedule
         self.spans = schedule.attempt_spans
         self.rows: dict[Attempt, list[Row]] = {}
+        self.never = schedule.never
         for row in schedule.rows:
             self.rows.setdefault((row.request, schedule.attempt(row)), []).append(row)
         self.preempted: dict[int, list[Attempt]] = {}
@@ -69,18 +72,30 @@ class _Run:
         """Return the attempts that are admitted in a step, in order."""
         return sorted((one for one, (first, _) in self.spans.items() if first == step), key=self.admitted)
 
+    def first_in_line(self, step: int, live: Iterable[Attempt]) -> Attempt | None:
+        """Return the attempt that waits in a step before all others, if any does while these are live."""
+        begun = {request for request, _ in live}
+        waiting = [one for one, (first, _) in self.spans.items() if first > step]
+        waiting += [one for one, abort in self.never.items() if abort > step]
+        come = [one for one in waiting if self.requests[one[0]].arrival <= step and one[0] not in begun]
+        return min(come, key=lambda one: (self.requests[one[0]].arrival, *one), default=None)
+
     def text(self, attempt: Attempt) -> TokenIds:
         """Return what the prefill of an attempt has to run."""
-        first, solved = self.rows[attempt][0], self.solved[attempt[0]]
-        prompt = self.requests[attempt[0]].prompt
-        if not 0 < first.round <= len(solved.rounds) + int(solved.aborted):
+        solved, prompt = self.solved[attempt[0]], self.requests[attempt[0]].prompt
+        first = self._first_round(attempt)
+        if not 0 < first <= len(solved.rounds) + int(solved.aborted):
             return prompt
-        return (prompt + solved.tokens)[: solved.context(first.round, len(prompt)) + 1]
+        return (prompt + solved.tokens)[: solved.context(first, len(prompt)) + 1]
 
     def unasked(self, attempt: Attempt) -> int | None:
         """Return up to which position nothing is to be told of its prompt, None if nothing is at all."""
         asked = self.requests[attempt[0]].prompt_logprobs
-        return asked.start if asked and not self.rows[attempt][0].round else None
+        return asked.start if asked and not self._first_round(attempt) else None
+
+    def _first_round(self, attempt: Attempt) -> int:
+        """Return the round of its first chunk, or that it would have run next if it never ran."""
+        return self.rows[attempt][0].round if attempt in self.rows else self.solved[attempt[0]].ended
 
     def kept(self, attempt: Attempt, step: int, keep: Keep, pages: list[int], path: list[Kept]) -> list[Kept]:
         """Let the cache keep what it does of an attempt after a step, by one of its two ways."""
@@ -145,6 +160,7 @@ def history(
     paths: dict[Attempt, list[Kept]] = {}
     served, kept = dict[tuple[int, int], int](), dict[int, CachedPages]()
     states, copied = dict[int, frozenset[TokenIds]](), dict[int, frozenset[TokenIds]]()
+    locked = dict[int, int]()
     for step in range(tables.schedule.last_step + 2):
         for attempt in run.aborted.get(step, []):
             run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
@@ -155,6 +171,8 @@ def history(
             paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0, end=end)
             held[attempt] = [one.page for one in paths[attempt]]
             served[attempt[0], run.rows[attempt][0].round] = len(held[attempt]) * tables.page_size
+        waiting = run.first_in_line(step, held) if scenario.schedule.preemption else None
+        locked[step] = cache.locked(run.text(waiting), run.unasked(waiting)) if waiting else 0
         after = {attempt: run.pages(attempt, step) for attempt in held}
         missing = sum(max(0, len(after[attempt]) - len(pages)) for attempt, pages in held.items())
         used = {page for pages in held.values() for page in pages} | {one.page for one in cache.kept.values()}
@@ -166,4 +184,4 @@ def history(
             cache.keep_state(path, run.checkpointed(attempt, step))
         held = {attempt: pages for attempt, pages in after.items() if attempt not in run.done.get(step, [])}
         kept[step], states[step], copied[step] = cache.report(), cache.states(), cache.states(before)
-    return CacheHistory(served, kept, cache.counts, states, copied)
+    return CacheHistory(served, kept, cache.counts, states, copied, locked)

@@ -152,6 +152,18 @@ class ObservedSchedule:
                 spans[request, attempt] = (first, max(last, self._last_owning(request)))
         return spans
 
+    @cached_property
+    def never(self) -> Mapping[tuple[int, int], int]:
+        """The attempts that were never made, for their requests were aborted while they waited: when that was."""
+        last = dict[int, int]()
+        for request, attempt in self.attempt_spans:
+            last[request] = max(attempt, last.get(request, -1))
+        return {
+            (one, last.get(one, -1) + 1): abort.step
+            for one, abort in self.aborts.items()
+            if one not in last or self.attempt_spans[one, last[one]][1] < abort.step - 1
+        }
+
     def _last_owning(self, request: int) -> int:
         """Return the last step after which a request that is aborted has pages, as the pools say, if they do."""
         abort = self.aborts[request].step

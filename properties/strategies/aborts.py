@@ -15,6 +15,8 @@ _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
 _SOON = (2, 3, 1, 2, 4)
 # When most of those that give way wait to come back.
 _PREEMPTED_AFTER = (3, 4, 3, 6, 5, 3)
+# Those that give way have all come by then: several are aborted in one step.
+_AT_ONCE = 1
 _SOME = (True, False)
 _MOSTLY = (True, True, True, True, False)
 # Of those that share pages, and do not give way: half come so soon after each other that some wait.
@@ -39,7 +41,8 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         if index == certain or (draw(sampled(_MOSTLY if depends else _SOME)) and not (depends and not index)):
             # Something runs: the certain one, if nobody else.
             steps = max(draw(sampled(after)), int(index == certain))
-            requests[index] = replace(request, abort_at=request.arrival + steps)
+            since = _AT_ONCE if preempts else request.arrival
+            requests[index] = replace(request, abort_at=since + steps)
     return replace(scenario, requests=tuple(requests))
 
 

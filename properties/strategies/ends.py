@@ -18,6 +18,8 @@ _BELOW = 97
 _EOS = (8, 6, 10, 5, 3)
 # How many of the first tokens; a budget is 5 to 11, seldom more.
 _LEAST = (3, 2, 4, 1, 6)
+# How many tokens a late sequence has besides its last, of the whole text at most.
+_LATE = (99, 99, 4)
 # Where the stop token is, behind the minimum: the first that may be one, one that may not, the next, or none.
 _BEHIND = (0, -1, 0, 1, None)
 
@@ -47,7 +49,8 @@ def _ended(draw: st.DrawFn, request: Request, scenario: Scenario, kind: Kind) ->
     if scenario.schedule.preemption:
         # Who gives way is to go on for some rounds.
         least = 0 if request.grammar else min(draw(sampled(_LEAST)), request.budget)
-        return replace(request, ignore_eos=True, min_tokens=least)
+        request = replace(request, ignore_eos=True, min_tokens=least)
+        return _late_sequence(draw, request) if request.sampling is None else request
     if kind == "ids":
         return request
     knows_text = request.sampling is None or not scenario.dynamic
@@ -78,6 +81,15 @@ def _sequences(draw: st.DrawFn, request: Request) -> tuple[TokenSpan, ...]:
         before = min(len(request.prompt), draw(sampled((1, 2))))
         found.append(TokenSpan(first=-before, last=draw(sampled((0, 1)))))
     return tuple(found)
+
+
+def _late_sequence(draw: st.DrawFn, request: Request) -> Request:
+    """Return a request that ends with a sequence one token before its budget would be spent: one that is so long that
+    the request may have given way in the middle of it.
+    """
+    last = request.budget - 2
+    first = max(0, last - draw(sampled(_LATE)))
+    return replace(request, sequences_at=(TokenSpan(first=first, last=last),)) if last > request.min_tokens else request
 
 
 def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:

@@ -40,7 +40,7 @@ def examples(strategy: SearchStrategy[T], seed_: int, count: int, *, varied: boo
 
     # By default Hypothesis reads and tokenizes the source of `collect`, for a name under which nothing is kept here.
     collect._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
-    with _no_constants_of_sources(), nullcontext() if varied else _each_by_itself():
+    with no_constants_of_sources(), nullcontext() if varied else _each_by_itself():
         collect()
     return found
 
@@ -81,11 +81,11 @@ def _each_by_itself() -> Iterator[None]:
 
 
 _PERMITTED = LRUCache[Any, Any](4096)
-"""What `_no_constants_of_sources` leaves of Hypothesis' own constants, by what is drawn."""
+"""What `no_constants_of_sources` leaves of Hypothesis' own constants, by what is drawn."""
 
 
 @contextmanager
-def _no_constants_of_sources() -> Iterator[None]:
+def no_constants_of_sources() -> Iterator[None]:
     """Keep Hypothesis from drawing constants that it reads in the sources a process happens to have imported."""
     known, permitted = providers._get_local_constants, providers.CONSTANTS_CACHE
     none = providers.Constants()

@@ -25,6 +25,7 @@ from draftproof.properties.strategies.prefix_cache import with_prefix_cache, wit
 from draftproof.properties.strategies.sampling import greedy, with_sampling
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import with_tree, without_tree
+from draftproof.properties.strategies.windows import without_windows
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request, Scenario
@@ -36,6 +37,7 @@ SAMPLED = frozenset({"choice", "drawn", "filter", "temperature"})
 PREEMPTED = frozenset({"preempted", "resumed in", "refilled", "attempt"})
 CACHED = frozenset({"prefix", "evicted", "copied", "shared", "continued"})
 ENDED = frozenset({"ended by", "sequence", "minimum"})
+WINDOWED = frozenset({"windows", "window", "freed"})
 CHOICES = TREES | SAMPLED | PREEMPTED | CACHED | ENDED | {"penalty", "grammar", "logprobs"}
 _FILTERS: dict[str, tuple[dict[str, Any], ...]] = {
     "none": ({},),
@@ -101,6 +103,9 @@ def aim_memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         if wanted.get("refilled") == "in chunks":
             scenario = put_in(scenario, "schedule", chunk=2)
         scenario = put_in(scenario, "schedule", max_batch=max(scenario.schedule.max_batch, _CROWD), services=1)
+        if not WINDOWED & set(wanted):
+            # Where pages go back early nobody has to give way.
+            scenario = without_windows(scenario)
         scenario = with_preemption(draw, replace(scenario, requests=tuple(map(_lasting, scenario.requests))))
     if CACHED & set(wanted) or from_cache:
         if from_cache:

@@ -10,8 +10,9 @@ from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
-_FEW, _LATER = 3, 7
-"""Of so many requests the last comes so many steps behind the one before."""
+_FEW = 3
+_LATER = (2, 7, 1)
+"""Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
 
 
 def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -28,9 +29,8 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         requests = tuple(_sooner(requests))
     elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
         requests = tuple(_one_after_another(draw, requests))
-    if draw(sampled((True, False))):
-        # Who came a step later has drafts in the other rounds.
-        requests = tuple(replace(one, rounds=(one.rounds[0], _NO_DRAFTS, *one.rounds[1:])) for one in requests)
+    if draw(sampled((True, True, True, True, False))):
+        requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
     mixed = replace(scenario, requests=requests, schedule=schedule)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
@@ -51,8 +51,25 @@ def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
     width, batch = scenario.width, scenario.schedule.max_batch
     whole = 2 * chunk + batch * width
-    about = ((whole,), (chunk + width, whole), (chunk, whole), (chunk,), (whole + 1,), (chunk + 1, whole - chunk))
+    about = (
+        (whole,),
+        (chunk,),
+        (chunk + width, whole),
+        (chunk - 1 or 1,),
+        (chunk,),
+        (chunk, whole),
+        (chunk, chunk + 2),
+        (whole + 1,),
+    )
     return tuple(sorted(set(draw(sampled(about)))))
+
+
+def _plainer(request: Request, place: int) -> Request:
+    """Return every other request without drafts in most of its first rounds, of which others that decode have some."""
+    if place % 2:
+        return replace(request, rounds=(_NO_DRAFTS, _NO_DRAFTS, request.rounds[0], _NO_DRAFTS, *request.rounds[1:]))
+    most = max(request.rounds, key=lambda plan: plan.num_drafts)
+    return replace(request, rounds=(most, most, *request.rounds))
 
 
 def _sooner(requests: tuple[Request, ...]) -> list[Request]:
@@ -70,5 +87,5 @@ def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[R
     order = sorted(range(len(requests)), key=lambda one: -len(requests[one].prompt))
     for place, index in enumerate(order):
         made[index] = replace(requests[index], arrival=arrival)
-        arrival += draw(integers(1, 2)) if place + 2 < len(order) or len(order) < _FEW else _LATER
+        arrival += draw(integers(1, 2)) if place + 2 < len(order) or len(order) < _FEW else draw(sampled(_LATER))
     return made

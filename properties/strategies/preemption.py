@@ -6,22 +6,28 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.values.scenario import Scenario, pages_needed
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
 _LONGER = 7
+# Whether rounds take more pages than the ones behind them, and keep them.
+_SPARE = (False, True, False, False)
 
 
 def with_preemption(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw how many pages there are: enough for the longest request, and for the prefills of all, or for a few more.
 
-    Requests come soon after each other, each with a row, and go on for some rounds.
+    Requests come soon after each other, each with a row, and go on for some rounds. In some scenarios each owns, in every
+    other round, more pages than that needs.
     """
     requests = tuple(
         replace(one, arrival=min(one.arrival, 1), budget=max(one.budget, _LONGER)) for one in scenario.requests
     )
     if len(requests) == 1:
         return scenario
-    memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, len(requests)))
+    memory = scenario.memory
+    if draw(sampled(_SPARE)) and scenario.variant != "taps_off":
+        requests, memory = _with_spare_pages(requests, scenario.steps), replace(memory, page_size=1)
+    memory = replace(memory, request_slots=max(scenario.memory.request_slots, len(requests)))
     scenario = replace(scenario, requests=requests, memory=memory)
     needs = [pages_needed(scenario, request) for request in requests]
     prefills = sum(len(request.prompt) // memory.page_size + 1 for request in requests)
@@ -31,3 +37,9 @@ def with_preemption(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         memory=replace(memory, pages=max(pages, *needs)),
         schedule=replace(scenario.schedule, preemption=True),
     )
+
+
+def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
+    """Return requests with all drafts in every other round, of which none is right, and none in those between."""
+    plans = (RoundPlan(num_drafts=steps, num_correct=0), RoundPlan(num_drafts=0, num_correct=0))
+    return tuple(replace(one, rounds=plans if place % 2 else plans[::-1]) for place, one in enumerate(requests))

@@ -20,8 +20,11 @@ _CERTAIN = 1 << 24
 """A bias that no logit of a probe reaches: what is emitted is known before it runs."""
 _LATER = (8, 4, 12, 0, 6)
 _ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
-_SOON = 3
+_SOON = (3, 1, 3)
 _SLOTS = (3, 2, 1, 6)
+_PAGES = (1, 2, 0, 4)
+_PAGES_PREEMPTED = (0, 1, 0, 2)
+"""How many pages there are more than the longest request can come to own."""
 
 
 def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -38,7 +41,7 @@ def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     prompt = tuple(islice(cycle(first.prompt), length))
     requests = [replace(endless(first), prompt=prompt, penalties=certain, sampling=None)]
     kinds = draw(sampled(_ORDERS))
-    others += [replace(first, budget=_SOON, stop_at=-1)] * (len(kinds) - len(others))
+    others += [replace(first, budget=draw(sampled(_SOON)), stop_at=-1) for _ in range(len(kinds) - len(others))]
     for one, kind in zip(others, cycle(kinds), strict=False):
         changed = replace(one, prompt=_prompt(draw, requests, kind, size, vocab, token))
         if not scenario.schedule.preemption:
@@ -78,7 +81,7 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     )
     scenario = _with_states(draw, replace(scenario, memory=memory))
     needs = [pages_needed(scenario, one) for one in requests]
-    pages = max(needs) + draw(sampled((1, 2, 0, 4)))
+    pages = max(needs) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
     schedule = replace(scenario.schedule, prefix_cache=True, services=1)
     return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
 

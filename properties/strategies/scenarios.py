@@ -228,9 +228,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Wide batches are there to be full.
     is_aborted = turn.is_aborted and size.name != WIDE.name and not made.schedule.step_tokens
     made = with_aborts(draw, made) if is_aborted else made
-    # Who is aborted on pages that go back early and are too few, contracts do not know for sure.
-    is_unsure = made.schedule.preemption and made.has_aborts
-    made = with_windows(draw, made) if turn.is_windowed and not (made.tree or is_unsure) else made
+    made = with_windows(draw, made) if turn.is_windowed and not made.tree else made
     has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
     if has_ranks:
         return validate(with_ranks(draw, made, turn.spread))

@@ -23,14 +23,14 @@ Commit = Literal["snapshot", "replay"]
 Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
+COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot", "replay")
+"""How states are committed, and those of trees, of which replay has more to do."""
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
 _OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
 # draft and target.
-# Who shares pages, or gave them back, is compared with itself alone in two of ten scenarios.
-ALONE: tuple[Variant, ...] = ("alone", "alone")
 EQUAL: tuple[Alike, ...] = (
     frozenset({"keys", "states", "widths"}),
     frozenset({"keys"}),
@@ -51,7 +51,7 @@ SAMPLED_TREES = (True, False)
 trees there are few."""
 TREES = (True, False, False, False)
 TREES_OF_MATCHES = (True, False)
-HYBRID_TREES = (True, False)
+HYBRID_TREES = (True, False, True)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
 of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
 layers, where a tree shows more."""
@@ -59,7 +59,7 @@ BESIDE_TREES = (False, True, False, False, False, False)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
-CONSTRAINED_PREEMPTED = (True, True, True, False)
+CONSTRAINED_PREEMPTED = (True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
@@ -75,35 +75,43 @@ have no drafts, of which there are few."""
 ABORTED = (False, True, False, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
-ABORTED_PREEMPTED = (True, True, False, True)
+ABORTED_PREEMPTED = (True, False, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False, True, False)
 ENDED_TREES = (True, True, True, False)
+ENDED_PREEMPTED = (True, True, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
-those that share pages do, of which emitted tokens are to be served; and those of trees, of which there are few."""
+those that share pages do, of which emitted tokens are to be served; those of trees, of which there are few; and those
+that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (False, True, False)
+HANDED_OVER = (True, True, True, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
-PREEMPTED = (False, True, True, True)
-"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
-WINDOWED = (True, False)
+PREEMPTED = (True, False, False, True, False)
+PREEMPTED_CACHED = (False, True, True, True)
+"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
+that share pages."""
+WINDOWED = (True, False, True)
 WINDOWED_CACHED = (False, True, False, True, False)
-"""Whether layers of target or draft have windows, where drafts are chains or blocks, and beside a prefix cache, where
-nothing is freed by them."""
+WINDOWED_PREEMPTED = (False, True, False)
+"""Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
+nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
 CODED = (False, True, False, False)
 CODED_HANDED_OVER = (True, False)
-"""Whether target or draft keep their entries in fewer bits, and those that are handed over."""
+CODED_TREES = (False, True)
+"""Whether target or draft keep their entries in fewer bits, those that are handed over, and those that trees move."""
+ALONE = (False, True, False, False)
+"""Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, False, False, False)
+RANKS = (False, True, False, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-MIXED = (True, False, True, False, False)
-MIXED_HYBRIDS = (False, True, False, False, False, False, False, False)
-UNMIXED: tuple[Variant, ...] = ("unmixed", "unmixed")
+MIXED = (True, False)
+MIXED_HYBRIDS = (False, True, False, False, False)
+UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
-the same of hybrids, which are captured in no buckets; and the comparison with launches of their own, two of ten."""
+the same of hybrids, which are captured in no buckets; and whether they are compared with launches of their own."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
@@ -176,8 +184,13 @@ def _may_be_mixed(turn: Turn) -> bool:
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn with mixed launches; what other turns are does not hang on it."""
-    variants = (*DENSE_VARIANTS, *UNMIXED)
-    return turn._replace(is_mixed=True, variant=dealer.deal("variant of mixed", variants, player))
+    variant: Variant = turn.variant
+    if variant != "alone":
+        is_compared = dealer.deal("unmixed", UNMIXED, player)
+        variant = "unmixed" if is_compared else dealer.deal("variant of mixed", DENSE_VARIANTS, player)
+    # A chunk is to meet rounds of two requests, one of them without drafts.
+    profile = turn.profile._replace(requests=max(3, turn.profile.requests))
+    return turn._replace(is_mixed=True, variant=variant, profile=profile)
 
 
 def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -233,20 +246,26 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
         return turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
     if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
-        return _windowed(_preempted(turn, dealer, player), dealer, player)
+        return _preempted(turn, dealer, player)
     return _windowed(turn, dealer, player)
 
 
 def _may_have_ranks(turn: Turn) -> bool:
     """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
-    return turn.size.name == SMALL.name and not (turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree")
+    return turn.size.name == SMALL.name and not _is_few(turn)
 
 
 def _may_be_handed_over(turn: Turn) -> bool:
     """Return whether two engines may serve a turn in place of one."""
-    profile, other = turn.profile, turn.is_tree or turn.is_budgeted or turn.variant == "chain_as_tree"
+    profile = turn.profile
     is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
-    return is_alone and not (other or profile.adaptive or profile.draft_batch)
+    return is_alone and not (_is_few(turn) or profile.adaptive or profile.draft_batch)
+
+
+def _is_few(turn: Turn) -> bool:
+    """Return whether a turn is of a kind of which there are few: trees, budgets, preemption, shared pages."""
+    of_trees = turn.is_tree or turn.variant == "chain_as_tree"
+    return of_trees or turn.is_budgeted or turn.is_preempted or turn.is_cached
 
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -320,36 +339,45 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
     profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
-    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *ALONE)
     return turn._replace(
         profile=profile,
-        variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
+        variant=_alone_or_of(profile, dealer, player, "preemption"),
         commit=dealer.deal("commit of preemption", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
         is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
         is_aborted=dealer.deal("aborted of preemption", ABORTED_PREEMPTED, player),
-        is_ended=dealer.deal("ended of preemption", ENDED, player),
+        is_ended=dealer.deal("ended of preemption", ENDED_PREEMPTED, player),
+        is_windowed=dealer.deal("windowed of preemption", WINDOWED_PREEMPTED, player),
     )
 
 
 def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
     profile = dealer.deal("profile of caching", _OF_CACHED, player)
-    variants = (*(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS), *(ALONE if not profile.draft_batch else ()))
+    is_preempted = dealer.deal("preempted of caching", PREEMPTED_CACHED, player)
+    ends, aborts = (ENDED_PREEMPTED, ABORTED_PREEMPTED) if is_preempted else (ENDED_CACHED, ABORTED_CACHED)
     return turn._replace(
         profile=profile,
-        variant=dealer.deal(f"variant of caching {len(variants)}", variants, player),
+        variant=_alone_or_of(profile, dealer, player, "caching"),
         commit=dealer.deal("commit of caching", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
-        is_preempted=dealer.deal("preempted of caching", PREEMPTED, player),
+        is_preempted=is_preempted,
         is_cached=True,
-        is_aborted=dealer.deal("aborted of caching", ABORTED_CACHED, player),
-        is_ended=dealer.deal("ended of caching", ENDED_CACHED, player),
+        is_aborted=dealer.deal(f"aborted of caching {is_preempted}", aborts, player),
+        is_ended=dealer.deal(f"ended of caching {is_preempted}", ends, player),
         has_prompt_logprobs=dealer.deal("prompt logprobs of caching", PROMPT_LOGPROBS_CACHED, player),
         is_windowed=dealer.deal("windowed of caching", WINDOWED_CACHED, player),
     )
+
+
+def _alone_or_of(profile: Profile, dealer: _Dealer, player: int, what: str) -> Variant:
+    """Return what a scenario is compared with: each request alone, if that is dealt, where batches change nothing."""
+    if not profile.draft_batch and dealer.deal("alone", ALONE, player):
+        return "alone"
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return dealer.deal(f"variant of {what} {len(variants)}", variants, player)
 
 
 def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -359,7 +387,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     return turn._replace(
         profile=dealer.deal(f"profile of trees {hybrid}", profiles, player),
         variant=dealer.deal(f"variant of trees {len(variants)}", variants, player),
-        commit=dealer.deal("commit of trees", COMMITS, player) if hybrid else COMMITS[0],
+        commit=dealer.deal("commit of trees", COMMITS_TREES, player) if hybrid else COMMITS[0],
         is_by_batch=False,
         is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,
@@ -367,6 +395,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
         has_logprobs=True,
+        has_codes=dealer.deal("coded of trees", CODED_TREES, player),
         is_ended=dealer.deal("ended of trees", ENDED_TREES, player),
         is_cached=turn.size.name == SMALL.name and dealer.deal("cached trees", CACHED_TREES, player),
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.drafts import Eagle, Mtp
-from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
+from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario, least_window
 
 _FULL: LayerType = "full_attention"
 _SLIDING: LayerType = "sliding_attention"
@@ -40,8 +40,8 @@ def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     chosen = [] if whose == "draft" else [layer for place, layer in enumerate(full) if place != kept]
     if whose == "all" and not whole:
         chosen = full
-    page = scenario.memory.page_size
-    window, own = (page + draw(sampled(_MORE)) for _ in range(2))
+    least = least_window(scenario)
+    window, own = (least + draw(sampled(_MORE)) for _ in range(2))
     types = tuple(_SLIDING if layer in chosen else kind for layer, kind in enumerate(model.types))
     if chosen:
         model = replace(model, layer_types=types, window=window)
@@ -50,13 +50,13 @@ def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     return replace(scenario, model=model, draft=draft)
 
 
-def at_least_a_page(scenario: Scenario, page_size: int) -> Scenario:
-    """Return the scenario with windows that are no smaller than a page of so many positions."""
-    model, draft = scenario.model, scenario.draft
+def large_enough(scenario: Scenario) -> Scenario:
+    """Return the scenario with windows that are no smaller than its pages and its schedule let them be."""
+    model, draft, least = scenario.model, scenario.draft, least_window(scenario)
     if isinstance(model, ProbeModel) and model.window:
-        model = replace(model, window=max(model.window, page_size))
+        model = replace(model, window=max(model.window, least))
     if own := getattr(draft, "window", 0):
-        draft = replace(draft, window=max(own, page_size))
+        draft = replace(draft, window=max(own, least))
     return replace(scenario, model=model, draft=draft)
 
 

@@ -457,6 +457,11 @@ def columns_freed(scenario: Scenario, context: int) -> int:
     return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 
 
+def least_window(scenario: Scenario) -> int:
+    """Return how many positions a window has at least: a page, and two where pages are on demand (S-WINDOW-4)."""
+    return max(scenario.memory.page_size, 2 if scenario.schedule.preemption else 1)
+
+
 def pages_needed(scenario: Scenario, request: Request) -> int:
     """Return the pages that a request can come to own: its longest context plus the drafts of one round.
 

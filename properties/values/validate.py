@@ -31,6 +31,7 @@ from draftproof.properties.values.scenario import (
     Request,
     RoundPlan,
     Scenario,
+    least_window,
     pages_needed,
 )
 from draftproof.properties.values.tree import depths
@@ -142,10 +143,12 @@ def _windows(scenario: Scenario) -> None:
     slides = "sliding_attention" in model.types
     expected = "a window of 1 and more where a layer is sliding_attention, 0 where none is"
     _require(slides == (model.window > 0), "model.window", model.window, expected)
-    own = getattr(draft, "window", 0)
+    own, most = getattr(draft, "window", 0), least_window(scenario)
+    least = f"0 (none), or at least memory.page_size = {page}: a window has a page of positions"
+    if most > page:
+        least = f"0 (none), or at least {most} with schedule.preemption: who decodes owns a page"
     for field, window in (("model.window", model.window), ("draft.window", own)):
-        least = f"0 (none), or at least memory.page_size = {page}: a window has a page of positions"
-        _require(window == 0 or window >= page, field, window, least)
+        _require(window == 0 or window >= most, field, window, least)
         beside = "none beside windows, or no windows: rows of a tree have none"
         _require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
 

@@ -60,7 +60,7 @@ def report(server: ForkServer) -> FaultReport:
         fault("harmless", STEP, f"{STEP}  # no change"),
         fault("import-fails", STEP, f"{STEP}, undefined_at_run_time()"),
     ]
-    return run_faults(files, seeds=[1, 2], examples=3, deadline=DEADLINE, serve=server.run)
+    return run_faults(files, seeds=[4, 8], examples=3, deadline=DEADLINE, serve=server.run)
 
 
 def row(report: FaultReport, name: str) -> FaultResult:

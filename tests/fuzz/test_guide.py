@@ -18,6 +18,7 @@ from draftproof.fuzz.campaign.corpus import name_of
 from draftproof.fuzz.campaign.guide import BLOCK, Guide, Proposed
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage import POINTS, bins, split, universe
+from draftproof.properties.strategies.examples import no_constants_of_sources
 from draftproof.properties.strategies.goals import AIMED, aim, aimed, near
 from draftproof.properties.strategies.profiles import CARDS
 from draftproof.properties.values.case import decode, encode
@@ -55,7 +56,7 @@ def scenarios_of(
         if len(found) > 1 and wanted(scenario):
             raise Enough
 
-    with suppress(Enough):
+    with suppress(Enough), no_constants_of_sources():
         collect()
     return found[1:]
 
@@ -113,14 +114,14 @@ def test_scenarios_are_valid_and_survive_json(guided: bool) -> None:
 def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
     guide = Guide(0, ALGORITHMS, guided=False)
     block = guide.block(0, all_but(), CORPUS)
-    # A tree, what is compared with one, too few pages, a cache or a budget may take the place of any profile.
+    # A tree, what is compared with one, too few pages, a cache, a budget or ranks may take the place of any profile.
     cards = Counter(f"profile {profile.name}" for profile in CARDS)
     trees = [one for one in block if one.scenario.tree]
     assert len(block) == len(CARDS)
     assert len(trees) < 4
     schedules = [(one, one.scenario.schedule) for one in block]
     others = [one for one, of in schedules if of.preemption or of.prefix_cache or of.step_tokens or of.handover]
-    others += [one for one in block if one.scenario.variant == "chain_as_tree"]
+    others += [one for one in block if one.scenario.variant == "chain_as_tree" or one.scenario.ranks.size > 1]
     assert Counter(one.origin for one in block if not one.scenario.tree and one not in others) <= cards
     assert {one.origin for one in trees} <= cards.keys()
     assert {algorithm(one.scenario.draft) for one in block} == set(ALGORITHMS)
@@ -239,7 +240,7 @@ def test_an_aim_reaches_what_becomes_of_memory(name: str) -> None:
     def is_hit(scenario: Scenario) -> bool:
         return name in bins(evidence(EngineSubject(), scenario))
 
-    assert is_hit(scenarios_of(aimed(split(name)[1], ALGORITHMS), 12, is_hit)[-1])
+    assert is_hit(scenarios_of(aimed(split(name)[1], ALGORITHMS), 24, is_hit)[-1])
 
 
 @pytest.mark.parametrize("name", SELDOM)

@@ -40,7 +40,7 @@ from tests.drawn import example
 @cache
 def drawn(*of_ranks: int) -> Scenario:
     """The first generated scenario whose requests are on these ranks."""
-    found = (example(31, turn) for turn in turns(31, 240, ALGORITHMS[:1]) if turn.spread != "alone")
+    found = (example(33, turn) for turn in turns(33, 400, ALGORITHMS[:1]) if turn.spread != "alone")
     plain = (one for one in found if one.ranks.size > 1 and not one.has_aborts)
     return next(one for one in plain if tuple(request.rank for request in one.requests) == of_ranks)
 

@@ -68,7 +68,7 @@ def test_a_tree_that_rounding_may_have_ranked_otherwise_ends_the_comparison_of_i
 def test_states_of_a_checkpoint_follow_its_trees(tmp_path: Path) -> None:
     """Of each way to commit a scenario in which a path is committed that does not begin with the first rows."""
     path = tiny_qwen3_next(tmp_path / "next")
-    trees = (one for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=12) if one.tree)
+    trees = (one for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=24) if one.tree)
     seen = [evidence(EngineSubject(), one) for one in trees]
     assert not [found for one in seen for found in judge(one).results.values() if found]
     counted = [counts(one) for one in seen]

@@ -16,8 +16,8 @@ _SPARE = (False, True, False, False)
 def with_preemption(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw how many pages there are: enough for the longest request, and for the prefills of all, or for a few more.
 
-    Requests come soon after each other, each with a row, and go on for some rounds. In some scenarios each owns, in every
-    other round, more pages than that needs.
+    Requests come soon after each other, each with a row, and go on for some rounds. In some scenarios each owns more
+    pages than it needs in every other round.
     """
     requests = tuple(
         replace(one, arrival=min(one.arrival, 1), budget=max(one.budget, _LONGER)) for one in scenario.requests

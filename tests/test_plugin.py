@@ -102,7 +102,7 @@ def test_tests_that_are_deselected_are_no_reports(project):
 
 def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     project.makepyfile(WRONG)
-    result = run(project, FEW, "--junitxml=junit.xml")
+    result = run(project, "--draftproof-examples=6", "--junitxml=junit.xml")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -117,7 +117,7 @@ def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     assert found["draftproof.contract"] == "draft.positions"
     assert found["draftproof.channel"] == "draft.step.positions"
     assert found["draftproof.identity"] == "draft.positions | draft.step.positions | draft | off by ahead"
-    assert found["draftproof.scenarios"] == "3"
+    assert found["draftproof.scenarios"] == "6"
     assert (project.path / found["draftproof.case"]).is_file()
     again = run(project, *found["draftproof.replay"].split()[1:])
     again.assert_outcomes(failed=1)
@@ -259,7 +259,7 @@ def test_annotations_only_on_github_and_escaped(project, monkeypatch):
     project.makepyfile(WRONG)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
-    result = run(project, FEW)
+    result = run(project, "--draftproof-examples=6")
     told = [line for line in result.outlines if line.startswith("::error")]
     assert len(told) == 1
     file = f"{project.path.name}/test_annotations_only_on_github_and_escaped.py"

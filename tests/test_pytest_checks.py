@@ -123,7 +123,7 @@ def test_what_is_kept_is_what_is_told(tmp_path):
             )
             return replace(trace, observations=tuple(wrong))
 
-    scenarios = generate(0, 6, ("eagle",))
+    scenarios = generate(4, 6, ("eagle",))
     for share in ((0, 1), (1, 2)):
         with pytest.raises(ContractError) as caught:
             Check(Off, scenarios, tmp_path, test="t", share=share)()

@@ -146,7 +146,7 @@ def test_a_tree_of_one_branch_is_a_chain():
 def test_a_plan_forces_what_the_coins_accept_along_its_path_and_what_they_reject_beside_it():
     """S-TREE-12, from its words: with the text that the rounds emit."""
     seen: Counter[str] = Counter()
-    for scenario in generate(seed_=31, count=600, drafts=("eagle",)):
+    for scenario in generate(seed_=31, count=800, drafts=("eagle",)):
         if scenario.tree is None or not scenario.is_sampled:
             continue
         target, _ = build(scenario, Memo())

@@ -222,7 +222,7 @@ def test_a_wrong_draft_fails_where_it_is_proposed(judged: Callable[..., Any], lo
 
 
 def without_a_round(rows: Rows) -> None:
-    before = next(at for at, row in enumerate(rows) if row.get("round") == 2)  # noqa: PLR2004
+    before = next(at for at, row in enumerate(rows) if row.get("round") == 2)
     del rows[before - 1]
 
 

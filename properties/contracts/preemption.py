@@ -81,15 +81,19 @@ class _Holding:
         return {page for one in attempts for page in self._table(one, step).values()}
 
     def _table(self, attempt: Attempt, step: int) -> Mapping[int, int]:
-        ran = [row for row in self._of_attempts[attempt] if row.step <= step]
+        ran = self._ran(attempt, step)
         return self.evidence.kept_table(ran[-1], step) if ran else {}
 
     def _prefill_left(self, attempt: Attempt, step: int) -> int:
         """Return the pages that an attempt has yet to take for its prefill after a step."""
-        ran = [row for row in self._of_attempts[attempt] if row.step <= step]
-        if any(row.phase for row in ran):
+        ran = self._ran(attempt, step)
+        if ran and ran[-1].phase:
             return 0
         return self.prefill_pages(attempt) - (len(self.evidence.tables.at(ran[-1])) if ran else 0)
+
+    def _ran(self, attempt: Attempt, step: int) -> list[Row]:
+        """Return the rows of an attempt up to a step: none of one whose rows a wrong trace has elsewhere."""
+        return [row for row in self._of_attempts[attempt] if row.step <= step]
 
     def prefill_pages(self, attempt: Attempt) -> int:
         """Return the pages of all that the prefill of an attempt runs."""
@@ -127,9 +131,11 @@ class _Holding:
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
     holding = _Holding(evidence)
     for step in range(evidence.schedule.last_step + 1):
+        live = holding.live(step)
+        needed = holding.needed(live, step)
         yield from _gives_way(evidence, holding, step)
-        yield from _comes_back(evidence, holding, step)
-        yield from _fits(evidence, holding, step)
+        yield from _comes_back(evidence, holding, step, live, needed)
+        yield from _fits(evidence, holding, step, live, needed)
 
 
 def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
@@ -154,37 +160,30 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             yield Mismatch("round.rows", holding.key(other), None, f"admitted in step {step}", Surplus())
 
 
-def _fits(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+def _fits(evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
     """Check that what all hold in a step and keep for their prefills is there, so that nobody is admitted too early."""
-    live, pages = holding.live(step), evidence.scenario.memory.pages
-    needed = holding.needed(live, step)
+    pages = evidence.scenario.memory.pages
     if needed > pages:
         last = max(live, key=holding.admitted)
         expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
         yield Mismatch("round.rows", holding.key(last), expected, got, OutOfRange())
 
 
-def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+def _comes_back(
+    evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attempt], needed: int
+) -> Iterator[Mismatch]:
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
-    live = holding.live(step)
-    begun = {request for request, _ in live}
-    later = [one for one, (first, _) in holding.spans.items() if first > step]
-    later += [one for one, aborted in evidence.schedule.never.items() if aborted > step]
-    waiting = sorted(
-        (holding.order[one[0]], one) for one in later if holding.order[one[0]][0] <= step and one[0] not in begun
-    )
-    if not waiting:
+    scenario, memory = evidence.scenario, evidence.scenario.memory
+    first = evidence.schedule.first_waiting(step, live, [one.arrival for one in scenario.requests])
+    if first is None:
         return
-    order, first = waiting[0]
     for one in live:
-        if holding.spans[one][0] == step and holding.order[one[0]] > order:
+        if holding.spans[one][0] == step and holding.order[one[0]] > holding.order[first[0]]:
             got = f"request {one[0]} in step {step}"
             yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
-    memory = evidence.scenario.memory
     # What it would be served that others have locked it need not have (S-CACHE-5).
-    served = evidence.prefixes.locked[step] if evidence.scenario.schedule.prefix_cache else 0
-    needed = holding.needed(live, step) + holding.prefill_pages(first) - served
-    fits = needed <= memory.pages and len(live) < memory.request_slots
+    served = evidence.prefixes.locked[step] if scenario.schedule.prefix_cache else 0
+    fits = needed + holding.prefill_pages(first) - served <= memory.pages and len(live) < memory.request_slots
     if fits and not holding.taken(step):
         never = evidence.schedule.never
         got = f"aborted in step {never[first]}" if first in never else f"step {holding.spans[first][0]}"

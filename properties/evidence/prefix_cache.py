@@ -6,7 +6,7 @@ texts is what the reference says. `P` page size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from draftproof.properties.evidence.cached_pages import Kept, PrefixModel
@@ -48,7 +48,6 @@ class _Run:
         schedule = tables.schedule
         self.spans = schedule.attempt_spans
         self.rows: dict[Attempt, list[Row]] = {}
-        self.never = schedule.never
         for row in schedule.rows:
             self.rows.setdefault((row.request, schedule.attempt(row)), []).append(row)
         self.preempted: dict[int, list[Attempt]] = {}
@@ -71,14 +70,6 @@ class _Run:
     def beginning(self, step: int) -> list[Attempt]:
         """Return the attempts that are admitted in a step, in order."""
         return sorted((one for one, (first, _) in self.spans.items() if first == step), key=self.admitted)
-
-    def first_in_line(self, step: int, live: Iterable[Attempt]) -> Attempt | None:
-        """Return the attempt that waits in a step before all others, if any does while these are live."""
-        begun = {request for request, _ in live}
-        waiting = [one for one, (first, _) in self.spans.items() if first > step]
-        waiting += [one for one, abort in self.never.items() if abort > step]
-        come = [one for one in waiting if self.requests[one[0]].arrival <= step and one[0] not in begun]
-        return min(come, key=lambda one: (self.requests[one[0]].arrival, *one), default=None)
 
     def text(self, attempt: Attempt) -> TokenIds:
         """Return what the prefill of an attempt has to run."""
@@ -160,7 +151,7 @@ def history(
     paths: dict[Attempt, list[Kept]] = {}
     served, kept = dict[tuple[int, int], int](), dict[int, CachedPages]()
     states, copied = dict[int, frozenset[TokenIds]](), dict[int, frozenset[TokenIds]]()
-    locked = dict[int, int]()
+    locked, arrivals = dict[int, int](), [one.arrival for one in scenario.requests]
     for step in range(tables.schedule.last_step + 2):
         for attempt in run.aborted.get(step, []):
             run.kept(attempt, step, cache.take_back, held.pop(attempt, []), paths.pop(attempt, []))
@@ -171,7 +162,7 @@ def history(
             paths[attempt] = cache.serve(run.text(attempt), is_resumed=attempt[1] > 0, end=end)
             held[attempt] = [one.page for one in paths[attempt]]
             served[attempt[0], run.rows[attempt][0].round] = len(held[attempt]) * tables.page_size
-        waiting = run.first_in_line(step, held) if scenario.schedule.preemption else None
+        waiting = tables.schedule.first_waiting(step, held, arrivals) if scenario.schedule.preemption else None
         locked[step] = cache.locked(run.text(waiting), run.unasked(waiting)) if waiting else 0
         after = {attempt: run.pages(attempt, step) for attempt in held}
         missing = sum(max(0, len(after[attempt]) - len(pages)) for attempt, pages in held.items())

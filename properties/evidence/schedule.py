@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -163,6 +163,16 @@ class ObservedSchedule:
             for one, abort in self.aborts.items()
             if one not in last or self.attempt_spans[one, last[one]][1] < abort.step - 1
         }
+
+    def first_waiting(
+        self, step: int, live: Iterable[tuple[int, int]], arrivals: Sequence[int]
+    ) -> tuple[int, int] | None:
+        """Return the attempt that waits in a step before all others, if any does while these are live."""
+        begun = {request for request, _ in live}
+        later = [one for one, (first, _) in self.attempt_spans.items() if first > step]
+        later += [one for one, aborted in self.never.items() if aborted > step]
+        waiting = [one for one in later if arrivals[one[0]] <= step and one[0] not in begun]
+        return min(waiting, key=lambda one: (arrivals[one[0]], *one), default=None)
 
     def _last_owning(self, request: int) -> int:
         """Return the last step after which a request that is aborted has pages, as the pools say, if they do."""

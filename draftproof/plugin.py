@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ MARKERS = {
     "multigpu": "needs two CUDA devices",
     "slow": "runs with --draftproof-profile=nightly or campaign",
 }
+RANKS = 2
+"""Of a scenario that has several, at most."""
 _SHARE = re.compile(r"-?share\d+of\d+-?|\[share\d+of\d+\]")
 
 
@@ -138,11 +141,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if item.get_closest_marker("slow") and option(config, "profile", "ci") == "ci":
             item.add_marker(pytest.mark.skip(reason=MARKERS["slow"]))
-        needed = 2 if item.get_closest_marker("multigpu") else 1 if item.get_closest_marker("gpu") else 0
+        needed = RANKS if item.get_closest_marker("multigpu") else 1 if item.get_closest_marker("gpu") else 0
         if needed and devices is None:
             devices = _devices()
         if needed and (devices or 0) < needed:
-            what = MARKERS["multigpu" if needed == 2 else "gpu"]
+            what = MARKERS["multigpu" if needed == RANKS else "gpu"]
             item.add_marker(pytest.mark.skip(reason=f"{what}, {devices or 'none'} here"))
 
 
@@ -197,6 +200,19 @@ def draftproof_scenarios(
         draft_model=option(pytestconfig, "draft-model"),
         mtp=option(pytestconfig, "mtp", False),
     )
+
+
+@pytest.fixture
+def draftproof_rank_scenarios(pytestconfig: pytest.Config, draftproof_scenarios: ProfileScenarios) -> ProfileScenarios:
+    """Return as many scenarios of several ranks, which are processes: over gloo on a CPU, over NCCL on CUDA devices.
+
+    The test is skipped where each rank cannot have a device of its own. Hand them to draftproof_check(scenarios=..).
+    """
+    if option(pytestconfig, "model") is not None:
+        pytest.skip("ranks are of probes only, not of --draftproof-model")
+    if option(pytestconfig, "device", "cpu") == "cuda" and (devices := _devices()) < RANKS:
+        pytest.skip(f"ranks with --draftproof-device=cuda: {MARKERS['multigpu']}, {devices or 'none'} here")
+    return replace(draftproof_scenarios, ranks=True)
 
 
 @pytest.fixture(scope="session")

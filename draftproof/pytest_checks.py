@@ -51,7 +51,8 @@ class ProfileScenarios:
 
     `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
     stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft;
-    with `mtp` its own first MTP layer is an EAGLE head.
+    with `mtp` its own first MTP layer is an EAGLE head. With `ranks` they are only those of several ranks, from as many
+    seeds as that takes.
     """
 
     seed: int
@@ -63,6 +64,7 @@ class ProfileScenarios:
     model: str | None = None
     draft_model: str | None = None
     mtp: bool = False
+    ranks: bool = False
 
     def within(self, limits: Limits) -> ProfileScenarios:
         """Return those of the drafts that a subject has; all where it has none of them, and is told so."""
@@ -76,6 +78,8 @@ class ProfileScenarios:
         return self._campaign()
 
     def _drawn(self, seed: int, count: int) -> list[Scenario]:
+        if self.ranks:
+            return self._of_ranks(seed, count)
         if self.model is None:
             return generate(seed, count, self.drafts)
         from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
@@ -86,6 +90,13 @@ class ProfileScenarios:
             return real_scenarios(path, [one_draft(path, name, folder, seed, built_in=self.mtp)], seed, count)
         offered = [one for one in every_draft(path, folder, seed).drafts if one.name in self.drafts]
         return real_scenarios(path, offered, seed, count)
+
+    def _of_ranks(self, seed: int, count: int) -> list[Scenario]:
+        found: list[Scenario] = []
+        while len(found) < count:
+            found += [one for one in generate(seed, BLOCK, self.drafts) if one.ranks.size > 1]
+            seed += 1
+        return found[:count]
 
     def _campaign(self) -> Iterator[Scenario]:
         until, (seed, step) = time.monotonic() + self.seconds, self.share

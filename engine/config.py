@@ -9,6 +9,9 @@ from draftproof.engine.adaptive import AdaptiveConfig, effective_max_speculative
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 from draftproof.engine.tree import TreeConfig
 
+Delay = Literal["none", "early", "late"]
+"""When the results of a step are there: at its end, or a step later, of work that runs at once or as late as it may."""
+
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -25,7 +28,8 @@ class EngineConfig:
     draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
     `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model
     ends a text. With `mrope` tokens have three positions. A `mixed` engine runs chunks of prompts and verify rows in
-    one launch, packed, and padded to the numbers of `token_sizes`.
+    one launch, packed, and padded to the numbers of `token_sizes`. With an `overlap` the host plans a step while the
+    one before runs (overlap.py): a delay for each step, repeated cyclically.
     """
 
     steps: int
@@ -60,6 +64,7 @@ class EngineConfig:
     mrope: bool = False
     mixed: bool = False
     token_sizes: tuple[int, ...] = ()
+    overlap: tuple[Delay, ...] = ()
 
     @property
     def candidates(self) -> tuple[int, ...]:

@@ -71,6 +71,8 @@ COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "repl
 class Engine:
     """Serves requests with a target and a draft on one device. `capture` before the first step, if at all."""
 
+    scheduler_type: type[Scheduler] = Scheduler
+
     def __init__(
         self,
         target: Target,
@@ -126,7 +128,7 @@ class Engine:
         window = shape.widest
         if entries:
             window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
-        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
+        self.scheduler = self.scheduler_type(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         verifier = TreeVerifier if config.tree else Verifier
         needs = self.draft.needs
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
@@ -258,6 +260,12 @@ class Engine:
 
         Of ranks these are padded to the tokens and entries of the one with the most.
         """
+        return self._prefilled(batch, *self._run_prompts(batch, num_tokens), num_entries)
+
+    def _run_prompts(
+        self, batch: tuple[PrefillRow, ...], num_tokens: int
+    ) -> tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]]:
+        """Run the target over a chunk of each prompt; return where, and what came of it (`Verifier.prefill`)."""
         metadata = self._packed(batch)
         self._begin([row for row in batch if not row.chunk])
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
@@ -269,7 +277,7 @@ class Engine:
         with self.group.padded_to(num_tokens):
             hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
-        return self._prefilled(batch, metadata, hidden_states, target_tokens, weights, num_entries)
+        return metadata, hidden_states, target_tokens, weights
 
     def _begin(self, rows: Sequence[PrefillRow]) -> None:
         """Begin what is kept of requests beside their entries, of which these are the first rows."""
@@ -363,10 +371,13 @@ class Engine:
 
     def _checkpoint_steps(self, seq_lens: Sequence[int], num_tokens: Sequence[int]) -> Tensor:
         """Return the step of each row that is checkpointed, of `num_tokens` after `seq_lens`; -1 for none."""
+        return self._steps_to_keep(self._tensor(seq_lens), self._tensor(num_tokens))
+
+    def _steps_to_keep(self, seq_lens: Tensor, num_tokens: Tensor) -> Tensor:
         if not self.config.checkpoint:
-            return torch.full((len(seq_lens),), -1, dtype=torch.int64, device=self.device)
-        steps = torch.empty(len(seq_lens), dtype=torch.int64, device=self.device)
-        kernels.checkpoint_steps(steps, self._tensor(seq_lens), self._tensor(num_tokens), self.config.checkpoint)
+            return torch.full_like(seq_lens, -1)
+        steps = torch.empty_like(seq_lens)
+        kernels.checkpoint_steps(steps, seq_lens, num_tokens, self.config.checkpoint)
         return steps
 
     def _decode(self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int) -> tuple[Commit, ...]:

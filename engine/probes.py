@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.ranks import Issued
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import Acceptance, BufferUse, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 
 
 class Taps:
@@ -47,6 +47,25 @@ class Probes:
 
     def on_plan(self, plan: StepPlan) -> None:
         """Handle a plan: pages are allocated, nothing has run."""
+
+    def on_run(self, plan: StepPlan) -> None:
+        """Handle the moment in which a device begins a step, or a host its results, that was planned before."""
+
+    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
+        """Return the rows of a round as the device has them, if an observer may wait for it to know that."""
+        return batch
+
+    def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
+        """Handle a round that a device has committed, and its host has not seen."""
+
+    def on_round_extended(self) -> None:
+        """Handle the draft's extend over all rows of that round."""
+
+    def on_discard(self, row: DecodeRow, context: int, num_drafts: int, committed: int) -> None:
+        """Handle a round that a request ran after it had ended: so many drafts, of which the device committed some."""
+
+    def on_buffer(self, use: BufferUse) -> None:
+        """Handle the use of a buffer that host and device share."""
 
     def before_launch(self, kind: str) -> None:
         """Handle the start of a launch of this kind: "capture", or as in Launch."""

@@ -1,7 +1,7 @@
-"""Ranks in lockstep: the collectives that engines of one world issue, each the same ones in the same order.
+"""Ranks beside each other: the collectives that engines of one world issue, each the same ones in the same order.
 
 Numbers on the host go over gloo, tensors over NCCL on CUDA devices and over gloo elsewhere. `T` packed tokens of a
-rank, as many on each after padding, `D` lanes; int64.
+rank, as many on each after padding, `D` lanes.
 """
 
 from __future__ import annotations
@@ -30,21 +30,30 @@ class RankOp(IntEnum):
     SUM = 3
 
 
+DTYPES = {torch.int64: 1, torch.float32: 2}
+"""Of what is sent, as numbers in the journal."""
+
+
 class Issued(NamedTuple):
-    """A collective as this rank issues it; the shape is that which all ranks have to have."""
+    """A collective as this rank issues it; shape and dtype are those that all ranks have to have.
+
+    `dtype` is a number of DTYPES, 0 for another.
+    """
 
     op: int
     rows: int
     lanes: int
+    dtype: int = 1
 
     def __str__(self) -> str:
-        return f"{RankOp(self.op).name.lower()} [{self.rows}, {self.lanes}]"
+        sent = {1: "", 2: " of float32"}.get(self.dtype, " of another dtype")
+        return f"{RankOp(self.op).name.lower()} [{self.rows}, {self.lanes}]{sent}"
 
 
 class IssueLog(Protocol):
     """Where every rank records each collective before it enters it."""
 
-    def enter(self, rank: int, entered: tuple[int, int, int]) -> int:
+    def enter(self, rank: int, entered: tuple[int, int, int, int]) -> int:
         """Record it; return which of the rank's collectives it is."""
         ...
 
@@ -52,11 +61,11 @@ class IssueLog(Protocol):
         """Return the first that two ranks recorded as different ones."""
         ...
 
-    def entered(self, rank: int, number: int) -> tuple[int, int, int]:
+    def entered(self, rank: int, number: int) -> tuple[int, int, int, int]:
         """Return one of them."""
         ...
 
-    def others_at(self, rank: int, number: int) -> Sequence[tuple[int, tuple[int, int, int]]]:
+    def others_at(self, rank: int, number: int) -> Sequence[tuple[int, tuple[int, int, int, int]]]:
         """Return what other ranks have recorded as the same of theirs."""
         ...
 
@@ -105,7 +114,7 @@ SOLO = Solo()
 
 
 class Group(Solo):
-    """One rank of several. `meeting` is a folder that all of them share.
+    """One data-parallel rank of several, and the backend of all. `meeting` is a folder that all of them share.
 
     What a rank enters is in its journal before. A rank that finds another in a different operation waits for ever, as a
     backend would; one that finds another shape raises LockstepError, and so does the other.

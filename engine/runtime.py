@@ -101,7 +101,13 @@ class Runtime:
 
     def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
         """Verify the proposal in the buffers that `begin` filled."""
-        num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
+        return acceptance(self.verified(proposal, count, num_rows))
+
+    def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
+        """Return the outputs of the same, for which nobody waits."""
+        num_drafts = proposal.counts
+        if num_drafts is None:
+            num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
         if proposal.parents is not None:
             drafts["parents"] = proposal.parents
@@ -110,7 +116,7 @@ class Runtime:
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
         self._round.fill(drafts, count, count)
-        return acceptance(self._verify.launch(count, num_rows))
+        return self._verify.launch(count, num_rows)
 
     def extend(self, accepted: Accepted, num_rows: int) -> None:
         """Write the draft's entries of what was accepted, and save what the next round starts from."""

@@ -394,10 +394,14 @@ class Scheduler:
 
     def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
         """Yield a round of each sequence past its prefill, as many as a batch may have, in the order of admission."""
-        ready = [sequence for sequence in self.live if not sequence.in_prefill][: self._config.max_batch]
+        ready = self._ready()[: self._config.max_batch]
         limit = self._config.draft_batch
         allowed = 0 if limit and len(ready) > limit else steps_of(len(ready))
         return (self._round(sequence, allowed) for sequence in ready)
+
+    def _ready(self) -> list[Sequence]:
+        """Return the sequences past their prefill, in the order of admission."""
+        return [sequence for sequence in self.live if not sequence.in_prefill]
 
     def _permute(self, decode: list[DecodeRow], step: int) -> None:
         """Shuffle the rows of a step by the row seed; an odd one gives the reverse of the seed below it."""

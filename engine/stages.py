@@ -200,11 +200,25 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class BufferUse:
+    """One side uses a buffer that host and device share: number `place` of those of its `kind`.
+
+    It belongs to the work of this number, and the host has waited for the work up to `waited`.
+    """
+
+    kind: str
+    place: int
+    by_device: bool
+    work: int
+    waited: int
+
+
+@dataclass(frozen=True)
 class Proposal:
     """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows.
 
     `weights` [R, W - 1, V] that they were drawn by, 0 where they were not; `excluded` [R, W, V] are tokens that must
-    not follow the rows of the verify.
+    not follow the rows of the verify. `counts` [R] stand for num_drafts where the host does not know these.
     """
 
     draft_tokens: Tensor
@@ -212,6 +226,7 @@ class Proposal:
     parents: Tensor | None = None
     weights: Tensor | None = None
     excluded: Tensor | None = None
+    counts: Tensor | None = None
 
 
 @dataclass(frozen=True)

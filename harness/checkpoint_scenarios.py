@@ -208,7 +208,7 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
     """Relations take turns, since a real model's budget is a few scenarios."""
     scenario = without_what_probes_have(scenario if kind_of(draft).trees else without_tree(scenario))
     # Chunks and verify rows of a checkpoint have launches of their own.
-    variant = "none" if variant == "unmixed" else variant
+    variant = "none" if variant in ("unmixed", "unoverlapped") else variant
     scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)

@@ -13,13 +13,14 @@ from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.schedule import ObservedSchedule
+from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_rank
 from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits, finish_of
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
-from draftproof.properties.values.scenario import Scenario, of_rank
+from draftproof.properties.values.scenario import Scenario, Variant, of_rank
 from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
@@ -53,11 +54,13 @@ class Solved:
 
 
 Reference = Callable[[Scenario], Solved]
+_OTHERS: frozenset[Variant] = frozenset({"other_commit", "chain_as_tree", "unoverlapped"})
+"""Variants of which the reference says something else than of the scenario."""
 
 
 def solved(scenario: Scenario) -> Solved:
     """Solve a scenario and trace its script; nothing is kept from one scenario to the next."""
-    if scenario.ranks.size > 1:
+    if scenario.ranks.data > 1:
         parts = tuple(_solved_alone(of_rank(scenario, rank)) for rank in range(scenario.ranks.data))
         scripts = [iter(part.script.requests) for part in parts]
         script = Script(requests=tuple(next(scripts[request.rank]) for request in scenario.requests))
@@ -71,12 +74,12 @@ def _solved_alone(scenario: Scenario) -> Solved:
     return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
 
 
-def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
-    """Return what the reference says, and of a variant that another way to commit changes, or a tree."""
-    other = varied_scenario(scenario) if scenario.variant in ("other_commit", "chain_as_tree") else None
+def _traced(scenario: Scenario, script: Script, memo: Memo, limits: Limits = NO_LIMITS) -> Solved:
+    """Return what the reference says, and of a variant that another commit changes, a tree, or a host that waits."""
+    other = varied_scenario(scenario) if scenario.variant in _OTHERS else None
     of_other = script_as_tree(script) if other and other.tree and not scenario.tree else script
-    varied = _reference(other, of_other, memo, finish) if other else None
-    return Solved(scenario, script, _reference(scenario, script, memo, finish), varied)
+    varied = _reference(other, of_other, memo, finish_of(other, limits)) if other else None
+    return Solved(scenario, script, _reference(scenario, script, memo, finish_of(scenario, limits)), varied)
 
 
 def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -> Trace:
@@ -108,13 +111,13 @@ def _resolved(
     taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
-    verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
+    verified, again = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed
     parents = parents_verified(scenario, ran)
     solved_so = _is_as_solved(known.trace, "round.drafts", verified)
     solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
     ended = rounds_ended(scenario, rows)
     if not scenario.dynamic and not again and not followed and not ended and solved_so:
-        return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
+        return known if limits.finish == NO_LIMITS.finish else _traced(scenario, known.script, memo, limits)
     chooses = limits.steering == "none"
     given = drafts_given(scenario, rows)
     script = resolve(
@@ -129,7 +132,7 @@ def _resolved(
         parents=parents,
         ended=ended,
     )
-    done = _traced(scenario, script, memo, finish)
+    done = _traced(scenario, script, memo, limits)
     control = tuple(_control(scenario, rows, script))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 
@@ -193,8 +196,10 @@ def _where(error: BaseException) -> str:
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     limits = _limits(subject)
-    if scenario.ranks.size > 1:
+    if scenario.ranks.data > 1:
         return _of_ranks(subject, reference(scenario), limits)
+    if scenario.ranks.tensor > 1 and subject.has_ranks:
+        return _of_tensor_ranks(subject, _for_subject(reference(scenario), limits), limits)
     solution = _for_subject(reference(scenario), limits)
     base = run_subject(subject, scenario, solution.script, "in the base run")
     of_run, known, gaps = _of_run(subject, solution, base, limits)
@@ -261,6 +266,20 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     of_ranks = [_of_run(subject, part, trace, limits)[0] for part, trace in zip(parts, traces, strict=True)]
     lockstep = Lockstep(tuple(of_ranks))
     together = tuple(replace(one, lockstep=lockstep) for one in of_ranks)
+    return replace(together[0], ranks=together)
+
+
+def _of_tensor_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
+    """Run a scenario on ranks that share every layer, and judge each by its part of what one rank would do (S-TP-2).
+
+    A subject that has no ranks runs it as any other.
+    """
+    scenario = solution.scenario
+    traces = run_ranks(subject, scenario, solution.script)
+    of_ranks = [_of_run(subject, solution, trace, limits)[0] for trace in traces]
+    own = [replace(one, reference=part_of_rank(one.reference, scenario, rank)) for rank, one in enumerate(of_ranks)]
+    beside = TensorRanks(tuple(own), of_ranks[0].reference)
+    together = tuple(replace(one, beside=beside) for one in own)
     return replace(together[0], ranks=together)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
@@ -53,12 +54,13 @@ class WeightGuard:
         if not is_telling(ran.scenario, ran.script):
             return
         self.turns.scenarios += 1
-        finish, of_seed = self._subject.limits.finish, random.Random(f"{self._seed} weights {number}")
+        finish, of_seed = finish_of(ran.scenario, self._subject.limits), random.Random(f"{self._seed} weights {number}")
+        reference = ran.beside.whole if ran.beside else ran.reference
         left = of_seed.sample(every := tensors(ran.scenario), len(every))
         for _ in range(min(EACH, len(left))):
             left.remove(tensor := min(left, key=lambda one: self.turns.tried[one.kind]))
             self.turns.tried[tensor.kind] += 1
-            if not is_alive(ran.scenario, ran.script, ran.reference, tensor, finish):
+            if not is_alive(ran.scenario, ran.script, reference, tensor, finish):
                 self.turns.dead.append(self._sentence(number, ran, tensor))
 
     def _sentence(self, number: int, ran: Evidence, tensor: WeightTensor) -> str:

@@ -17,6 +17,7 @@ from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.mixed import without_mixed
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.ranks import without_ranks
@@ -148,6 +149,10 @@ def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _mixed(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.mixed else without_mixed(scenario)
+
+
+def _overlap(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.overlap else without_overlap(scenario)
 
 
 def _windows(scenario: Scenario, limits: Limits) -> Scenario:
@@ -304,6 +309,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _ends,
     _step_tokens,
     _mixed,
+    _overlap,
     _handover,
     _windows,
     _codes,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from draftproof.properties.values.chain_tree import as_tree
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
+from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_TREES
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
@@ -35,6 +35,7 @@ _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
     "chain_as_tree": as_tree,
     "alone": served_alone,
+    "unoverlapped": lambda s: put_in(s, "schedule", overlap=()),
     "unmixed": lambda s: put_in(put_in(s, "schedule", mixed=False), "graphs", tokens=()),
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
@@ -50,13 +51,15 @@ _LAUNCHED = _SIZED | {"commit.written", "verify.packed"}
 _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
 _OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | OF_HANDOVERS
+_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | OF_HANDOVERS | OF_OVERLAP
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name
     for channel in CHANNELS.values()
     if channel.scope == "request" and channel.phase != "plan" and not channel.is_placed
 )
+# What nobody has whose host is a step behind, or another has at its end.
+_OF_OTHERS = OF_TREES | {"propose.match", "verify.allowed", "commit.allowed", "commit.final", "commit.unfolded"}
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},
     "padded_vs_exact": _SIZED | {"verify.packed"},
@@ -69,6 +72,7 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,
     "alone": frozenset(CHANNELS) - _OF_REQUESTS,
+    "unoverlapped": frozenset(CHANNELS) - (_OF_REQUESTS - _OF_OTHERS),
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import StepsInForce
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario, lag
 from draftproof.properties.values.trace import Key, Observation
 
 Row = tuple[int, int]
@@ -121,18 +121,27 @@ def after(adaptive: Controller, controls: tuple[Control, ...], batch: Sequence[R
     return (*controls[:own], new, *controls[own + 1 :])
 
 
-def steps_in_force(scenario: Scenario, batches: Iterable[Sequence[Row]]) -> list[Control]:
+def steps_in_force(
+    scenario: Scenario, batches: Iterable[Sequence[Row]], at: Sequence[int] | None = None
+) -> list[Control]:
     """For each decode batch of a run, in order: its steps in force and the verifies before it, the average after it.
 
-    Without a controller the scenario's steps are in force throughout.
+    Without a controller the scenario's steps are in force throughout. `at` are the engine steps of the batches, without
+    gaps if it is missing: with an overlap the verify of a step may be unknown yet when the next one is planned
+    (S-OVERLAP-6).
     """
+    batches = list(batches)
     if scenario.adaptive is None:
         return [Control(scenario.steps, 0, float(scenario.steps - 1)) for _ in batches]
-    told, controls = [], begin(scenario.adaptive)
-    for batch in batches:
-        own, before = slot_of(scenario.adaptive, len(batch)), controls
-        controls = after(scenario.adaptive, controls, batch)
-        told.append(Control(before[own].steps, before[own].verifies, controls[own].average))
+    at = range(len(batches)) if at is None else at
+    told, controls = [], [begin(scenario.adaptive)]
+    for number, (step, batch) in enumerate(zip(at, batches, strict=True)):
+        own, before = slot_of(scenario.adaptive, len(batch)), controls[-1]
+        # The batch before, if there was one in the step before, and its results came a step late.
+        unknown = int(number > 0 and at[number - 1] + lag(scenario.schedule.overlap, at[number - 1]) >= step)
+        controls.append(after(scenario.adaptive, before, batch))
+        planned = controls[number - unknown]
+        told.append(Control(planned[own].steps, before[own].verifies, controls[-1][own].average))
     return told
 
 
@@ -145,8 +154,10 @@ def observations(
         return
     batches: dict[int, list[Row]] = {}
     for place, (step, drafts) in rows.items():
-        batches.setdefault(step, []).append((drafts, correct.get(place, 0)))
+        # A round that is discarded counts as one without drafts.
+        is_discarded = bool(scenario.schedule.overlap) and place not in correct
+        batches.setdefault(step, []).append((0 if is_discarded else drafts, correct.get(place, 0)))
     steps = sorted(batches)
-    for step, control in zip(steps, steps_in_force(scenario, [batches[step] for step in steps]), strict=True):
+    for step, control in zip(steps, steps_in_force(scenario, [batches[step] for step in steps], steps), strict=True):
         yield Observation("control.steps", Key(-1, step), StepsInForce(control.steps, control.verifies))
         yield Observation("control.average", Key(-1, step), struct.pack("<d", control.average))

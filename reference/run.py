@@ -42,6 +42,8 @@ _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
 _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
+# What a device that knows of no end does not do (S-OVERLAP-4).
+_ENDS = frozenset({"commit.final", "commit.unfolded"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
 _UNSEEN |= {"draft.discarded", "extend.discarded"}
 _DRAFTS = OF_DRAFTS - _UNSEEN
@@ -59,7 +61,8 @@ def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozense
     if "linear_attention" not in layer_types:
         return always
     form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY
-    return always | _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
+    of_states = _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
+    return always | (of_states - _ENDS if scenario.schedule.overlap else of_states)
 
 
 def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Finish = "cut") -> Trace:
@@ -151,6 +154,7 @@ class _RequestTrace:
     def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
         self._is_handed_over = scenario.schedule.handover
+        self._knows_ends = not scenario.schedule.overlap
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
         self._stops = frozenset({*limits.stop, *scenario.eos})
@@ -374,6 +378,7 @@ class _RequestTrace:
         """docs/semantics.md, "States and their two ways of commit"; a row of `whole.states` is the state after it."""
         if not self._linear:
             return
+        ended = ended and self._knows_ends
         last, replay = span.context + span.committed - 1, self._states.commit == "replay"
         said = {"commit.state": last} | ({"commit.final": last} if ended else {})
         if span.rows:

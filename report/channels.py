@@ -10,6 +10,8 @@ WHAT = {
     "pool.cached": "the pages that a prefix cache keeps, their locks and tokens",
     "pool.checkpoints": "the recurrent states that a prefix cache keeps, and the tokens that they are of",
     "round.attempt": "how often a request had been preempted before the round ended",
+    "overlap.buffers": "the use of a buffer that host and device share",
+    "overlap.discarded": "a round that a request ran after its end",
     "handover.length": "the context length of a request that was handed over",
     "handover.token": "the pending token of a request that was handed over",
     "handover.kv": "the target's KV entry of a request that was handed over",

@@ -17,8 +17,11 @@ from torch import Tensor
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import SharedLinear, Unembedding, linear, located, mix, mixed
+from draftproof.engine.models.probe_ops import linear, located, mix, mixed
+from draftproof.engine.models.probe_parallel import Embedding, OutputProjection, group_of_layer, mixing
+from draftproof.engine.models.probe_unembed import Unembedding
 from draftproof.engine.ranks import SOLO, Solo
+from draftproof.engine.tensor_ranks import TensorGroup
 
 
 @dataclass(frozen=True)
@@ -81,43 +84,45 @@ class ProbeLayer:
     def __init__(
         self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape, group: Solo = SOLO
     ) -> None:
-        """Layer `index` of the model, number `order` among those that attend; `group` shares its mixing."""
+        """Layer `index` of the model, number `order` among those that attend; `shape` and weights are this rank's."""
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
+        self._has_first_head = group.rank == 0 or not isinstance(group, TensorGroup)
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
         self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1)
         self.gate = weights[f"{prefix}.q.gate"]
-        self.o, self.mlp = weights[f"{prefix}.o.weight"], SharedLinear(weights[f"{prefix}.mlp.weight"], group)
+        self.o = OutputProjection(weights[f"{prefix}.o.weight"], group)
+        self.mlp = mixing(weights[f"{prefix}.mlp.weight"], group)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self.qkv, self.position, self.gate, self.o, *self.mlp.tensors())
+        return (self.qkv, self.position, self.gate, *self.o.tensors(), *self.mlp.tensors())
 
     def forward(
         self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T]); `silent` as in `attend`."""
-        attended = self.attend(x, metadata, cache, silent)
-        return self.output(x, attended), attended[:, 0]
+        return self.output(x, self.attend(x, metadata, cache, silent))
 
     def attend(self, inputs: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None) -> Tensor:
-        """inputs [T, lanes of the inputs] -> what all heads attended to, [T, heads * value_dim].
+        """inputs [T, lanes of the inputs] -> what the rank's heads attended to, [T, heads * value_dim].
 
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """
         count, shape = inputs.shape[0], self.shape
         qkv = mix(located(linear(inputs, self.qkv), cache.rope_positions(metadata), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
-        if silent is not None:
+        if silent is not None and self._has_first_head:
             qkv[:, queries + keys].masked_fill_(silent, 0)
         q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
         return cache.attend(self._order, q, k, v, metadata, 1.0).flatten(1)
 
-    def output(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Residual x [T, lanes] and what was attended to -> x [T, lanes]."""
-        x = x + mix(linear(attended, self.o))
-        return x + mix(self.mlp(x))
+    def output(self, x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+        """Residual x [T, lanes] and what was attended to -> (x [T, lanes], first output of the first head [T])."""
+        projected, first = self.o(attended)
+        x = x + mix(projected)
+        return x + mix(self.mlp(x)), first
 
 
 class ProbeTarget:
@@ -139,13 +144,12 @@ class ProbeTarget:
         group: Solo = SOLO,
     ) -> None:
         self.layer_types = layer_types(target_fields(config))
-        self.embed = weights["embed"]
-        self.vocab, self.width = self.embed.shape
+        self.embed = Embedding(weights["embed"], group)
+        self.vocab, self.width = self.embed.vocab, self.embed.width
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
             linear = self.layer_types[:index].count(LINEAR)
-            # Of a world the last layer mixes what all ranks have.
-            shared = group if index == len(self.layer_types) - 1 else SOLO
+            shared = group_of_layer(group, index, len(self.layer_types))
             if kind == LINEAR:
                 layers.append(ProbeLinear(weights, index, linear, shared))
             else:
@@ -157,12 +161,12 @@ class ProbeTarget:
         self.cache_shape = shape.cache(windows(target_fields(config)))
         count = len(layers) - len(attending)
         self.state_shape = linear_sizes.state_shape(count, torch.int64) if linear_sizes else None
-        self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)
+        self._unembed = Unembedding(weights["unembed"], logit_bits, agreement, group=group)
 
     def forward(
         self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
     ) -> Tensor:
-        x, carry = self.embed.index_select(0, ids), None
+        x, carry = self.embed(ids), None
         for index, layer in enumerate(self._layers):
             x, first = layer.forward(x, metadata, cache)
             carry = first if index == self._carry_layer else carry
@@ -190,7 +194,7 @@ class ProbeTarget:
 
     def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
-        return (self.embed, *self._unembed.tensors(), *layers)
+        return (*self.embed.tensors(), *self._unembed.tensors(), *layers)
 
 
 def standalone(parts: ProbeParts) -> ProbeTarget:

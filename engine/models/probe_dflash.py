@@ -11,8 +11,9 @@ from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
-from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, located, mix, mixed
-from draftproof.engine.ranks import SOLO
+from draftproof.engine.models.probe_ops import favourite, linear, located, mix, mixed
+from draftproof.engine.models.probe_parallel import Embedding, group_of_layer
+from draftproof.engine.models.probe_unembed import Unembedding
 
 
 class ProbeBlock:
@@ -27,18 +28,19 @@ class ProbeBlock:
         self.features, self.mask, self.shape = parts.own.features, embed.shape[0], shape
         self.cache_shape = parts.cache_shape
         # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, Dd].
-        self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
+        table = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
+        self._embed = Embedding(table, parts.group)
         self._first_lane = embed[:, 0].contiguous()
         self._carry, self._out = weights["carry.position"], weights["out"]
         self._layers = tuple(
-            ProbeLayer(weights, layer, layer, shape, parts.group if layer == count - 1 else SOLO)
+            ProbeLayer(weights, layer, layer, shape, group_of_layer(parts.group, layer, count))
             for layer in range(count)
         )
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
         self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()
         self._position = torch.cat([weights[f"{name}.position"] for name in names], dim=-1)
-        self._unembed = Unembedding(weights["unembed"], parts.logit_bits, 256)
+        self._unembed = Unembedding(weights["unembed"], parts.logit_bits, 256, group=parts.group)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, Df] in every layer."""
@@ -53,7 +55,7 @@ class ProbeBlock:
         """ids [B, W] -> states [T, D]; row i of a block predicts the token at its own position."""
         flat = ids.reshape(-1)
         masked = flat == self.mask
-        x, carry = self._embed.index_select(0, flat), None
+        x, carry = self._embed(flat), None
         for layer in self._layers:
             x, first = layer.forward(x, metadata, cache, masked if carry is None else None)
             carry = first if carry is None else carry
@@ -80,5 +82,5 @@ class ProbeBlock:
 
     def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
-        own = (self._embed, self._first_lane, self._carry, self._out, self._context, self._position)
+        own = (*self._embed.tensors(), self._first_lane, self._carry, self._out, self._context, self._position)
         return (*own, *self._unembed.tensors(), *layers)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
-from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
+from draftproof.engine.models.probe_ops import linear, mix, mixed
+from draftproof.engine.models.probe_parallel import Embedding
+from draftproof.engine.models.probe_unembed import Unembedding
 
 
 class ProbeEntries:
@@ -23,7 +25,7 @@ class ProbeEntries:
 
     def __init__(self, parts: ProbeParts, index: int, ending: str = "") -> None:
         weights, spec, self._ahead = parts.weights, parts.own, index + 1
-        self._embed = weights["own.embed"] if spec.own_embedding else weights["embed"]
+        self._embed = Embedding(weights["own.embed"] if spec.own_embedding else weights["embed"], parts.group)
         # Lane 0 of the target's embedding, which the carry is made of, is the last one of the draft's own.
         self._carried = -1 if spec.own_embedding else 0
         self._masks_first, self._before_norm = spec.masks_first, spec.handed == "before_norm"
@@ -35,13 +37,13 @@ class ProbeEntries:
         else:
             unembed = weights["unembed"] if self.target_ids is None else weights["unembed"][self.target_ids]
         vocab = weights["unembed"].shape[0]
-        self.logits = Unembedding(unembed, parts.logit_bits, 256, self.target_ids, vocab)
+        self.logits = Unembedding(unembed, parts.logit_bits, 256, self.target_ids, vocab, parts.group)
 
     def forward(
         self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
     ) -> tuple[Tensor, Tensor]:
         """ids [T], hidden_states [T, D] -> (states of the logits, states handed on), both [T, D]."""
-        embedded = self._embed.index_select(0, ids)
+        embedded = self._embed(ids)
         if self._masks_first:
             embedded.masked_fill_((metadata.positions == 0).unsqueeze(1), 0)
         added = torch.addcmul(embedded[:, self._carried], metadata.positions + self._ahead, self._carry)
@@ -57,7 +59,7 @@ class ProbeEntries:
     def tensors(self) -> tuple[Tensor, ...]:
         own = () if self.target_ids is None else (self.target_ids,)
         layer = (self._fc, self._out, *self._layer.tensors())
-        return (self._embed, self._carry, *layer, *self.logits.tensors(), *own)
+        return (*self._embed.tensors(), self._carry, *layer, *self.logits.tensors(), *own)
 
 
 class ProbeHead:

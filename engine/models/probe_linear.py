@@ -12,7 +12,8 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache, RecurrentWeights
-from draftproof.engine.models.probe_ops import SharedLinear, linear, mix
+from draftproof.engine.models.probe_ops import linear, mix
+from draftproof.engine.models.probe_parallel import mixing, reduced
 from draftproof.engine.ranks import SOLO, Solo
 
 
@@ -30,7 +31,8 @@ class ProbeLinear:
         self._project = torch.cat(projected).contiguous()
         self._sizes = [len(part) for part in projected]
         self._norm = weights[f"{prefix}.norm.weight"]
-        self._o, self._mlp = weights[f"{prefix}.o.weight"], SharedLinear(weights[f"{prefix}.mlp.weight"], group)
+        self._o, self._mlp = weights[f"{prefix}.o.weight"], mixing(weights[f"{prefix}.mlp.weight"], group)
+        self._reduced = reduced(group)
         self._own = RecurrentWeights(*own, *starts)
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -43,5 +45,5 @@ class ProbeLinear:
         flat = out.view(-1, out.shape[2])
         gated = torch.empty_like(flat)
         kernels.gated_norm(gated, flat, z.view(flat.shape), self._norm, 0.0)
-        x = x + mix(linear(gated.view(out.shape).flatten(1), self._o))
+        x = x + mix(self._reduced(linear(gated.view(out.shape).flatten(1), self._o)))
         return x + mix(self._mlp(x)), None

@@ -67,30 +67,3 @@ def shift(x: Tensor, bits: int) -> Tensor:
 def favourite(carry: Tensor, vocab: int) -> Tensor:
     """Return the token 0 .. V - 1 that a mixed carry, of any shape, chooses."""
     return shift(carry, 33) % vocab
-
-
-class Unembedding:
-    """Logits of hidden states: a hash of all lanes, of `bits` resolution; `weight` [V, D].
-
-    The favourite of the carry is raised above the rest in `agreement` of 256 contexts. Rows of `weight` may be for the
-    `target_ids` [V'] of a vocabulary of `vocab` only.
-    """
-
-    def __init__(
-        self, weight: Tensor, bits: int, agreement: int, target_ids: Tensor | None = None, vocab: int = 0
-    ) -> None:
-        self._weight, self._bits, self._agreement = weight, bits, agreement
-        self._ids = torch.arange(weight.shape[0], device=weight.device) if target_ids is None else target_ids
-        self._vocab = vocab or weight.shape[0]
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], integers below 2^24 as float32."""
-        base = shift(mix(linear(states, self._weight)), 64 - self._bits)
-        carry = mixed(states[:, 0])
-        chosen = favourite(carry, self._vocab)
-        if self._agreement < 256:
-            chosen = torch.where((carry & 255) < self._agreement, chosen, -1)
-        return torch.add(base, self._ids == chosen.unsqueeze(1), alpha=BOOST).to(torch.float32)
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self._weight, self._ids)

@@ -11,18 +11,21 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
+from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.ranks import SOLO, Group, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
+from draftproof.engine.subject.overlap_recorder import OverlapRecorder
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.subject.prefill_recorder import PrefillRecorder
 from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, TAPPED
+from draftproof.engine.tensor_ranks import TensorGroup
+from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
@@ -43,6 +46,7 @@ class EngineSubject(Subject):
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
         self._group: Group | None = None
+        self._tensor_group: TensorGroup | None = None
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
@@ -55,6 +59,8 @@ class EngineSubject(Subject):
             channels -= {"pool.cached", "pool.checkpoints"}
         if not scenario.schedule.handover:
             channels -= OF_HANDOVERS
+        # Who has ended goes on to change its state, which is nobody's then.
+        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OF_OVERLAP
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
@@ -75,7 +81,9 @@ class EngineSubject(Subject):
         return f"{type(self).__module__}:{type(self).__qualname__}", {"device": self._device.type}
 
     def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
-        """Serve the requests of one rank; return everything observed of them. Raises what the engine raises.
+        """Serve the requests of one rank, or with the others all; return everything observed of them.
+
+        Raises what the engine raises.
 
         Where ranks entered collectives of other shapes, the trace ends there.
         """
@@ -83,14 +91,18 @@ class EngineSubject(Subject):
         if self._group is None:
             self._group = group_of(place, self._device)
             self._device = self._group.device
+        if self._tensor_group is None:
+            self._tensor_group = TensorGroup(self._group)
+        group = self._tensor_group if scenario.ranks.tensor > 1 else self._group
         own, of_requests = of_rank(scenario, place.rank), script_of_rank(script, scenario, place.rank)
         with torch.no_grad():
-            return self._run(own, of_requests, self._group)
+            return self._run(own, of_requests, group)
 
     def _run(self, scenario: Scenario, script: Script, group: Solo = SOLO) -> Trace:
         models = self.models(scenario) if group is SOLO else build.models(scenario, self._device, group)
         taps = RecordingTaps() if scenario.taps else None
-        recorder = TraceRecorder(scenario, script, taps, self.announce)
+        recording = OverlapRecorder if scenario.schedule.overlap else TraceRecorder
+        recorder = recording(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
         prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
@@ -126,7 +138,8 @@ class EngineSubject(Subject):
         self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO
     ) -> Engine:
         """Return an engine whose memory is poisoned, and watched by the recorder."""
-        engine = Engine(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
+        kind = OverlapEngine if config.overlap else Engine
+        engine = kind(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)

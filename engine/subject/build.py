@@ -20,11 +20,13 @@ from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import LinearSizes, Network, NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
+from draftproof.engine.models.probe_shards import heads_of, shard
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobParams
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
@@ -42,15 +44,16 @@ from draftproof.properties.values.script import Script
 
 
 def models(scenario: Scenario, device: torch.device, group: Solo = SOLO) -> Pair:
-    """Build what a scenario names; scenarios of the same models share them."""
+    """Build what a scenario names, for one rank of a group; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
         assert isinstance(scenario.draft, CheckpointDraft | Ngram)
         return _checkpoint(scenario.model, scenario.draft, device)
-    return _probe(scenario.model, scenario.draft, device, group)
+    is_whole = isinstance(group, TensorGroup) and scenario.ranks.draft_tensor == 1
+    return _probe(scenario.model, scenario.draft, device, group, SOLO if is_whole else group)
 
 
 @lru_cache(maxsize=32)
-def _probe(model: ProbeModel, draft: Draft, device: torch.device, group: Solo) -> Pair:
+def _probe(model: ProbeModel, draft: Draft, device: torch.device, group: Solo, of_draft: Solo) -> Pair:
     shared = {
         "num_hidden_layers": model.layers,
         "layer_types": list(model.types),
@@ -60,11 +63,12 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device, group: Solo) -
         "draft": msgspec.structs.asdict(draft),
     }
     seen = [fingerprint(shared)]
-    weights = _tensors(target_weights(model), device)
-    sizes = _linear(model.linear)
-    target = ProbeTarget(weights, shared, _shape(model), sizes, model.logit_bits, model.agreement, group)
+    whole = _linear(model.linear)
+    weights = shard(_tensors(target_weights(model), device), group, whole)
+    sizes = heads_of(whole, group, "key_heads", "value_heads") if whole else None
+    target = ProbeTarget(weights, shared, _shape(model, group), sizes, model.logit_bits, model.agreement, group)
     seen.append(fingerprint(shared))
-    built = DraftModel(algorithm(draft), _draft(draft, model, shared, device, group))
+    built = DraftModel(algorithm(draft), _draft(draft, model, shared, device, of_draft))
     seen.append(fingerprint(shared))
     return Pair(target, built, shared, tuple(seen))
 
@@ -75,8 +79,9 @@ def _draft(
     """Return the model that the draft's algorithm runs. Raises ValueError for a draft of a real model."""
     if isinstance(draft, CheckpointDraft):
         raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")
-    shape = _shape(draft) if not isinstance(draft, Ngram) and hasattr(draft, "heads") else NO_HEADS
-    parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits, group)
+    shape = _shape(draft, group) if not isinstance(draft, Ngram) and hasattr(draft, "heads") else NO_HEADS
+    weights = shard(_tensors(draft_weights(draft, model), device), group)
+    parts = ProbeParts(weights, shape, shared, model.logit_bits, group)
     return probe_model(algorithm(draft), parts)
 
 
@@ -84,8 +89,9 @@ def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, 
     return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
 
 
-def _shape(spec: ProbeModel | ProbeDraft) -> ProbeShape:
-    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim, spec.kv_bits)
+def _shape(spec: ProbeModel | ProbeDraft, group: Solo) -> ProbeShape:
+    shape = ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim, spec.kv_bits)
+    return heads_of(shape, group, "heads", "kv_heads")
 
 
 def _linear(sizes: Linear | None) -> LinearSizes | None:
@@ -160,6 +166,7 @@ def config(scenario: Scenario) -> EngineConfig:
         mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
         mixed=schedule.mixed,
         token_sizes=scenario.graphs.tokens,
+        overlap=schedule.overlap,
     )
 
 

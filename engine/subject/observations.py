@@ -22,6 +22,11 @@ class ObservationLog:
         """Append one observation."""
         self.observations.append(Observation(channel, key, value))
 
+    def drop(self, request: int, round_: int, but: frozenset[str]) -> None:
+        """Forget what was observed of a round of a request, but for these channels."""
+        place = (request, round_)
+        self.observations[:] = [one for one in self.observations if one.key[:2] != place or one.channel in but]
+
     def add_states(
         self, channel: str, commits: Sequence[Commit], layers: Iterable[int], states: Iterable[Sequence[Vector]]
     ) -> None:

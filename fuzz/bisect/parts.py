@@ -15,6 +15,7 @@ from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.mixed import without_mixed
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import without_tree
@@ -107,10 +108,11 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
         Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
         Part("mixed launches", "chunks and rounds share a launch", without_mixed),
+        Part("overlap", "a step is planned while another runs", without_overlap),
         Part("hand-over", "one engine runs prompts, another decodes", without_handover),
         Part("aborts", "requests are aborted", without_aborts),
         Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
-        Part("ranks", "requests are spread over ranks in lockstep", without_ranks),
+        Part("ranks", "several ranks serve the requests", without_ranks),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

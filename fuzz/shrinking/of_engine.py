@@ -29,6 +29,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("graphs.tokens", ()),
     ("schedule.mixed", False),
     ("schedule.handover", False),
+    ("schedule.overlap", ()),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),

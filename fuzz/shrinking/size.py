@@ -65,6 +65,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         int(scenario.schedule.step_tokens > 0),
         int(scenario.schedule.mixed) + len(scenario.graphs.tokens),
         int(scenario.schedule.handover),
+        len(scenario.schedule.overlap),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),
         int(not scenario.taps),

@@ -38,7 +38,7 @@ def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
     if launch.kind == LaunchKind.VERIFY:
         return _Columns(range(launch.width), tuple(row.count + 1 for row in batch))
     if launch.kind == LaunchKind.EXTEND:
-        going_on = (row for row in batch if not evidence.schedule.is_last(row))
+        going_on = (row for row in batch if evidence.schedule.is_extended(row))
         return _Columns(range(launch.width + form.reach), tuple(_extended(evidence, row) for row in going_on))
     if form.proposes == "block":
         return _Columns(range(launch.width), tuple(form.entries(row.count) for row in batch))
@@ -51,8 +51,7 @@ def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
 def _extended(evidence: Evidence, row: Row) -> int:
     """Return the entries of a row that its extend makes: of what was committed, and as far back as guesses reach."""
     n = evidence.contexts[row.request, row.round]
-    length = evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n)
-    return length - max(0, n - evidence.form.reach)
+    return evidence.length_after(row) - max(0, n - evidence.form.reach)
 
 
 def _discarded(channel: str, kind: LaunchKind, evidence: Evidence) -> Iterator[Mismatch]:
@@ -97,6 +96,7 @@ def _contract(name: str, channel: str, kind: LaunchKind) -> Contract:
         partial(_discarded, channel, kind),
         (channel,),
         reads=("graph.replay", "round.rows", "commit.length"),
+        also=("overlap.discarded",),
         cites="S-BATCH-2",
         minimum="scenarios padded_replays",
     )

@@ -160,7 +160,10 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
-    if any(form.entries(evidence.depth(row)) for row in decode) or (
+    if evidence.schedule.overlap:
+        has_drafts = decode and evidence.plans.width(step) > 1 and form.proposes != "lookup"
+        expected[LaunchKind.DRAFT] = [len(decode)] if has_drafts and form.proposes != "chain" else []
+    elif any(form.entries(evidence.depth(row)) for row in decode) or (
         evidence.lockstep and evidence.lockstep.drafts(step)
     ):
         expected[LaunchKind.DRAFT] = [len(decode)]

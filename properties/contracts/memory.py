@@ -52,7 +52,7 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
         return range(n, n + evidence.form.entries(evidence.depth(row)))
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.MIXED):
         return range(n, n + row.count + 1)
-    return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
+    return range(n, evidence.length_after(row))
 
 
 def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
@@ -186,7 +186,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
     interval = evidence.scenario.states.checkpoint
     if row.phase:
         start = evidence.contexts[row.request, row.round]
-        end = evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), start)
+        end = evidence.length_after(row)
     else:
         start = evidence.schedule.chunk_starts[row.request, row.round, row.chunk]
         end = start + row.count
@@ -199,7 +199,7 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
     slots = {
         page * size + offset
         for row in evidence.schedule.rows
-        if start <= row.step < end
+        if start <= evidence.schedule.done(row) < end
         for page in _given_back(evidence, row, end)
         for offset in range(size)
     }
@@ -272,7 +272,7 @@ CONTRACTS = (
         _places,
         ("commit.written",),
         reads=("graph.replay", "round.rows", "round.table", "round.state", "commit.length"),
-        also=("round.cached", "round.attempt", "pool.owners", "pool.checkpoints"),
+        also=("round.cached", "round.attempt", "pool.owners", "pool.checkpoints", "overlap.discarded"),
         cites="S-ROUND-3, S-ROUND-5, S-BATCH-2, S-TREE-6",
         minimum="scenarios padded_replays shrink_below_captured_size snapshot_rounds replays_folded "
         "hybrid_padded_replays",

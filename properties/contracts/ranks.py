@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from draftproof.properties.contracts.base import listed
+from draftproof.properties.contracts.forwards import DRAFT, TARGET, ModelForward, run_in
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
-from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import Collective, LaunchKind, PoolReport, StatePoolReport, WriteSet
 from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
-from draftproof.properties.values.scenario import ProbeModel
 from draftproof.properties.values.trace import Key
 
 AGREE, GATHER, SUM = 1, 2, 3
@@ -24,21 +23,21 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
-    if parted := list(_parted(evidence, lockstep)):
+    if apart := list(parted(evidence, lockstep.alone)):
         # What ranks did behind it is no news.
-        yield from parted
+        yield from apart
         return
     for step in range(lockstep.last_step + 1):
-        yield from _differing(step, 0, list(expected(evidence, lockstep, step)), _of_step(reported, step, 0))
+        yield from differing(step, 0, list(expected(evidence, lockstep, step)), issued_in(reported, step, 0))
     for key, value in reported.items():
         if not 0 <= key.round <= lockstep.last_step:
             yield Mismatch("rank.collectives", key, None, value, Surplus())
 
 
-def _parted(evidence: Evidence, lockstep: Lockstep) -> Iterator[Mismatch]:
+def parted(evidence: Evidence, ranks: Iterable[Evidence]) -> Iterator[Mismatch]:
     """Yield the first collective of this rank that another does not issue, or that only another does."""
     own = evidence.subject.typed("rank.collectives", Collective)
-    for other in lockstep.alone:
+    for other in ranks:
         theirs = other.subject.typed("rank.collectives", Collective)
         for key in sorted(own.keys() | theirs.keys(), key=lambda key: (key.round, key.step)):
             if own.get(key) != theirs.get(key):
@@ -50,11 +49,13 @@ def _parted(evidence: Evidence, lockstep: Lockstep) -> Iterator[Mismatch]:
                 return
 
 
-def _of_step(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
+def issued_in(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
+    """Return the collectives of a step in order, those of captures if so is the layer."""
     return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
 
 
-def _differing(step: int, layer: int, expected: list[Collective], found: list[Collective]) -> Iterator[Mismatch]:
+def differing(step: int, layer: int, expected: list[Collective], found: list[Collective]) -> Iterator[Mismatch]:
+    """Yield the first collective of a step that is another than expected, or missing, or too many."""
     for number in range(max(len(expected), len(found))):
         key = Key(-1, step, step=number, layer=layer)
         wanted = expected[number] if number < len(expected) else None
@@ -69,39 +70,14 @@ def _differing(step: int, layer: int, expected: list[Collective], found: list[Co
 
 def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Collective]:
     """Yield what every rank issues in a step, captures left out (S-RANK-3)."""
-    form, ranks, tokens = evidence.form, evidence.scenario.ranks.size, lockstep.tokens(step)
-    lanes = evidence.scenario.model.lanes if isinstance(evidence.scenario.model, ProbeModel) else 0
-    draft = evidence.scenario.draft
-    of_draft = 0 if isinstance(draft, Ngram) else getattr(draft, "lanes", 0)
-
-    def forward(rows: int, width: int) -> Iterator[Collective]:
-        yield Collective(GATHER, rows, width)
-        yield Collective(SUM, rows * ranks, width)
-
-    yield Collective(AGREE, 1, 4)
-    if tokens:
-        yield from forward(tokens, lanes)
-        forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
-        for _ in range(forwards):
-            yield from forward(lockstep.entries(step), of_draft)
-    rows = lockstep.rows(step, 1)
-    if rows:
-        size, planned, width = _size(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
-        if planned > 1:
-            blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
-            for _ in range(1 if blocks else form.launched(planned)):
-                yield from forward(size * (planned if blocks else beams), of_draft)
-            yield Collective(AGREE, 1, 1)
-        yield from forward(size * width, lanes)
-        yield Collective(AGREE, 1, 1)
-        going_on = lockstep.going_on(step)
-        for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
-            yield from forward(_size(evidence, going_on) * (width + form.reach), of_draft)
-    yield Collective(AGREE, 1, 1)
-
-
-def _size(evidence: Evidence, rows: int) -> int:
-    return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
+    ranks = evidence.scenario.ranks.size
+    lanes = {TARGET: getattr(evidence.scenario.model, "lanes", 0), DRAFT: getattr(evidence.scenario.draft, "lanes", 0)}
+    for one in run_in(evidence, lockstep, step):
+        if isinstance(one, ModelForward):
+            yield Collective(GATHER, one.rows, lanes[one.model])
+            yield Collective(SUM, one.rows * ranks, lanes[one.model])
+        else:
+            yield Collective(AGREE, 1, one)
 
 
 def _idle(evidence: Evidence) -> Iterator[Mismatch]:

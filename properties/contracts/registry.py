@@ -13,6 +13,7 @@ from draftproof.properties.contracts import (
     handovers,
     launches,
     memory,
+    overlap,
     packed,
     pools,
     preemption,
@@ -24,6 +25,7 @@ from draftproof.properties.contracts import (
     states,
     steering,
     step_tokens,
+    tensor_ranks,
     totals,
     trees,
     variants,
@@ -33,7 +35,7 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, ends, steering, states, slots)
-_OF_SCHEDULE = (ranks, schedule, preemption, aborts, step_tokens, prefix_cache, handovers)
+_OF_SCHEDULE = (ranks, tensor_ranks, schedule, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)
 _OF_ENGINE = (pools, memory, *_OF_SCHEDULE, launches, packed, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}

@@ -10,6 +10,7 @@ from typing import TypeVar
 from draftproof.properties.coverage.points import POINTS
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TREES, OF_TRIES, SAMPLED_TREES
@@ -19,6 +20,7 @@ from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.evidence.schedule import StepLaunch
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.scenario import VARIANTS, WRONG
@@ -115,6 +117,10 @@ def _of_mixed(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.mixed.get(name, 0)
 
 
+def _of_overlap(name: str) -> Callable[[RunSample], int]:
+    return lambda run: run.overlap.get(name, 0)
+
+
 def _of_handovers(name: str) -> Callable[[RunSample], int]:
     return lambda run: run.handovers.get(name, 0)
 
@@ -180,9 +186,10 @@ _RUNS: Table[RunSample] = {
     "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
     "first_embeddings_masked": _is_one(first_embedding="masked"),
     **{name: _of_prefixes(name) for name in (*COUNTS, *OF_STATES)},
-    **{name: _of_ranks(name) for name in OF_RANKS},
+    **{name: _of_ranks(name) for name in (*OF_RANKS, *OF_TENSOR_RANKS)},
     **{name: _of_step_tokens(name) for name in OF_STEP_TOKENS},
     **{name: _of_mixed(name) for name in OF_MIXED},
+    **{name: _of_overlap(name) for name in OF_OVERLAP},
     **{name: _of_handovers(name) for name in OF_HANDOVERS},
     "prefix_hits_of_trees": _hits_where(lambda run: run.form.tree is not None),
     "prefix_hits_under_controllers": _hits_where(lambda run: run.control.startswith("adaptive")),
@@ -445,6 +452,9 @@ _OF_SCENARIO = frozenset({"scenarios", "scenarios_shown", "texts_shown"}) | froz
 
 def counts(evidence: Evidence) -> dict[str, int]:
     """Return every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
+    if evidence.ranks and evidence.beside:
+        # Every rank does the same.
+        return counts(replace(evidence, ranks=()))
     if evidence.ranks:
         return _of_all_ranks([counts(replace(one, ranks=())) for one in evidence.ranks])
     samples, counter = read_samples(evidence), Counter[str]()

@@ -26,8 +26,10 @@ from draftproof.properties.coverage.counts import (
 )
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -38,8 +40,8 @@ _PADDED = {
 }
 _PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
 _BY_CHANNEL = {
-    "rank.collectives": set(OF_RANKS),
-    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
+    "rank.collectives": {*OF_RANKS, *OF_TENSOR_RANKS},
+    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced", "overlap_cut_ends"},
     "accept.emitted": {
         *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
     },
@@ -54,12 +56,13 @@ _BY_CHANNEL = {
             *OF_ABORTS,
             *OF_STEP_TOKENS,
             *OF_HANDOVERS,
+            *OF_OVERLAP,
             "prompt_logprobs_in_chunks",
         ),
         *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
     },
     "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
-    | {"window_pages_freed", "aborted_on_served_pages"},
+    | {"window_pages_freed", "aborted_on_served_pages", "overlap_admitted_behind"},
     "round.state": {"state_slot_reuses", "states_started"},
     "commit.pending": {"replays_folded"},
     "commit.final": {"finals"},
@@ -158,6 +161,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
     if not limits.mixed:
         yield "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}
+    if not limits.overlap:
+        yield "its host waits for the results of every step", {*OF_OVERLAP, "variant_unoverlapped"}
     if not limits.handover:
         yield "one engine runs its prompts and its rounds", set(OF_HANDOVERS)
     if not limits.windows:
@@ -167,7 +172,7 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
     if not limits.images:
         yield "its tokens have one position", set(OF_IMAGES)
     if not limits.ranks:
-        yield "its engines do not run in lockstep", set(OF_RANKS)
+        yield "its engines do not run in lockstep", {*OF_RANKS, *OF_TENSOR_RANKS}
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

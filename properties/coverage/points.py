@@ -74,8 +74,9 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "handover": ("no", "at once", "after a wait"),
     # Of a model whose tokens have three positions.
     "images": ("none", "one", "several"),
-    # Of ranks in lockstep: whether this one was idle in some step, padded to another's size, or always the largest.
-    "lockstep": ("alone", "idle", "padded", "largest"),
+    # Of ranks in lockstep: whether this one was idle in some step, padded to another's size, or always the largest; of
+    # those that share every layer each does the same.
+    "lockstep": ("alone", "idle", "padded", "largest", "in parts"),
 }
 """Those of a scenario or of a whole request."""
 ROUND_POINTS: dict[str, tuple[str, ...]] = {

@@ -9,12 +9,14 @@ from draftproof.properties.coverage.points import OF_ENTRIES
 from draftproof.properties.coverage.read_handovers import handover_of, read_handovers
 from draftproof.properties.coverage.read_memory import read_cache, read_memory
 from draftproof.properties.coverage.read_mixed import read_mixed
+from draftproof.properties.coverage.read_overlap import read_overlap
 from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.ends import STOPS, count_ends, ended_by, sequence_at_end
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import rank_counts
+from draftproof.properties.evidence.tensor_ranks import tensor_counts
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
@@ -37,7 +39,7 @@ def read_run(evidence: Evidence) -> RunSample:
     runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
     choices = evidence.reference.choices("verify.choice").values()
     extends, first_layer, replaced = _chain_counts(evidence)
-    ranks = rank_counts(evidence)
+    ranks = {**rank_counts(evidence), **tensor_counts(evidence)}
     return RunSample(
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
@@ -74,6 +76,7 @@ def read_run(evidence: Evidence) -> RunSample:
         prefixes=evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {},
         step_tokens=read_step_tokens(evidence),
         mixed=read_mixed(evidence),
+        overlap=read_overlap(evidence),
         handovers=read_handovers(evidence),
         windows=_windows(scenario),
         entries=_FORMATS.get(getattr(scenario.model, "kv_bits", 0)),
@@ -88,6 +91,8 @@ def _lockstep(ranks: Mapping[str, int]) -> str:
     """Return what a rank was beside others."""
     if not ranks:
         return "alone"
+    if "tensor_ranks_run" in ranks:
+        return "in parts"
     if ranks["idle_steps"]:
         return "idle"
     return "padded" if ranks["agreed_rows"] or ranks["agreed_tokens"] else "largest"

@@ -17,8 +17,8 @@ class RunSample(NamedTuple):
     """One scenario. `changed` is its variant if the variant run was another run, else "none".
 
     `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar. `prefixes` are the
-    counts of its prefix cache, `step_tokens` those of a budget of its steps, `mixed` of its packed launches, and
-    `handovers` of two engines.
+    counts of its prefix cache, `step_tokens` those of a budget of its steps, `mixed` of its packed launches, `overlap`
+    of what runs while its host plans, and `handovers` of two engines.
     """
 
     draft: str
@@ -68,6 +68,7 @@ class RunSample(NamedTuple):
     prefixes: Mapping[str, int]
     step_tokens: Mapping[str, int]
     mixed: Mapping[str, int]
+    overlap: Mapping[str, int]
     handovers: Mapping[str, int]
     unequal_windows: bool
     ranks: Mapping[str, int]

@@ -21,11 +21,13 @@ from draftproof.properties.coverage.counts import (
 )
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 
 _STEPS = {"draft_steps", "second_draft_steps"}
@@ -74,6 +76,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names.update({"layers_unchained", *OF_TWO} if form.layers == 1 else {*long, "chains_of_one"})
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
+    if form.proposes == "lookup":
+        names |= {*OF_OVERLAP, "variant_unoverlapped"}
     if not form.kind.trees:
         names |= {*TREES, "variant_chain_as_tree"}
     names |= {"beams"} if form.proposes == "lookup" else set(OF_TRIES)
@@ -88,7 +92,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names |= LOGPROBS - _OF_REAL_LOGPROBS | CONSTRAINED - _OF_REAL_GRAMMARS
         names |= {*OF_PREFIXES, *OF_ABORTS} - _OF_REAL_CACHES
         names |= {*OF_WINDOWS, *OF_CODES, *OF_IMAGES, *ENDED, *OF_STEP_TOKENS, *OF_RANKS, *OF_MIXED, "variant_unmixed"}
-        names |= set(OF_HANDOVERS)
+        names |= {*OF_HANDOVERS, *OF_TENSOR_RANKS, *OF_OVERLAP, "variant_unoverlapped"}
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"variant_chain_as_tree", *OF_ALONE}
         # Trees of matches are proved with probes.

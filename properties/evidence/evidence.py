@@ -15,10 +15,11 @@ from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.prefix_cache import CacheHistory, history
 from draftproof.properties.evidence.schedule import Abort, ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
+from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, PoolReport
+from draftproof.properties.values.observed import Choice, Datum, DiscardedRound, DraftNeeds, LayerKind, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, columns_freed
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -32,8 +33,8 @@ class Evidence:
     `varied_reference` and `varied_script` are those of the variant run, where they are others. `base_ties` are
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
     channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
-    it can run. Of a rank `lockstep` is what it shares with the others; the evidence of a scenario with ranks is that of
-    the first, with those of all in `ranks`.
+    it can run. Of a data-parallel rank `lockstep` is what it shares with the others, of a tensor-parallel one `beside`
+    is the runs of all; the evidence of a scenario with ranks is that of the first, with those of all in `ranks`.
     """
 
     scenario: Scenario
@@ -47,6 +48,7 @@ class Evidence:
     limits: Limits = NO_LIMITS
     varied_script: Script | None = None
     lockstep: Lockstep | None = None
+    beside: TensorRanks | None = None
     ranks: tuple[Evidence, ...] = ()
 
     @property
@@ -170,7 +172,8 @@ class Evidence:
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
-        return ObservedSchedule(self.subject, self.aborts, until, self.scenario.schedule.handover)
+        own = self.scenario.schedule
+        return ObservedSchedule(self.subject, self.aborts, until, own.handover, own.overlap)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:
@@ -242,6 +245,22 @@ class Evidence:
             solved = rounds[number - 1].context if 0 < number <= len(rounds) else 0
             known[request, number] = lengths.get(Key(request, number - 1), solved)
         return known
+
+    def length_after(self, row: Row) -> int:
+        """Return the length of a request after a row as the subject reports it; that before it if it does not.
+
+        Of a round that was discarded it says what the device committed.
+        """
+        place = (row.request, row.round)
+        discarded = self.discarded.get(Key(*place))
+        if discarded:
+            return discarded.context + discarded.committed
+        return self.subject.typed("commit.length", int).get(Key(*place), self.contexts.get(place, 0))
+
+    @property
+    def discarded(self) -> Mapping[Key, DiscardedRound]:
+        """The rounds that requests ran after they had ended, as the subject reports them (S-OVERLAP-5)."""
+        return self.subject.typed("overlap.discarded", DiscardedRound)
 
     def depth(self, row: Row) -> int:
         """Return how many drafts a decode row may have; of a tree, how many levels of them."""

@@ -88,10 +88,11 @@ OF_RANKS = (
     "agreed_rows",
     "agreed_sizes",
     "agreed_steps",
+    "windows_of_ranks",
 )
 """Ranks that ran beside others; their steps without a row of their own, and launches for another's sake; steps in which
 prompts, or batches, were padded to those of another rank; in which that took a larger captured size than alone, or more
-draft steps."""
+draft steps; ranks whose target has windows."""
 
 
 def rank_counts(one: Evidence) -> dict[str, int]:
@@ -114,6 +115,7 @@ def rank_counts(one: Evidence) -> dict[str, int]:
         "agreed_rows": sum(rows[step] < most for step, most in beside.items()),
         "agreed_sizes": sum(size(rows[step]) != size(most) for step, most in beside.items()),
         "agreed_steps": sum(one.plans.width(step) < lockstep.width(step) for step in beside),
+        "windows_of_ranks": int(getattr(one.scenario.model, "window", 0) > 0),
     }
 
 

@@ -35,6 +35,10 @@ class DraftPlans:
     def width(self, step: int) -> int:
         """Return the verify width that the decode batch of an engine step runs at: 1 if no row has drafts."""
         rows = self.schedule.batches.get((step, 1), ())
+        if self.schedule.overlap:
+            # Who does not know lengths goes by what is wanted.
+            has_drafts = any(self.drafts_wanted(row) for row in rows)
+            return self.scenario.most_drafts(self.steps_in_force(step)) + 1 if has_drafts else 1
         return self.scenario.most_drafts(self.steps_in_force(step)) + 1 if any(row.count for row in rows) else 1
 
     def drafts_wanted(self, row: Row) -> int:

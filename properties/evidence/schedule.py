@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 
 from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, PoolReport
+from draftproof.properties.values.scenario import Delay, lag
 from draftproof.properties.values.trace import Trace
 
 
@@ -53,14 +54,20 @@ class ObservedSchedule:
     """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
 
     A rank goes on until step `until`, in which another has something to run.
-    With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and what it
-    runs on its decode engine as a second.
+    With an `overlap` results come later than their step, and a request has its memory until those of its last row are
+    there. With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and
+    what it runs on its decode engine as a second.
     """
 
     trace: Trace
     aborts: Mapping[int, Abort] = field(default_factory=dict)
     until: int = -1
     is_handed_over: bool = False
+    overlap: tuple[Delay, ...] = ()
+
+    def done(self, row: Row) -> int:
+        """Return the engine step in which the host has the results of a row."""
+        return row.step + lag(self.overlap, row.step)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -103,16 +110,17 @@ class ObservedSchedule:
 
     @cached_property
     def last_step(self) -> int:
-        """The last engine step in which something ran, or was aborted; -1 if there is none."""
-        return max((*(row.step for row in self.rows), *(one.step for one in self.aborts.values()), self.until))
+        """The last engine step in which something ran, had run, or was aborted; -1 if there is none."""
+        return max((*(self.done(row) for row in self.rows), *(one.step for one in self.aborts.values()), self.until))
 
     @cached_property
     def spans(self) -> Mapping[int, tuple[int, int]]:
-        """request -> first and last engine step in which it ran; of one that is aborted the last before that."""
+        """request -> first and last engine step in which it ran, or had memory; of one that is aborted the last before
+        that."""
         spans: dict[int, tuple[int, int]] = {}
         for row in self.rows:
             first, last = spans.get(row.request, (row.step, row.step))
-            spans[row.request] = (min(first, row.step), max(last, row.step))
+            spans[row.request] = (min(first, row.step), max(last, self.done(row)))
         for request in spans.keys() & self.aborts.keys():
             spans[request] = (spans[request][0], max(spans[request][1], self.aborts[request].step - 1))
         return spans
@@ -144,7 +152,7 @@ class ObservedSchedule:
         for row in self.rows:
             place = (row.request, self.attempt(row))
             first, last = spans.get(place, (row.step, row.step))
-            spans[place] = (min(first, row.step), max(last, row.step))
+            spans[place] = (min(first, row.step), max(last, self.done(row)))
         for request in self.aborts:
             attempt = max((of for one, of in spans if one == request), default=None)
             if attempt is not None:
@@ -264,10 +272,16 @@ class ObservedSchedule:
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""
-        return row.request not in self.aborts and self.spans[row.request][1] == row.step
+        return row.request not in self.aborts and self.spans[row.request][1] == self.done(row)
+
+    def is_extended(self, row: Row) -> bool:
+        """Return whether the draft is extended by a row: not by the last, if it is known in time."""
+        return bool(self.overlap) or not self.is_last(row)
 
     def ending(self, step: int, phase: int) -> tuple[Row, ...]:
-        """Return the rows of a batch whose requests end with it."""
+        """Return the rows of a batch whose requests end with it, and are known to."""
+        if self.overlap:
+            return ()
         return tuple(row for row in self.batches.get((step, phase), ()) if self.is_last(row))
 
     def phase(self, launch: StepLaunch) -> int:

@@ -22,6 +22,7 @@ from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.strategies.mutations import mutated
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.prefix_cache import without_prefix_cache
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.ranks import without_ranks
@@ -80,7 +81,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     drawn_scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted), ranks=()))
     # Neither goes with all that may be wanted.
     scenario = without_aborts(without_prefix_cache(without_tree(drawn_scenario)))
-    scenario = without_handover(without_mixed(without_step_tokens(without_ends(scenario))))
+    scenario = without_overlap(without_handover(without_mixed(without_step_tokens(without_ends(scenario)))))
     if set(OF_TREES) & set(wanted):
         scenario = without_windows(scenario)
     name: Algorithm = draw(sampled(able(wanted, drafts)))

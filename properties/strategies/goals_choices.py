@@ -19,6 +19,7 @@ from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.grammars import SHORT, with_grammars, without_grammars
 from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.logprobs import with_logprobs
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.penalties import with_penalties, without_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache, without_prefix_cache
@@ -58,7 +59,7 @@ def plain(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Return the scenario without what no aim at rounds, or at one of these, reckons with."""
     # Proposals that know of no penalties, and of no grammar, are seldom right.
     scenario = without_ends(without_grammars(without_penalties(without_tree(greedy(scenario)))))
-    scenario = without_handover(without_step_tokens(scenario))
+    scenario = without_overlap(without_handover(without_step_tokens(scenario)))
     if (PREEMPTED | CACHED | TREES) & set(wanted):
         return put_in(without_prefix_cache(scenario), "schedule", preemption=False)
     return scenario

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.strategies.tensor_ranks import with_tensor_ranks, without_tensor_ranks
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import beside_ranks
 
-Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle"]
+Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle", "tensor", "tensor draft"]
 SPREADS: tuple[Spread, ...] = (
     "first apart",
     "second apart",
@@ -22,18 +23,25 @@ SPREADS: tuple[Spread, ...] = (
     "second apart",
     "one idle",
 )
-"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one."""
+"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one.
+
+Of "tensor" ranks each serves all.
+"""
+TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor", "tensor draft")
+"""What tensor-parallel ranks share: the target, or the draft as well."""
 _PLAIN = (True, False)
 
 
 def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
-    """Return the scenario on two ranks, of which one has fewer requests, or none.
+    """Return the scenario on two ranks, of which one has fewer requests, or none, or which serve all of them together.
 
     What ranks have to agree on differs within a few steps: one rank's first request comes when the other's begins to
     decode, so that each is idle while the other runs a prompt, and one while the other decodes; then one has more rows.
     Or all come at once, and one rank runs more prompts. A batch of one has a captured size of its own, so that ranks
     alone would run at different ones.
     """
+    if spread in TENSOR_SPREADS:
+        return with_tensor_ranks(scenario, cut=spread == "tensor draft")
     last = len(scenario.requests) - 1
     apart: dict[str, set[int]] = {
         "first apart": {0},
@@ -80,6 +88,8 @@ def may_have_ranks(scenario: Scenario) -> bool:
 
 def without_ranks(scenario: Scenario) -> Scenario:
     """Return the scenario with all requests on one rank, which runs alone."""
+    if scenario.ranks.tensor > 1:
+        return without_tensor_ranks(scenario)
     if scenario.ranks == Ranks():
         return scenario
     most = max(Counter(one.arrival for one in scenario.requests).values())

@@ -27,11 +27,12 @@ from draftproof.properties.strategies.images import with_images
 from draftproof.properties.strategies.logprobs import with_logprobs, with_prompt_logprobs
 from draftproof.properties.strategies.mixed import with_mixed
 from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.overlap import with_overlap
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.prefix_cache import with_prefix_cache
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import SPREADS, Spread, may_have_ranks, with_ranks
+from draftproof.properties.strategies.ranks import SPREADS, TENSOR_SPREADS, Spread, may_have_ranks, with_ranks
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.step_tokens import with_step_tokens
@@ -50,6 +51,7 @@ from draftproof.properties.strategies.turns import (
     IMAGES,
     LOGPROBS,
     MIXED,
+    OVERLAPPED,
     PENALIZED,
     PREEMPTED,
     PROMPT_LOGPROBS,
@@ -59,6 +61,8 @@ from draftproof.properties.strategies.turns import (
     TREES,
     WINDOWED,
     Turn,
+    may_be_overlapped,
+    overlapped,
     turns,
 )
 from draftproof.properties.strategies.windows import with_windows
@@ -163,12 +167,14 @@ def _drawn(
         spread=_spread(draw, ranks),
         is_mixed=draw(sampled(MIXED)),
     )
+    if may_be_overlapped(turn) and draw(sampled(OVERLAPPED)):
+        turn = overlapped(turn)
     return draw(_scenario(turn))
 
 
 def _spread(draw: Draw, ranks: Sequence[bool]) -> Spread:
     has_ranks = draw(sampled(ranks)) if ranks else False
-    return draw(sampled(SPREADS)) if has_ranks else "alone"
+    return draw(sampled((*SPREADS, *TENSOR_SPREADS))) if has_ranks else "alone"
 
 
 @st.composite
@@ -195,7 +201,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         graphs=graphs,
         schedule=schedule,
         requests=drawn,
-        variant="none" if turn.variant in ("chain_as_tree", "unmixed") else turn.variant,
+        variant="none" if turn.variant in ("chain_as_tree", "unmixed", "unoverlapped") else turn.variant,
         states=States(commit=turn.commit, checkpoint=_checkpoint(draw, size)) if profile.hybrid else States(),
         adaptive=adaptive,
     )
@@ -232,6 +238,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     has_ranks = turn.spread != "alone" and size.name == SMALL.name and may_have_ranks(made)
     if has_ranks:
         return validate(with_ranks(draw, made, turn.spread))
+    if turn.is_overlapped:
+        return validate(with_overlap(draw, replace(made, variant=turn.variant)))
     if turn.is_mixed and not (made.tree or made.schedule.handover):
         made = with_mixed(draw, replace(made, variant=turn.variant))
     return validate(made)

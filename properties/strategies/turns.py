@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from draftproof.properties.strategies.profiles import BY_NAME as PROFILES
 from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
-from draftproof.properties.strategies.ranks import SPREADS, Spread
+from draftproof.properties.strategies.ranks import SPREADS, TENSOR_SPREADS, Spread
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
@@ -26,7 +26,7 @@ COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
 COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot", "replay")
 """How states are committed, and those of trees, of which replay has more to do."""
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
-_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed"})
+_OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed", "unoverlapped"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in _OF_SOME))
 HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
 # In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
@@ -86,7 +86,7 @@ those that share pages do, of which emitted tokens are to be served; those of tr
 that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (True, True, True, True, False)
+HANDED_OVER = (True, False, True)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (True, False, False, True, False)
 PREEMPTED_CACHED = (False, True, True, True)
@@ -97,6 +97,8 @@ WINDOWED_CACHED = (False, True, False, True, False)
 WINDOWED_PREEMPTED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
+WINDOWED_RANKS = (False, True, False)
+"""Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
 CODED_HANDED_OVER = (True, False)
 CODED_TREES = (False, True)
@@ -105,15 +107,23 @@ ALONE = (False, True, False, False)
 """Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, False)
+RANKS = (False, True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
+TENSOR = (False, True, False)
+"""Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False)
 MIXED_HYBRIDS = (False, True, False, False, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and whether they are compared with launches of their own."""
+OVERLAPPED = (False, True)
+OVERLAPPED_ADAPTIVE = (True, False)
+UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
+"""Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
+whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits,
+four of twelve."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
-_OF_HANDED_OVER = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
+_MORE_HYBRIDS = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_RANKS = tuple(
     PROFILES[name]
@@ -161,6 +171,7 @@ class Turn(NamedTuple):
     spread: Spread = "alone"
     is_mixed: bool = False
     is_handed_over: bool = False
+    is_overlapped: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -171,8 +182,41 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
             turn = _handed_over(turn, dealer, player)
         cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
-        is_mixed = _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player)
-        yield _mixed(turn, dealer, player) if is_mixed else turn
+        if _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player):
+            yield _mixed(turn, dealer, player)
+            continue
+        own = OVERLAPPED_ADAPTIVE if turn.profile.adaptive else OVERLAPPED
+        is_behind = may_be_overlapped(turn) and dealer.deal(f"overlapped {len(own)}", own, player)
+        yield _overlapped(turn, dealer, player) if is_behind else turn
+
+
+def may_be_overlapped(turn: Turn) -> bool:
+    """Return whether a step of a turn may be planned while the one before runs."""
+    is_alone = turn.size.name != WIDE.name and turn.spread == "alone"
+    other = _is_few(turn) or turn.is_handed_over or turn.variant == "alone"
+    return is_alone and not other and BY_NAME[turn.draft].proposes != "lookup"
+
+
+def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn with a host that is a step behind; what other turns are does not hang on it."""
+    profile = turn.profile
+    variants: tuple[Variant, ...] = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    if not (profile.adaptive or profile.draft_batch):
+        variants = (*variants, *UNOVERLAPPED)
+    return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
+
+
+def overlapped(turn: Turn) -> Turn:
+    """Return a turn with a host that is a step behind, and nothing that is not defined beside it."""
+    return turn._replace(
+        is_preempted=False,
+        is_cached=False,
+        is_aborted=False,
+        is_windowed=False,
+        is_penalized=False,
+        is_constrained=False,
+        is_overlapped=True,
+    )
 
 
 def _may_be_mixed(turn: Turn) -> bool:
@@ -226,7 +270,12 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         )
         turn = _of_kind(turn, dealer, player)
         # What other turns are does not hang on it.
-        yield _ranked(turn, dealer, player) if _may_have_ranks(turn) and dealer.deal("ranks", RANKS, player) else turn
+        if _may_have_ranks(turn):
+            if dealer.deal("ranks", RANKS, player):
+                turn = _ranked(turn, dealer, player)
+            elif dealer.deal("tensor ranks", TENSOR, player):
+                turn = _shared(turn, dealer, player)
+        yield turn
 
 
 def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
@@ -251,8 +300,8 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
 
 
 def _may_have_ranks(turn: Turn) -> bool:
-    """Return whether the requests of a turn may be spread over ranks: where no kind loses of which there are few."""
-    return turn.size.name == SMALL.name and not _is_few(turn)
+    """Return whether ranks may serve a turn: of those with a controller, of which there are most."""
+    return turn.size.name == SMALL.name and turn.profile.adaptive and not _is_few(turn)
 
 
 def _may_be_handed_over(turn: Turn) -> bool:
@@ -270,7 +319,7 @@ def _is_few(turn: Turn) -> bool:
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
-    return _of_several(turn, dealer, player, "handovers", _OF_HANDED_OVER)._replace(
+    return _of_several(turn, dealer, player, "handovers", _MORE_HYBRIDS)._replace(
         is_preempted=False,
         is_cached=False,
         is_aborted=False,
@@ -330,15 +379,32 @@ def _ranked(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=profile.adaptive and dealer.deal("controller of ranks", BY_BATCH, player),
         is_preempted=False,
         is_cached=False,
-        is_windowed=False,
+        is_windowed=dealer.deal("windowed of ranks", WINDOWED_RANKS, player),
         is_aborted=dealer.deal("aborted of ranks", ABORTED, player),
         spread=dealer.deal("spread", SPREADS, player),
     )
 
 
+def _shared(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn that ranks serve together, of which each has a part of every layer: linear ones matter most."""
+    if dealer.deal("hybrid of tensor ranks", HYBRID_TREES, player) and not turn.profile.hybrid:
+        turn = turn._replace(
+            profile=dealer.deal("profile of tensor ranks", _OF_HYBRID_TREES, player),
+            commit=dealer.deal("commit of tensor ranks", COMMITS, player),
+            is_by_batch=False,
+        )
+    return turn._replace(
+        variant="none",
+        is_cached=False,
+        is_windowed=dealer.deal("windowed of tensor ranks", WINDOWED, player),
+        is_sampled=True,
+        spread=dealer.deal("spread of tensor ranks", TENSOR_SPREADS, player),
+    )
+
+
 def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
-    profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
+    profile = dealer.deal("profile of preemption", _MORE_HYBRIDS, player)
     return turn._replace(
         profile=profile,
         variant=_alone_or_of(profile, dealer, player, "preemption"),

@@ -13,6 +13,8 @@ _TABLE = (
     Channel("round.cached", "plan", 9, (), int, "prompt tokens"),
     Channel("round.attempt", "plan", 10, (), int, "attempts"),
     Channel("rank.collectives", "plan", 11, ("step", "layer"), observed.Collective, "rows", scope="engine"),
+    Channel("overlap.buffers", "plan", 17, ("step",), observed.SharedUse, "buffers", scope="engine"),
+    Channel("overlap.discarded", "plan", 18, (), observed.DiscardedRound, "tokens"),
     Channel("handover.length", "plan", 11, (), int, "tokens"),
     Channel("handover.token", "plan", 12, (), int, "id"),
     Channel("handover.kv", "plan", 13, ("layer", "row"), observed.Vector, "-"),
@@ -99,4 +101,5 @@ CHANNELS: dict[str, Channel] = {
     channel.name: channel for channel in sorted((*_OF_DRAFTS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
 }
 OF_HANDOVERS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("handover."))
+OF_OVERLAP = frozenset(channel.name for channel in _TABLE if channel.name.startswith("overlap."))
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Match
-from draftproof.properties.values.scenario import VARIANTS, Positive, Variant
+from draftproof.properties.values.scenario import VARIANTS, Positive, Scenario, Variant
 from draftproof.properties.values.script import Finish
 
 Arrivals = Literal["by step", "together", "serial"]
@@ -45,6 +45,7 @@ class Limits(Value, frozen=True, kw_only=True):
     may have a minimum of tokens, stop sequences, and ids of the model that end them or not (S-LIMIT-13 .. 15).
     `step_tokens`: whether a step has a budget of tokens (S-SCHED-10). `windows`: whether layers may have windows, and
     pages behind all of them go back (S-WINDOW); `mixed`: whether chunks and verify rows may share a launch (S-MIXED);
+    `overlap`: whether its host may plan a step while the one before runs, as a scenario asks (S-OVERLAP);
     `handover`: whether one engine runs prompts for another (S-HANDOVER); `codes`: whether entries may be kept in fewer
     bits (S-KV); `images`: whether tokens may have three positions (S-MROPE). `persistent`: one run leaves something
     (free pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish`
@@ -80,6 +81,7 @@ class Limits(Value, frozen=True, kw_only=True):
     ends: bool = True
     step_tokens: bool = True
     mixed: bool = True
+    overlap: bool = True
     handover: bool = True
     windows: bool = True
     codes: bool = True
@@ -98,3 +100,8 @@ class Limits(Value, frozen=True, kw_only=True):
 
 
 NO_LIMITS = Limits()
+
+
+def finish_of(scenario: Scenario, limits: Limits) -> Finish:
+    """Return what the last round of a request commits: all of it, where a device knows of no end (S-OVERLAP-4)."""
+    return "uncut" if scenario.schedule.overlap else limits.finish

@@ -136,16 +136,52 @@ class LaunchWork(Observed, frozen=True):
 class Collective(Observed, frozen=True):
     """A collective as one rank issued it, in channel rank.collectives: its shape is that of all ranks.
 
-    `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts).
+    `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts),
+    `dtype` that of what is sent: int64 (1) or float32 (2), or another (0).
     """
 
     op: int
     rows: int
     lanes: int
+    dtype: int = 1
 
     def __str__(self) -> str:
         known = {1: "agree", 2: "gather", 3: "sum"}.get(self.op, f"operation {self.op}")
-        return f"{known} [{self.rows}, {self.lanes}]"
+        sent = {1: "", 2: " of float32"}.get(self.dtype, " of another dtype")
+        return f"{known} [{self.rows}, {self.lanes}]{sent}"
+
+
+class BufferKind(IntEnum):
+    """What a buffer holds that host and device share (docs/semantics.md, S-OVERLAP)."""
+
+    INPUTS = 0
+    ROUNDS = 1
+    PROMPTS = 2
+
+
+class SharedUse(Observed, frozen=True):
+    """One side uses a buffer that host and device share, in channel overlap.buffers.
+
+    `place` of the buffer among those of its `kind`; `side` 0 the host, 1 the device, which does so in work number
+    `work`. The host has `waited` for the work up to this number.
+    """
+
+    kind: BufferKind
+    place: int
+    side: int
+    work: int
+    waited: int
+
+
+class DiscardedRound(Observed, frozen=True):
+    """A round that a request ran after it had ended, in channel overlap.discarded.
+
+    Its `context` before it, `drafts` it verified (-1: there was no position for it), and `committed` tokens.
+    """
+
+    context: int
+    drafts: int
+    committed: int
 
 
 class WrittenPlace(Observed, frozen=True):

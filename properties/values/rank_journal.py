@@ -14,7 +14,7 @@ import numpy as np
 
 MOST = 1 << 16
 """Collectives of one run that are kept."""
-_HEADER, _WORDS = 2, 3
+_HEADER, _WORDS = 2, 4
 
 
 class CollectiveOp(IntEnum):
@@ -26,15 +26,20 @@ class CollectiveOp(IntEnum):
 
 
 class Entered(NamedTuple):
-    """A collective, as each rank issues it: its operation, and the shape that has to be the same on all of them."""
+    """A collective, as each rank issues it: its operation, and the shape and dtype that all of them have to have.
+
+    `dtype` is 1 of int64, 2 of float32, 0 of another.
+    """
 
     op: int
     rows: int
     lanes: int
+    dtype: int = 1
 
     def __str__(self) -> str:
         known = next((one.name.lower() for one in CollectiveOp if one == self.op), f"operation {self.op}")
-        return f"{known} [{self.rows}, {self.lanes}]"
+        sent = {1: "", 2: " of float32"}.get(self.dtype, " of another dtype")
+        return f"{known} [{self.rows}, {self.lanes}]{sent}"
 
 
 class RankJournal:
@@ -50,7 +55,7 @@ class RankJournal:
         """Begin a run."""
         self._words[:, :_HEADER] = 0
 
-    def enter(self, rank: int, entered: tuple[int, int, int]) -> int:
+    def enter(self, rank: int, entered: tuple[int, int, int, int]) -> int:
         """Record what a rank is about to enter; return which of its collectives that is, from 0 on."""
         own = self._words[rank]
         number = int(own[0])

@@ -34,6 +34,7 @@ Variant = Literal[
     "chain_as_tree",
     "alone",
     "unmixed",
+    "unoverlapped",
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
@@ -192,6 +193,12 @@ class Graphs(Value, frozen=True, kw_only=True):
     tokens: tuple[Annotated[int, Meta(ge=1, le=1 << 16)], ...] = ()
 
 
+Delay = Literal["none", "early", "late"]
+DELAYS: tuple[Delay, ...] = Delay.__args__  # type: ignore[attr-defined]
+"""When the results of a step are there: at its end, or a step later, of work that runs as soon as it can, or as late
+as it may (S-OVERLAP-1)."""
+
+
 class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
 
@@ -201,7 +208,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
     one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
-    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER).
+    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER). With an `overlap` the host plans
+    a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
     """
 
     max_batch: Small
@@ -214,17 +222,24 @@ class Schedule(Value, frozen=True, kw_only=True):
     step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
     mixed: bool = False
     handover: bool = False
+    overlap: tuple[Delay, ...] = ()
 
 
 class Ranks(Value, frozen=True, kw_only=True):
-    """Engines in lockstep (docs/semantics.md, S-RANK): each request is served by one of `data` ranks."""
+    """Engines that run beside each other: data parallelism (docs/semantics.md, S-RANK), or tensor parallelism (S-TP).
+
+    Each request is served by one of `data` ranks. Or all of them by `tensor` ranks together, of which each has a part
+    of the heads of every layer; the draft is cut among as many (`draft_tensor`), or each of them has it whole (1).
+    """
 
     data: Annotated[int, Meta(ge=1, le=8)] = 1
+    tensor: Annotated[int, Meta(ge=1, le=8)] = 1
+    draft_tensor: Annotated[int, Meta(ge=1, le=8)] = 1
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self.data
+        return self.data * self.tensor
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -436,8 +451,15 @@ class Scenario(Value, frozen=True, kw_only=True):
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
 
 
+def lag(overlap: tuple[Delay, ...], step: int) -> int:
+    """Return how many steps the results of an engine step come later than it (S-OVERLAP-1)."""
+    return int(overlap[step % len(overlap)] != "none") if overlap else 0
+
+
 def of_rank(scenario: Scenario, rank: int) -> Scenario:
-    """Return what one rank serves of a scenario, which may be no request at all."""
+    """Return what one rank serves of a scenario, which may be no request at all; tensor-parallel ranks serve all."""
+    if scenario.ranks.tensor > 1:
+        return scenario
     return replace(scenario, requests=tuple(one for one in scenario.requests if one.rank == rank))
 
 

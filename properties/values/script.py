@@ -78,7 +78,9 @@ class Script(Value, frozen=True, kw_only=True):
 
 
 def script_of_rank(script: Script, scenario: Scenario, rank: int) -> Script:
-    """Return the script of the requests that one rank serves."""
+    """Return the script of the requests that one rank serves: tensor-parallel ranks serve all."""
+    if scenario.ranks.tensor > 1:
+        return script
     both = zip(scenario.requests, script.requests, strict=True)
     return Script(requests=tuple(of_request for request, of_request in both if request.rank == rank))
 

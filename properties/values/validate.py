@@ -55,6 +55,7 @@ def validate(scenario: Scenario) -> Scenario:
     _ranks(scenario)
     _mixed(scenario)
     _handover(scenario)
+    _overlap(scenario)
     beyond = max(scenario.eos, default=0)
     _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
@@ -235,7 +236,7 @@ def _step_tokens(scenario: Scenario) -> None:
 
 
 def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6)."""
+    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6, S-TP-7)."""
     schedule = scenario.schedule
     refused = {
         "a checkpoint": not isinstance(scenario.model, ProbeModel),
@@ -255,13 +256,42 @@ def _ranks(scenario: Scenario) -> None:
     ranks = scenario.ranks
     for index, request in enumerate(scenario.requests):
         _require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
+    _tensor_ranks(scenario)
     if ranks.size == 1:
         return
     serving = sorted({request.rank for request in scenario.requests})
     first = "requests on ranks 0, 1, ..: those without any are the last"
     _require(serving == list(range(len(serving))), "requests.rank", serving, first)
+    field, count = ("ranks.tensor", ranks.tensor) if ranks.tensor > 1 else ("ranks.data", ranks.data)
     for name in beside_ranks(scenario):
-        _require(False, "ranks.data", f"{ranks.data} beside {name}", f"1, or a scenario without {name}")
+        _require(False, field, f"{count} beside {name}", f"1, or a scenario without {name}")
+
+
+def _tensor_ranks(scenario: Scenario) -> None:
+    """Check that every rank has as many heads as any other of what is cut (S-TP-1)."""
+    ranks = scenario.ranks
+    same = f"1, or ranks.tensor = {ranks.tensor}"
+    _require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
+    both = ranks.data == 1 or ranks.tensor == 1
+    _require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")
+    for field, count in heads_cut(scenario):
+        size = ranks.draft_tensor if field.startswith("draft.") else ranks.tensor
+        name = "ranks.draft_tensor" if field.startswith("draft.") else "ranks.tensor"
+        _require(count % size == 0, name, size, f"a divisor of {field} = {count}")
+        lanes = getattr(scenario.draft if field.startswith("draft.") else scenario.model, "lanes", size)
+        _require(lanes >= size, name, size, f"at most {field.split('.')[0]}.lanes = {lanes}")
+
+
+def heads_cut(scenario: Scenario) -> tuple[tuple[str, int], ...]:
+    """Return the numbers of heads that tensor-parallel ranks share out, by the fields that have them."""
+    found: list[tuple[str, int]] = []
+    for field, part in (("model", scenario.model), ("draft", scenario.draft)):
+        if isinstance(part, ProbeModel | ProbeDraft):
+            found += [(f"{field}.heads", part.heads), (f"{field}.kv_heads", part.kv_heads)]
+    if isinstance(scenario.model, ProbeModel) and scenario.model.linear:
+        sizes = scenario.model.linear
+        found += [("model.linear.key_heads", sizes.key_heads), ("model.linear.value_heads", sizes.value_heads)]
+    return tuple(found)
 
 
 def _mixed(scenario: Scenario) -> None:
@@ -304,6 +334,41 @@ def _handover(scenario: Scenario) -> None:
     for name, has in beside.items():
         _require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
     _require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
+
+
+def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside an overlap (S-OVERLAP-9)."""
+    schedule, model = scenario.schedule, scenario.model
+    refused = {
+        "a checkpoint": not isinstance(model, ProbeModel),
+        "a tree": scenario.tree is not None,
+        "a draft that looks up tokens": kind_of(scenario.draft).proposes == "lookup",
+        "schedule.preemption": schedule.preemption,
+        "schedule.prefix_cache": schedule.prefix_cache,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+        "schedule.mixed": schedule.mixed,
+        "schedule.handover": schedule.handover,
+        "ranks": scenario.ranks.size > 1,
+        "aborts": scenario.has_aborts,
+        "windows": getattr(model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "grammars": scenario.is_constrained,
+        "penalties": scenario.is_penalized,
+        "min_tokens": scenario.has_minimum,
+        "variant alone": scenario.variant == "alone",
+        "variant chain_as_tree": scenario.variant == "chain_as_tree",
+    }
+    return tuple(name for name, has in refused.items() if has)
+
+
+def _overlap(scenario: Scenario) -> None:
+    overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
+    _require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
+    if not overlap:
+        return
+    fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
+    _require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
+    for name in beside_overlap(scenario):
+        _require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")
 
 
 def _request(scenario: Scenario, index: int) -> None:

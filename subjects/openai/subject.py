@@ -62,6 +62,7 @@ class OpenaiSubject(Subject):
             step_tokens=False,
             ranks=False,
             mixed=False,
+            overlap=False,
             handover=False,
             allocation="ahead",
             chunks="own",

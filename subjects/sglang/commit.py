@@ -138,6 +138,7 @@ class StateCommit(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         variants=(),
     )

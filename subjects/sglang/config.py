@@ -56,6 +56,7 @@ class DraftConfig(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         drafts=("eagle",),
         variants=(),

@@ -71,6 +71,7 @@ class BlockAcceptance(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         drafts=("dflash",),
         variants=(),

@@ -280,6 +280,7 @@ class ChainExtend(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         drafts=("mtp",),
         variants=(),

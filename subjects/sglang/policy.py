@@ -99,6 +99,7 @@ class AdaptivePolicy(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         variants=(),
     )

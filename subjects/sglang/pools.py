@@ -116,6 +116,7 @@ class PoolSteps(WorkerSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         variants=(),
     )

@@ -46,6 +46,7 @@ class WorkerSubject(EngineSubject):
         step_tokens=False,
         ranks=False,
         mixed=False,
+        overlap=False,
         handover=False,
         drafts=("eagle",),
         variants=(),

@@ -63,6 +63,7 @@ class TransformersSubject(Subject):
             step_tokens=False,
             ranks=False,
             mixed=False,
+            overlap=False,
             handover=False,
             unchained=False,
             matches=("earliest",),

@@ -109,6 +109,7 @@ class VllmSubject(Subject):
             step_tokens=False,
             ranks=False,
             mixed=False,
+            overlap=False,
             handover=False,
             allocation="ahead",
             chunks="own",

@@ -63,8 +63,20 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         ),
         (lambda raw: raw["memory"].update(page_size=-2), ["invalid memory.page_size -2: expected `int` >= 1"]),
         (
+            lambda raw: (raw.update(ranks={"tensor": 3}), raw["model"].update(heads=2, kv_heads=1)),
+            ["invalid ranks.tensor 3: expected a divisor of model.heads = 2"],
+        ),
+        (
             lambda raw: raw["schedule"].update(max_batch=64),
             ["invalid schedule.max_batch 64: expected at most memory.request_slots"],
+        ),
+        (
+            lambda raw: raw["schedule"].update(overlap=["late", "soon"]),
+            ["invalid schedule.overlap[1] 'soon': expected one of early, late, none"],
+        ),
+        (
+            lambda raw: raw["schedule"].update(overlap=["late"], preemption=True),
+            ["invalid schedule.overlap ['late'] beside schedule.preemption: expected none, or a scenario without"],
         ),
         (lambda raw: raw["model"].update(vocab="many"), ["invalid model.vocab 'many': expected `int`, got `str`"]),
         (lambda raw: raw.pop("requests"), ["invalid requests None: expected a value, it is missing"]),

@@ -43,7 +43,8 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
 }
 OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
 OF_PROBES |= {"schedule.step_tokens", "output.ends", "launch.packed", "variant.unmixed"}
-OF_PROBES |= {"rank.collectives", "rank.idle"}
+OF_PROBES |= {f"overlap.{name}" for name in ("buffers", "discarded", "pages", "schedule")} | {"variant.unoverlapped"}
+OF_PROBES |= {"rank.collectives", "rank.idle", "tensor.collectives", "tensor.decisions"}
 OF_PROBES |= {f"handover.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
@@ -70,8 +71,8 @@ def dense_verdicts(report: Path) -> dict[str, str]:
     rows = json.loads(report.read_text())["contracts"]
     skipped = {row["name"]: row["reason"] for row in rows if row["verdict"] == "SKIP"}
     assert set(skipped) == OF_STATES | OF_OTHER_DRAFTS | OF_PROBES
-    of_two_engines = {name for name in skipped if name.startswith("handover.")}
-    assert all("draft" in reason for name, reason in skipped.items() if name not in {"cache.pages", *of_two_engines})
+    unreported = {name for name in skipped if name.startswith(("handover.", "overlap."))}
+    assert all("draft" in reason for name, reason in skipped.items() if name not in {"cache.pages", *unreported})
     return {name: verdict for name, verdict in verdicts(report).items() if name not in skipped}
 
 

@@ -50,6 +50,8 @@ FEATURES: dict[str, Callable[[Scenario], object]] = {
     "a prefix cache of a hybrid": lambda scenario: scenario.schedule.prefix_cache and _is_hybrid(scenario),
     "an abort": _any(lambda request: request.abort_at is not None),
     "a controller": lambda scenario: scenario.adaptive,
+    "an overlap": lambda scenario: scenario.schedule.overlap and not _is_hybrid(scenario),
+    "an overlap of a hybrid": lambda scenario: scenario.schedule.overlap and _is_hybrid(scenario),
 }
 """What a scenario has to have, by its name."""
 

@@ -41,7 +41,7 @@ from tests.drawn import example
 def drawn(*of_ranks: int) -> Scenario:
     """The first generated scenario whose requests are on these ranks."""
     found = (example(33, turn) for turn in turns(33, 400, ALGORITHMS[:1]) if turn.spread != "alone")
-    plain = (one for one in found if one.ranks.size > 1 and not one.has_aborts)
+    plain = (one for one in found if one.ranks.data > 1 and not one.has_aborts)
     return next(one for one in plain if tuple(request.rank for request in one.requests) == of_ranks)
 
 
@@ -66,6 +66,18 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[in
     assert counted["idle_launches"]
     assert counted["idle_steps"]
     assert set(OF_RANKS) <= counted.keys()
+
+
+def test_windows_are_a_matter_of_each_rank() -> None:
+    found = (
+        example(31, turn) for turn in turns(31, 400, ALGORITHMS[:1]) if turn.is_windowed and turn.spread != "alone"
+    )
+    scenario = next(one for one in found if one.ranks.data > 1 and one.widest_window)
+    of = evidence(EngineSubject(), scenario)
+    assert judge(of).first is None
+    counted = counts(of)
+    assert counted["window_pages_freed"]
+    assert counted["windows_of_ranks"] == 2
 
 
 def test_ranks_emit_what_each_request_does_alone() -> None:

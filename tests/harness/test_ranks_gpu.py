@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.ranks import group_of
@@ -22,12 +21,10 @@ from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome
 from tests.drawn import generate
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks take two devices"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
 ROOT = Path(__file__).parents[2]
 DRAWN = [one for one in generate(31, 60, ("eagle", "mtp", "dflash", "standalone")) if one.ranks.size > 1]
+OF_DATA = [one for one in DRAWN if one.ranks.data > 1]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +36,7 @@ def subject() -> EngineSubject:
 def test_ranks_on_two_devices_pass_every_contract(subject: EngineSubject, scenario: Scenario) -> None:
     of = evidence(subject, scenario)
     assert judge(of).first is None
-    assert counts(of)["idle_steps"]
+    assert counts(of)["tensor_ranks_run" if scenario.ranks.tensor > 1 else "idle_steps"]
 
 
 class Skipping(EngineSubject):
@@ -61,6 +58,6 @@ class Skipping(EngineSubject):
 def test_a_deadlock_is_a_hang_with_every_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each rank is a new interpreter, which makes the subject of this module.
     monkeypatch.syspath_prepend(str(ROOT))
-    answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=DRAWN[0]))
+    answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=OF_DATA[0]))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

@@ -16,7 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.values.channels import OF_HANDOVERS
+from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
@@ -325,6 +325,30 @@ def mixed() -> Evidence:
     return lockstep(EngineSubject(), MIXED)
 
 
+OVERLAPPED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        memory=msgspec.structs.replace(STATIC.memory, page_size=2, pages=2 * STATIC.memory.pages),
+        schedule=msgspec.structs.replace(
+            STATIC.schedule, overlap=("late", "late", "early", "late", "none"), services=1
+        ),
+    )
+)
+"""With a host that plans a step while the one before runs, and waits for every fifth."""
+
+
+def overlapped_too(scenario: Scenario) -> Scenario:
+    """Return the scenario with a host that is a step behind, as its only change."""
+    schedule = msgspec.structs.replace(scenario.schedule, overlap=("late", "early"), services=1)
+    return msgspec.structs.replace(scenario, schedule=schedule)
+
+
+@lru_cache
+def overlapped() -> Evidence:
+    """A run of the engine whose host is a step behind."""
+    return lockstep(EngineSubject(), OVERLAPPED)
+
+
 HANDED_OVER = validate(
     msgspec.structs.replace(
         STATIC, schedule=msgspec.structs.replace(STATIC.schedule, handover=True, services=1, max_batch=1)
@@ -406,6 +430,7 @@ def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence
     The ideal subject has no prefix cache, and takes pages for the chain that an n-gram draft found.
     """
     own = scenario.schedule.prefix_cache or scenario.schedule.mixed or variant == "chain_as_tree"
+    own = own or bool(scenario.schedule.overlap)
     subject = EngineSubject() if own else IdealSubject()
     return lockstep(subject, msgspec.structs.replace(scenario, variant=variant))
 
@@ -417,7 +442,7 @@ def evidence_of(channel: str) -> Evidence:
     if channel == "rank.collectives":
         return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    rest = handed_over if channel in OF_HANDOVERS else cached_states
+    rest = overlapped if channel in OF_OVERLAP else handed_over if channel in OF_HANDOVERS else cached_states
     return next((of for of in known if of.subject.channel(channel)), rest())
 
 

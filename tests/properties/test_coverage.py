@@ -19,6 +19,7 @@ from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.strategies.aborts import without_aborts
@@ -94,7 +95,7 @@ _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
 _NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running", "variant_alone_of_served"}
 # One engine serves all of them, and packs no launches.
-_NEVER |= {*OF_RANKS, *OF_MIXED, *OF_HANDOVERS, "variant_unmixed"}
+_NEVER |= {*OF_RANKS, *OF_MIXED, *OF_HANDOVERS, *OF_OVERLAP, "variant_unmixed", "variant_unoverlapped"}
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
 _UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover", "lockstep"}
 _SELDOM = {"limit: limit=tokens", "topk: topk=5 and more", "sequence: sequence=from prompt"}

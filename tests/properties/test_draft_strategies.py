@@ -53,7 +53,7 @@ def of_draft(drawn: list[Scenario], name: str) -> list[Scenario]:
 
 # Of those that share pages or gave them back, and of those with mixed launches: of the whole list all drafts have some,
 # of each draft a list of four times its length.
-_OF_FEW = {"alone", "unmixed"}
+_OF_FEW = {"alone", "unmixed", "unoverlapped"}
 
 
 def variants_of(name: Algorithm) -> set[str]:

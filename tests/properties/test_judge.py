@@ -52,11 +52,17 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
         "handover.hidden",
         "handover.schedule",
         "handover.state",
+        "overlap.buffers",
+        "overlap.discarded",
+        "overlap.pages",
+        "overlap.schedule",
         "cache.matched",
         "cache.pages",
         "cache.states",
         "rank.collectives",
         "rank.idle",
+        "tensor.collectives",
+        "tensor.decisions",
     }
     assert {v.name for v in verdicts if v.verdict is not Outcome.PASS} == {
         c.name for c in ALL if c.name.startswith("variant.") or c.name in others

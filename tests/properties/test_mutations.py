@@ -41,6 +41,8 @@ from tests.properties.evidence import (
     handed_over,
     mixed,
     mixed_too,
+    overlapped,
+    overlapped_too,
     preempted,
     ranked,
     with_observations,
@@ -77,6 +79,8 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
     if contract.name == "variant.unmixed":
         return evidence("unmixed", mixed_too(evidence_of(channel).scenario))
+    if contract.name == "variant.unoverlapped":
+        return evidence("unoverlapped", overlapped_too(evidence_of(channel).scenario))
     if contract.name.startswith(VARIANT):
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     if contract.name == "output.ends":
@@ -96,6 +100,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         budgeted(),
         mixed(),
         handed_over(),
+        overlapped(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

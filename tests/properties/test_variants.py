@@ -26,6 +26,7 @@ from tests.properties.evidence import (
     CACHED_STATES,
     MATCHES_BESIDE_TREE,
     MIXED,
+    OVERLAPPED,
     PREEMPTED,
     STATIC,
     TREE,
@@ -37,7 +38,7 @@ from tests.properties.evidence import (
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_relation_changes_the_scenario_and_keeps_it_valid(variant: str) -> None:
-    base = {"chain_as_tree": BESIDE_TREE, "unmixed": MIXED}.get(variant, STATIC)
+    base = {"chain_as_tree": BESIDE_TREE, "unmixed": MIXED, "unoverlapped": OVERLAPPED}.get(variant, STATIC)
     scenario = msgspec.structs.replace(base, variant=variant)
     changed = validate(varied(scenario))
     assert changed.variant == "none"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from draftproof.properties.strategies.handovers import without_handover
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, OF_TREES, algorithm
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
@@ -150,7 +151,7 @@ def check_round(
 
 
 @BRIEF
-@given(scenarios().map(without_handover))
+@given(scenarios().map(without_handover).map(without_overlap))
 def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> None:
     script = solve(made)
     trace = run(made, script)
@@ -169,8 +170,8 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
-    # Nothing of these scenarios is handed over: see test_handovers.py.
-    alone = ("round.", "pool.", "graph.", "control.", "total.", "rank.", "handover.")
+    # Nothing of these scenarios is handed over, or planned ahead: see test_handovers.py and test_overlap.py.
+    alone = ("round.", "pool.", "graph.", "control.", "total.", "rank.", "handover.", "overlap.")
     # None of these scenarios has a tree: see test_trees.py.
     drafts = set(OF_TREES).union(*TOLD.values())
     without = {"config.seen", "config.index_bytes", "commit.written"}

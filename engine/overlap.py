@@ -1,0 +1,250 @@
+"""An engine whose host plans a step while the one before runs, and processes its results a step late.
+
+The device alone knows lengths and pending tokens in time (relay.py); the host plans by bounds on them
+(overlap_scheduler.py). Sources: docs/semantics.md, S-OVERLAP.
+
+`R` rows of a batch, `W` verify width.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
+from draftproof.engine.engine import Engine
+from draftproof.engine.handover import Handover
+from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
+from draftproof.engine.models.base import Target
+from draftproof.engine.overlap_scheduler import OverlapScheduler
+from draftproof.engine.parts import OWN, EngineParts
+from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import SOLO, Solo
+from draftproof.engine.relay import Relay
+from draftproof.engine.runner import Outputs
+from draftproof.engine.runtime import Runtime
+from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, StepPlan
+from draftproof.engine.staging import Staging
+from draftproof.engine.streams import stream_of
+
+INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
+"""What the host tells the device of each row of a round."""
+RESULTS = ("num_drafts", "correct_len", "bonus")
+"""What the device tells the host of each row, before its target tokens [W]."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A step that was given to the device as this work; `width` is that of its verify.
+
+    `weights` are what tokens were chosen from, once it has run: of prompts and of rounds.
+    """
+
+    plan: StepPlan
+    work: int
+    width: int
+    weights: dict[str, Outputs] = field(default_factory=dict)
+
+
+class OverlapEngine(Engine):
+    """An engine with at most one step in flight while the host plans the next."""
+
+    scheduler: OverlapScheduler
+    scheduler_type = OverlapScheduler
+
+    def __init__(
+        self,
+        target: Target,
+        draft: DraftModel,
+        config: EngineConfig,
+        device: torch.device,
+        probes: Probes | None = None,
+        parts: EngineParts = OWN,
+        group: Solo = SOLO,
+    ) -> None:
+        super().__init__(target, draft, config, device, probes, parts, group)
+        self._stream = stream_of(device)
+        self._relay = Relay(config.num_rows, config.max_len, device)
+        self._in_flight = deque[Launched]()
+        rows, results = config.max_batch, len(RESULTS) + config.most_width
+        sizes = {"inputs": len(INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
+        self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
+
+    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
+        """Plan and launch one step, then process the results of the step before, or of both."""
+        plan = self.scheduler.plan(self._step, self._steps)
+        delay = self.config.overlap[self._step % len(self.config.overlap)]
+        self._step += 1
+        self.probes.on_plan(plan)
+        most = 0
+        if plan.prefill or plan.decode:
+            self._in_flight.append(self._launch(plan, late=delay == "late"))
+            self.scheduler.launched(plan)
+            most = int(delay != "none")
+        commits: tuple[Commit, ...] = ()
+        while len(self._in_flight) > most:
+            commits += self._process(self._in_flight.popleft())
+        self.probes.on_step(plan)
+        return commits, ()
+
+    def _launch(self, plan: StepPlan, *, late: bool) -> Launched:
+        """Give a step to the device."""
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        runtime, work = self._runtimes[steps], self._stream.given + 1
+        step = Launched(plan, work, runtime.width)
+        prompts, rounds, inputs = (torch.empty(0),) * 3
+        if plan.decode:
+            self._fill(self._staging["inputs"].of_host(work), plan.decode)
+            inputs = self._staging["inputs"].of_device(work)
+            rounds = self._staging["rounds"].of_device(work)
+        if plan.prefill:
+            prompts = self._staging["prompts"].of_device(work)
+        self._stream.run(partial(self._run_step, step, runtime, inputs, prompts, rounds), late=late)
+        return step
+
+    def _fill(self, inputs: Tensor, batch: tuple[DecodeRow, ...]) -> None:
+        """Write what the host tells of a round, one input after another."""
+        values = [
+            (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request)) for row in batch
+        ]
+        inputs.view(len(INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
+
+    def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
+        """Run a step on the device."""
+        self.probes.on_run(step.plan)
+        if step.plan.prefill:
+            step.weights["prompts"] = self._run_chunks(step.plan.prefill, prompts)
+        if step.plan.decode:
+            step.weights["rounds"] = self._run_rounds(runtime, step.plan.decode, inputs, rounds)
+
+    def _run_chunks(self, batch: tuple[PrefillRow, ...], results: Tensor) -> Outputs:
+        """Run a chunk of each prompt, and the draft's entries of it; return what first tokens were chosen from."""
+        metadata, hidden_states, target_tokens, weights = self._run_prompts(batch, 0)
+        ends = [place for place, row in enumerate(batch) if row.tail < 0]
+        last = [batch[place] for place in ends]
+        lengths = self._tensor([row.end for row in last])
+        self._relay.begin(self._tensor([row.req_row for row in last]), lengths, target_tokens[self._tensor(ends)])
+        results[: len(batch)].copy_(target_tokens, non_blocking=True)
+        # The draft's entries are made of the first token, and its input is put together on the host.
+        next_tokens = target_tokens.tolist()
+        commits = tuple(
+            Commit(row.request, row.req_row, row.state_slot, row.round, 0, (next_tokens[place],), row.end, False)
+            for place, row in zip(ends, last, strict=True)
+        )
+        self.probes.on_commit(commits)
+        self.probes.on_target_hidden_states(hidden_states)
+        self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
+        self.probes.on_extend(commits)
+        return weights
+
+    def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
+        """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
+        count = len(batch)
+        device_inputs = staged.to(self.device, non_blocking=True).view(len(INPUTS), -1)
+        req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
+        # Whatever is wanted, a launch has no more columns than its runtime.
+        relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
+        inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **self._choosing(batch)}
+        batch = self.probes.known(batch, inputs)
+        runtime.begin(inputs, count, count)
+        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=inputs["num_drafts"]))
+        out = runtime.verified(proposal, count, count)
+        correct_len = out["correct_len"]
+        self._relay.advance(req_rows, correct_len, out["bonus"])
+        self.probes.on_target_hidden_states(out.get("hidden_states"))
+        self._commit_relayed(state_slots, relayed["positions"], correct_len)
+        self.probes.on_round(batch, out)
+        runtime.extend(
+            Accepted(
+                requests=tuple(row.request for row in batch),
+                req_rows=req_rows,
+                seq_lens=relayed["positions"],
+                correct_len=correct_len,
+                ids=out["ids"],
+                target_tokens=out["target_tokens"],
+                hidden_states=out.get("hidden_states"),
+                tokens=(),
+            ),
+            count,
+        )
+        self.probes.on_round_extended()
+        by_row = torch.zeros((len(RESULTS), self.config.max_batch), dtype=torch.int64, device=self.device)
+        by_row[:, :count] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
+        told = torch.cat([by_row.flatten(), out["target_tokens"].flatten()])
+        results[: len(told)].copy_(told, non_blocking=True)
+        return {name: out[name] for name in WEIGHTS if name in out}
+
+    def _commit_relayed(self, state_slots: Tensor, seq_lens: Tensor, correct_len: Tensor) -> None:
+        """Commit the recurrent state after each row's last accepted draft, with a checkpoint where due."""
+        if self.states is None:
+            return
+        self.probes.before_launch("commit")
+        self.states.commit(state_slots=state_slots, last_correct_step_indices=correct_len)
+        if self.config.checkpoint:
+            self.states.checkpoint(state_slots, self._steps_to_keep(seq_lens, correct_len + 1))
+        self.probes.on_launch(Launch("commit", 0, len(state_slots), 0))
+
+    def _process(self, step: Launched) -> tuple[Commit, ...]:
+        """Take in the results of a step: what requests gained, who has ended, and what a controller learns."""
+        self._stream.wait(step.work)
+        self.probes.on_run(step.plan)
+        commits = self._process_chunks(step) + self._process_rounds(step)
+        for released in self.scheduler.retire_ended():
+            self._release(released)
+        return commits
+
+    def _process_chunks(self, step: Launched) -> tuple[Commit, ...]:
+        batch = step.plan.prefill
+        if not batch:
+            return ()
+        tokens, weights = (
+            self._staging["prompts"].of_host(step.work)[: len(batch)].tolist(),
+            step.weights.get("prompts", {}),
+        )
+        of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
+        of_ends = {name: weights[name][:, None] for name in WEIGHTS if name in weights}
+        told = logprobs(of_ends, [(0,)] * len(batch), [row.logprobs for row in batch])
+        commits = [
+            self.scheduler.receive_prompt(row, token, told)
+            for row, token, told in zip(batch, tokens, of_prompts, strict=True)
+        ]
+        return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True) if one is not None)
+
+    def _process_rounds(self, step: Launched) -> tuple[Commit, ...]:
+        """Unpack the rounds of a step by its own width; those of requests that had ended are discarded."""
+        batch = step.plan.decode
+        if not batch:
+            return ()
+        rows, width = len(batch), step.width
+        results = self._staging["rounds"].of_host(step.work)
+        by_row, tokens = results.tensor_split([len(RESULTS) * self.config.max_batch])
+        num_drafts, correct_len, bonus = by_row.view(len(RESULTS), -1)[:, :rows].tolist()
+        target_tokens = tokens[: rows * width].view(rows, width).tolist()
+        told = logprobs(
+            step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.logprobs for row in batch]
+        )
+        commits, counted = list[Commit](), list[tuple[int, int]]()
+        for place, row in enumerate(batch):
+            context, right = self.scheduler.known_length(row.request), correct_len[place]
+            commit = self.scheduler.receive_round(row, (*target_tokens[place][:right], bonus[place]))
+            if commit is None:
+                self.probes.on_discard(row, context, num_drafts[place], right + 1)
+                counted.append((0, 0))
+            else:
+                commits.append(replace(commit, logprobs=told[place][: len(commit.emitted)]))
+                counted.append((num_drafts[place], right))
+        self._decide(step.plan, counted)
+        return tuple(commits)
+
+    def _decide(self, plan: StepPlan, counted: list[tuple[int, int]]) -> None:
+        """Count drafts; advance the step-count controller by a verify: it holds from the step planned next."""
+        num_drafts, correct_len = zip(*counted, strict=True)
+        self.draft_counters.count(num_drafts, correct_len)
+        if self._controller:
+            before, after = self._controller.update(num_drafts, correct_len)
+            self.probes.on_control(replace(before, steps=plan.steps), after)

@@ -1,0 +1,75 @@
+"""What the probes see of an engine whose host is a step behind: as of any other, and what only the device knows.
+
+An observer may wait for the device; the host of the engine does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from draftproof.engine.runtime import acceptance
+from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan
+from draftproof.engine.subject.recorder import TraceRecorder
+from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
+from draftproof.properties.values.trace import Key
+
+_OF_PLANS = frozenset({"round.rows", "round.table", "round.state"})
+"""What a discarded round reports like any other: where and when it ran."""
+
+
+class OverlapRecorder(TraceRecorder):
+    """A recorder of an `OverlapEngine`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ran: tuple[Commit, ...] = ()
+        self._step, self._uses = -1, 0
+
+    def on_plan(self, plan: StepPlan) -> None:
+        super().on_plan(plan)
+        self._step, self._uses = plan.step, 0
+
+    def on_run(self, plan: StepPlan) -> None:
+        self._plan, self._launches = plan, 0
+
+    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
+        """Return the rows as the device has them, which a script is followed by, and which are reported."""
+        relayed = zip(*(inputs[name].tolist() for name in ("positions", "pending_tokens", "num_drafts")), strict=True)
+        known = tuple(
+            replace(row, seq_len=seq_len, pending_token=token, num_drafts=count)
+            for row, (seq_len, token, count) in zip(batch, relayed, strict=True)
+        )
+        self._plan = replace(self._plan, decode=known)
+        return known
+
+    def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
+        verified = acceptance(outputs)
+        self.on_accept(batch, verified)
+        gained = [tokens if row.num_drafts >= 0 else () for row, tokens in zip(batch, verified.tokens, strict=True)]
+        self._ran = tuple(
+            Commit(
+                *(row.request, row.req_row, row.state_slot, row.round, row.seq_len),
+                emitted=tokens,
+                seq_len=row.seq_len + len(tokens),
+                finished=False,
+            )
+            for row, tokens in zip(batch, gained, strict=True)
+        )
+        self.on_commit(self._ran)
+
+    def on_round_extended(self) -> None:
+        self.on_extend(self._ran)
+
+    def on_discard(self, row: DecodeRow, context: int, num_drafts: int, committed: int) -> None:
+        key = Key(row.request, row.round)
+        self._log.drop(row.request, row.round, but=_OF_PLANS)
+        self._log.add("overlap.discarded", key, DiscardedRound(context, num_drafts, committed))
+
+    def on_buffer(self, use: BufferUse) -> None:
+        kind, key = BufferKind[use.kind.upper()], Key(-1, self._step, step=self._uses)
+        self._log.add("overlap.buffers", key, SharedUse(kind, use.place, int(use.by_device), use.work, use.waited))
+        self._uses += 1

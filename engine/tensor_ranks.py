@@ -1,0 +1,61 @@
+"""Tensor-parallel ranks: the collectives inside a forward, of which each rank runs its part of every layer.
+
+`T` packed tokens, the same on every rank; `D` lanes, `L` lanes of one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.ranks import DTYPES, Group, Issued, Observe, RankOp, Solo
+
+
+class TensorGroup(Solo):
+    """One tensor-parallel rank of those of a group: each has a part of every layer, and decides what all others do.
+
+    So nothing is agreed, and no row is another's.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group, self.size, self.rank = group, group.size, group.rank
+
+    @property
+    def mismatch(self) -> str:  # type: ignore[override]
+        """See Solo."""
+        return self._group.mismatch
+
+    def watch(self, observe: Observe) -> None:
+        """See Solo."""
+        self._group.watch(observe)
+
+    def noted(self) -> AbstractContextManager[list[Issued]]:  # type: ignore[override]
+        """See Solo."""
+        return self._group.noted()
+
+    def enter(self, collectives: Sequence[Issued]) -> None:
+        """See Solo. Raises LockstepError."""
+        self._group.enter(collectives)
+
+    def lanes(self, count: int) -> slice:
+        """Return which of so many lanes are this rank's."""
+        return self._group.lanes(count)
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """[T, D] -> the sum over all ranks, in its place."""
+        self._enter(RankOp.SUM, x)
+        torch.ops.draftproof_ranks.sum(x, self._group.handle)
+        return x
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        """[T, L] -> [T, ranks * L], the lanes of all ranks side by side."""
+        everyone = x.new_empty((self.size * x.shape[0], x.shape[1]))
+        self._enter(RankOp.GATHER, x)
+        torch.ops.draftproof_ranks.gather(everyone, x, self._group.handle)
+        return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)
+
+    def _enter(self, op: RankOp, x: Tensor) -> None:
+        self.enter((Issued(op, x.shape[0], x.shape[1], DTYPES.get(x.dtype, 0)),))

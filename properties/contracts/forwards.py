@@ -1,0 +1,62 @@
+"""The forwards of an engine step, of target and draft, in order, as every rank runs them (S-RANK-3, S-TP-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.lockstep import Lockstep
+
+Model = Literal["target", "draft"]
+TARGET: Model = "target"
+DRAFT: Model = "draft"
+
+
+class ModelForward(NamedTuple):
+    """One forward of a model over so many packed rows, padding included, and then logits of each of these numbers.
+
+    `layers` of a chain's draft are one at a time.
+    """
+
+    model: Model
+    rows: int
+    logits: tuple[int, ...] = ()
+
+
+def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelForward | int]:
+    """Yield each forward of a step, and between them how many numbers data-parallel ranks agree on."""
+    form, tokens = evidence.form, lockstep.tokens(step)
+    proposes_at_extend = form.kind.proposes_at_extend or form.proposes == "chain"
+    yield 4
+    if tokens:
+        chunks = lockstep.rows(step, 0)
+        yield ModelForward(TARGET, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
+        forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
+        for _ in range(forwards):
+            yield ModelForward(DRAFT, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
+    rows = lockstep.rows(step, 1)
+    if rows:
+        size, planned, width = launched(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
+        if planned > 1:
+            blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
+            for _ in range(1 if blocks else form.launched(planned)):
+                count = size * (planned if blocks else beams)
+                yield ModelForward(DRAFT, count, (count,))
+            yield 1
+        yield ModelForward(TARGET, size * width, (size * width,))
+        yield 1
+        going_on = lockstep.going_on(step)
+        for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
+            size = launched(evidence, going_on)
+            yield ModelForward(DRAFT, size * (width + form.reach), (size,) if proposes_at_extend else ())
+    yield 1
+
+
+def launched(evidence: Evidence, rows: int) -> int:
+    """Return how many rows a launch of so many has: a captured size, or these."""
+    return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
+
+
+def _tells_of_prompts(evidence: Evidence) -> bool:
+    return evidence.scenario.most_prompt_logprobs is not None

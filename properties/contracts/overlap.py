@@ -1,0 +1,201 @@
+"""A host that plans a step while the one before runs: who runs when, on which pages, and when a buffer is free."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.overlap import Overlap, Use
+from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.observed import BufferKind, DiscardedRound, PoolReport, SharedUse
+from draftproof.properties.values.relations import (
+    Different,
+    Missing,
+    OutOfOrder,
+    OutOfRange,
+    Relation,
+    Surplus,
+    Unowned,
+    off_by,
+)
+from draftproof.properties.values.trace import Key
+
+
+def _overlaps(evidence: Evidence) -> bool:
+    return bool(evidence.scenario.schedule.overlap)
+
+
+def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that a request runs in every step from its first to its last, one step more if nobody knows of its end."""
+    overlap, schedule = Overlap(evidence), evidence.schedule
+    rows: dict[int, dict[int, Row]] = defaultdict(dict)
+    for row in schedule.rows:
+        rows[row.request][row.step] = row
+    for request, of_request in sorted(rows.items()):
+        last = overlap.runs_on.get(request, overlap.ended_at.get(request, -1))
+        for step, row in of_request.items():
+            if step > last:
+                known = f"ended in step {overlap.ended_at.get(request, -1)}"
+                yield _mismatch(row.request, row.round, known, f"a row in step {step}", Surplus())
+        for step in range(min(of_request), last + 1):
+            if step not in of_request and not _is_crowded(evidence, request, step):
+                number = max((row.round for row in of_request.values() if row.step < step), default=0) + 1
+                yield _mismatch(request, number, f"a row in step {step}", None, Missing())
+
+
+def _is_crowded(evidence: Evidence, request: int, step: int) -> bool:
+    """Return whether the decode batch of a step is full of requests that were admitted before this one."""
+    batch, spans = evidence.schedule.batches.get((step, 1), ()), evidence.schedule.spans
+    arrivals = [one.arrival for one in evidence.scenario.requests]
+    own = (spans[request][0], arrivals[request], request)
+    before = [row for row in batch if (spans[row.request][0], arrivals[row.request], row.request) < own]
+    return len(before) >= evidence.scenario.schedule.max_batch
+
+
+def _mismatch(request: int, round_: int, expected: str, got: str | None, relation: Relation) -> Mismatch:
+    return Mismatch("round.rows", Key(request, round_, step=0), expected, got, relation)
+
+
+def _discarded(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that a round after the end starts where the device left the request, and is one that is thrown away."""
+    overlap, channel = Overlap(evidence), "overlap.discarded"
+    reported = dict(evidence.discarded)
+    for row in evidence.schedule.rows:
+        if not overlap.is_after_end(row):
+            continue
+        key = Key(row.request, row.round)
+        got, n, drafts = reported.pop(key, None), overlap.last_context(row.request), overlap.drafts_after_end(row)
+        if got is None:
+            yield Mismatch(channel, key, "a round that is discarded", None, Missing())
+            continue
+        if got.context != n:
+            yield Mismatch(channel, key, f"length {n}", f"length {got.context}", off_by(n, got.context))
+        if (got.drafts, row.count) != (drafts, drafts):
+            yield Mismatch(channel, key, f"{drafts} drafts", f"{got.drafts} drafts", off_by(drafts, got.drafts))
+        low, high = (1, drafts + 1) if drafts >= 0 else (0, 0)
+        if not low <= got.committed <= high:
+            yield Mismatch(channel, key, f"{low} .. {high} tokens", f"{got.committed} tokens", OutOfRange())
+    for key, surplus in reported.items():
+        yield Mismatch(channel, key, None, _name(surplus), Surplus())
+
+
+def _name(one: DiscardedRound) -> str:
+    return f"a round of {one.drafts} drafts at length {one.context}"
+
+
+def _pages(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that a request has pages for the most that the step in flight may have added, and for its round.
+
+    It keeps them until the host has processed that round.
+    """
+    overlap, reports = Overlap(evidence), evidence.subject.typed("pool.owners", PoolReport)
+    for row in evidence.schedule.rows:
+        place, report = (row.request, row.round), reports.get(Key(-1, row.step))
+        wanted, table = overlap.pages[place], evidence.tables.pages.get(place, {})
+        if row.phase and len(table) != wanted:
+            key = Key(*place, row=min(wanted, len(table)))
+            yield Mismatch("round.table", key, f"{wanted} pages", f"{len(table)} pages", off_by(wanted, len(table)))
+        if report is None or not evidence.schedule.goes_on(row.request, row.step):
+            continue
+        owned = {owner.index for owner in report.owners if owner.request == row.request}
+        for column, page in evidence.tables.at(row).items():
+            if page not in owned:
+                key = Key(*place, row=column)
+                yield Mismatch("round.table", key, "a page that it has while the round is in flight", page, Unowned())
+
+
+def _buffers(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check who uses which buffer when, and that it is free of both sides before it is used again."""
+    channel, order = "overlap.buffers", dict[Key, SharedUse]()
+    reported = evidence.subject.typed(channel, SharedUse)
+    numbers: dict[int, int] = defaultdict(int)
+    for use in Overlap(evidence).uses:
+        key = Key(-1, use.step, step=numbers[use.step])
+        numbers[use.step] += 1
+        got = reported.get(key)
+        if got is None:
+            yield Mismatch(channel, key, _said(use), None, Missing())
+            continue
+        order[key] = got
+        found = Use(use.step, got.kind, got.side, got.work, got.waited)
+        if found != use:
+            yield Mismatch(channel, key, _said(use), _said(found), Different())
+    for key in sorted(reported.keys() - order.keys()):
+        yield Mismatch(channel, key, None, reported[key], Surplus())
+    yield from _in_turns(channel, order)
+
+
+def _in_turns(channel: str, order: dict[Key, SharedUse]) -> Iterator[Mismatch]:
+    """Check each buffer: one side fills it, the other reads it, and neither goes on before the other is done.
+
+    The device is done with a work when the host has waited for it; the host, when it gives the device a later one.
+    """
+    before: dict[tuple[int, int], SharedUse] = {}
+    for key, use in sorted(order.items()):
+        fills = 0 if use.kind == BufferKind.INPUTS else 1
+        last = before.get((use.kind, use.place))
+        if use.side == fills and last is not None and last.side == fills:
+            yield Mismatch(channel, key, f"{_buffer(use)} read for work {last.work}", "filled again", OutOfOrder())
+        if use.side != fills and (last is None or (last.side, last.work) != (fills, use.work)):
+            yield Mismatch(channel, key, f"{_buffer(use)} filled for work {use.work}", "read", OutOfOrder())
+        if last is not None and last.side == 1 and use.side == 0 and use.waited < last.work:
+            free = f"{_buffer(use)} free of work {last.work}"
+            yield Mismatch(channel, key, free, f"used after work {use.waited}", OutOfOrder())
+        before[use.kind, use.place] = use
+
+
+def _buffer(use: SharedUse) -> str:
+    return f"buffer {use.place} of {_kind(use.kind)}"
+
+
+def _kind(kind: int) -> str:
+    """Return a kind of buffer in words; what is no kind stays a number."""
+    return next((one.name.lower() for one in BufferKind if one == kind), f"kind {kind}")
+
+
+def _said(use: Use) -> str:
+    by = "the device" if use.side else "the host"
+    return f"{_kind(use.kind)} of work {use.work} used by {by} after work {use.waited}"
+
+
+_of_overlap = partial(listed, concerns=_overlaps)
+CONTRACTS = (
+    _of_overlap(
+        "overlap.schedule",
+        _schedule,
+        ("round.rows",),
+        partial=("round.rows",),
+        cites="S-OVERLAP-1, S-OVERLAP-5",
+        minimum="overlapped_steps overlap_rounds_after_end overlap_sure_ends",
+    ),
+    _of_overlap(
+        "overlap.discarded",
+        _discarded,
+        ("overlap.discarded",),
+        reads=("round.rows",),
+        cites="S-OVERLAP-4, S-OVERLAP-5",
+        minimum="overlap_rounds_after_end overlap_cut_ends",
+    ),
+    _of_overlap(
+        "overlap.pages",
+        _pages,
+        ("round.table",),
+        reads=("round.rows", "commit.length"),
+        also=("pool.owners",),
+        partial=("round.table",),
+        cites="S-OVERLAP-3, S-OVERLAP-5",
+        minimum="overlapped_steps overlap_pages_ahead",
+    ),
+    _of_overlap(
+        "overlap.buffers",
+        _buffers,
+        ("overlap.buffers",),
+        reads=("round.rows",),
+        cites="S-OVERLAP-7",
+        minimum="overlapped_steps overlap_late_steps",
+    ),
+)

@@ -1,0 +1,145 @@
+"""Streams, shared buffers and the relay of an engine whose host is a step behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from draftproof.engine.config import Delay
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.overlap import OverlapEngine
+from draftproof.engine.probes import Probes
+from draftproof.engine.relay import Relay
+from draftproof.engine.stages import BufferUse
+from draftproof.engine.staging import DEPTH, Staging
+from draftproof.engine.streams import HostStream, stream_of
+from draftproof.engine.subject import build
+from draftproof.properties.values.scenario import Scenario
+from draftproof.reference.solve import solve
+from tests.drawn import generate
+
+CPU = torch.device("cpu")
+
+
+def behind(number: int) -> Scenario:
+    """Return one of a few generated scenarios with an overlap."""
+    return [one for one in generate(7, 80) if one.schedule.overlap and not one.is_sampled][number]
+
+
+def _backend(device: torch.device) -> Backend:
+    if device.type == "cpu":
+        return HostBackend()
+    from draftproof.engine.graphs.cuda import CudaBackend
+
+    return CudaBackend(device)
+
+
+def served(scenario: Scenario, device: torch.device, overlap: tuple[Delay, ...]) -> dict[int, tuple[int, ...]]:
+    """Return what an engine that nobody observes, and nobody steers, emits of each request."""
+    models, config = build.models(scenario, device), replace(build.config(scenario), overlap=overlap)
+    with torch.no_grad():
+        engine = (OverlapEngine if overlap else Engine)(models.target, models.draft, config, device)
+        if scenario.graphs.sizes and scenario.graphs.capture:
+            engine.capture(_backend(device))
+        texts = dict[int, tuple[int, ...]]()
+        for request in build.requests(scenario, solve(scenario)):
+            engine.add(request)
+        while not engine.idle:
+            for commit in engine.step():
+                texts[commit.request] = (*texts.get(commit.request, ()), *commit.emitted)
+    return texts
+
+
+ON = (pytest.param(CPU, id="cpu"), pytest.param(torch.device("cuda"), id="cuda", marks=pytest.mark.gpu))
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("overlap", [("late",), ("early",), ("late", "early", "none")], ids=" ".join)
+@pytest.mark.parametrize("number", range(4))
+def test_nobody_has_to_look_for_texts_to_be_the_same(
+    number: int, overlap: tuple[Delay, ...], device: torch.device
+) -> None:
+    """On a GPU nothing waits for the device here but the host that processes results."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device: run by make test-gpu on a GPU machine")
+    assert served(behind(number), device, overlap) == served(behind(number), device, ())
+
+
+def test_early_work_runs_as_it_is_given_and_late_work_when_it_is_waited_for() -> None:
+    stream, ran = HostStream(), list[str]()
+    stream.run(lambda: ran.append("early"), late=False)
+    assert ran == ["early"]
+    stream.run(lambda: ran.append("late"), late=True)
+    assert ran == ["early"]
+    assert (stream.given, stream.waited) == (2, 0)
+    stream.wait(1)
+    assert ran == ["early"], "the event of an earlier work says nothing of a later one"
+    stream.wait(2)
+    assert ran == ["early", "late"]
+    assert stream.waited == 2
+
+
+def test_work_runs_in_the_order_in_which_it_is_given() -> None:
+    stream, ran = HostStream(), list[int]()
+    for number in (1, 2, 3):
+        stream.run(lambda number=number: ran.append(number), late=True)  # type: ignore[misc]
+    stream.wait(2)
+    assert ran == [1, 2]
+    stream.run(lambda: ran.append(4), late=False)
+    assert ran == [1, 2, 3, 4]
+    assert stream.waited == 2, "who runs early is not waited for"
+
+
+def test_a_cpu_has_a_host_stream() -> None:
+    assert isinstance(stream_of(CPU), HostStream)
+
+
+class _Uses(Probes):
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses = list[BufferUse]()
+
+    def on_buffer(self, use: BufferUse) -> None:
+        self.uses.append(use)
+
+
+def test_buffers_of_a_kind_take_turns_and_tell_who_uses_them() -> None:
+    probes, stream = _Uses(), HostStream()
+    staging = Staging("inputs", 4, stream, CPU, probes)
+    own = [staging.of_host(work) for work in range(1, DEPTH + 2)]
+    assert own[0] is own[DEPTH]
+    assert len({id(one) for one in own}) == DEPTH
+    assert staging.of_device(1) is own[0]
+    stream.run(lambda: None, late=True)
+    stream.wait(1)
+    staging.of_host(3)
+    assert probes.uses[-2:] == [BufferUse("inputs", 1, True, 1, 0), BufferUse("inputs", 1, False, 3, 1)]
+
+
+def test_the_relay_hands_on_lengths_and_tokens_by_request_row() -> None:
+    relay, rows = Relay(4, 10, CPU), torch.tensor([3, 1])
+    relay.begin(rows, torch.tensor([5, 7]), torch.tensor([40, 41]))
+    limits = torch.tensor([8, 8])
+    inputs = relay.inputs(rows.flip(0), torch.tensor([3, 2]), limits)
+    assert {name: value.tolist() for name, value in inputs.items()} == {
+        "positions": [7, 5],
+        "pending_tokens": [41, 40],
+        "num_drafts": [1, 2],
+    }
+    relay.advance(rows, torch.tensor([2, 0]), torch.tensor([50, 51]))
+    assert relay.seq_len.tolist() == [0, 8, 0, 8]
+    assert relay.pending_token.tolist() == [0, 51, 0, 50]
+
+
+def test_who_has_no_position_left_is_padding_and_stays_as_it_is() -> None:
+    relay, row = Relay(2, 10, CPU), torch.tensor([1])
+    relay.begin(row, torch.tensor([9]), torch.tensor([4]))
+    assert relay.inputs(row, torch.tensor([3]), torch.tensor([9]))["num_drafts"].tolist() == [0]
+    relay.advance(row, torch.tensor([0]), torch.tensor([5]))
+    assert relay.inputs(row, torch.tensor([3]), torch.tensor([9]))["num_drafts"].tolist() == [-1]
+    relay.advance(row, torch.tensor([-1]), torch.tensor([0]))
+    assert (relay.seq_len[1].item(), relay.pending_token[1].item()) == (10, 5)

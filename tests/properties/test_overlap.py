@@ -1,0 +1,286 @@
+"""A host that plans a step while the one before runs, and processes its results a step late (S-OVERLAP)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.read_overlap import OF_OVERLAP
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.overlap import Overlap
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.overlap import without_overlap
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import SharedUse, TokenIds
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import Checkpoint, Delay, Scenario
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.reference.control import steps_in_force
+from tests.properties.evidence import (
+    ABORTED,
+    ADAPTIVE,
+    CACHED,
+    CONSTRAINED,
+    HANDED_OVER,
+    MATCHES,
+    MIXED,
+    OF_DRAFTS,
+    OVERLAPPED,
+    PREEMPTED,
+    STATIC,
+    TREE,
+    overlapped,
+    with_observations,
+)
+
+LATE: tuple[Delay, ...] = ("late",)
+EACH = (LATE, ("early",), ("none",), ("late", "none"), ("early", "late", "late"))
+
+
+def behind(scenario: Scenario, overlap: tuple[Delay, ...] = LATE) -> Scenario:
+    """Return the scenario with a host that is a step behind."""
+    return replace(scenario, schedule=replace(scenario.schedule, overlap=overlap, services=1))
+
+
+def run(scenario: Scenario) -> Evidence:
+    """Return a run of the engine that is judged right."""
+    of = lockstep(EngineSubject(), validate(scenario))
+    assert judge(of).first is None
+    return of
+
+
+@pytest.mark.parametrize("overlap", EACH, ids=" ".join)
+def test_every_delay_gives_the_same_texts(overlap: tuple[Delay, ...]) -> None:
+    of = run(behind(STATIC, overlap))
+    assert of.subject.texts == lockstep(EngineSubject(), STATIC).subject.texts
+
+
+@pytest.mark.parametrize("draft", [name for name in OF_DRAFTS if name != "ngram"])
+def test_every_draft_that_the_device_makes_can_be_behind(draft: str) -> None:
+    of = run(replace(behind(OF_DRAFTS[draft], ("late", "early", "none")), variant="unoverlapped"))
+    assert counts(of)["variant_unoverlapped"] == 1
+    assert counts(of)["overlapped_steps"] > 0
+
+
+def test_works_that_are_late_and_early_are_the_same_to_the_host() -> None:
+    late, early = (run(behind(STATIC, overlap)).subject for overlap in (("late",), ("early",)))
+    for channel in ("round.rows", "round.table", "accept.emitted", "commit.length", "overlap.buffers", "pool.owners"):
+        assert late.channel(channel) == early.channel(channel)
+
+
+def test_a_host_that_waits_for_every_step_runs_nothing_after_an_end() -> None:
+    of = run(behind(STATIC, ("none",)))
+    assert not of.discarded
+    assert counts(of)["overlap_waits"] == len({row.step for row in of.schedule.rows})
+    assert not counts(of)["overlap_lengths_behind"]
+
+
+STOPPED = replace(STATIC, requests=tuple(replace(one, stop_at=2) for one in STATIC.requests))
+"""Requests that end by a token, which nobody can know in time."""
+
+
+def test_who_has_ended_runs_once_more_and_gives_its_pages_back_then() -> None:
+    of = run(behind(STOPPED))
+    ended = Overlap(of).ended_at
+    assert {key.request for key in of.discarded} == set(ended)
+    for key in of.discarded:
+        row = next(row for row in of.schedule.rows if (row.request, row.round) == key[:2])
+        assert row.step == ended[key.request] + 1
+        assert of.schedule.spans[key.request][1] == row.step + 1
+        assert key not in of.subject.channel("accept.emitted")
+
+
+def test_an_end_that_is_certain_has_no_round_behind_it() -> None:
+    requests = tuple(replace(one, budget=1 + index) for index, one in enumerate(STATIC.requests))
+    of = run(behind(replace(STATIC, requests=requests)))
+    assert [Overlap(of).is_sure_to_end(request) for request in (0, 1)] == [True, True]
+    assert {key.request for key in of.discarded}.isdisjoint({0, 1})
+
+
+def test_where_there_is_no_position_left_the_round_is_padding() -> None:
+    """A request that is cut by max_len within what it accepted: its length is max_len then."""
+    found = set[int]()
+    for max_len in range(12, 17):
+        memory = replace(STATIC.memory, max_len=max_len)
+        of = run(behind(replace(STATIC, memory=memory, requests=STATIC.requests[1:2])))
+        found |= {one.drafts for one in of.discarded.values()}
+    assert -1 in found
+
+
+def test_a_round_that_ends_a_request_commits_all_that_it_accepted() -> None:
+    of = run(behind(STOPPED))
+    emitted = of.subject.typed("accept.emitted", TokenIds)
+    lengths, texts = of.subject.typed("commit.length", int), of.subject.texts
+    last = {key.request: key for key in sorted(emitted)}
+    over = [
+        lengths[key] - (len(of.scenario.requests[request].prompt) + len(texts[request]) - 1)
+        for request, key in last.items()
+    ]
+    assert min(over) >= 0
+    assert max(over) > 0
+    assert not {"commit.final", "commit.unfolded"} & of.subject.channels
+
+
+def test_a_controller_decides_a_step_late() -> None:
+    batches = [[(3, 3)], [(3, 0)], [(1, 1)], [(1, 1)]]
+    adaptive = replace(ADAPTIVE, schedule=replace(ADAPTIVE.schedule, overlap=()))
+    known = [one.steps for one in steps_in_force(adaptive, batches)]
+    late = [one.steps for one in steps_in_force(behind(adaptive), batches)]
+    assert late == [known[0], *known[:-1]]
+    apart = [one.steps for one in steps_in_force(behind(adaptive), batches, (0, 2, 4, 6))]
+    assert apart == known, "where nothing is in flight, nothing is unknown"
+
+
+def test_controllers_and_limits_of_batches_are_judged_behind_too() -> None:
+    of = run(behind(replace(ADAPTIVE, variant="none"), ("late", "late", "none")))
+    assert of.subject.channel("control.steps")
+    assert counts(of)["overlapped_steps"] > 0
+
+
+def _uses(of: Evidence) -> list[tuple[int, Observation]]:
+    return [(at, one) for at, one in enumerate(of.subject.observations) if one.channel == "overlap.buffers"]
+
+
+def _with_use(of: Evidence, at: int, **change: int) -> Evidence:
+    observations = list(of.subject.observations)
+    value = observations[at].value
+    assert isinstance(value, SharedUse)
+    observations[at] = observations[at]._replace(value=replace(value, **change))
+    return with_observations(of, observations)
+
+
+def test_a_dropped_event_is_noticed_where_the_device_was_early_too() -> None:
+    """The host reads results that are there, as it happens, and has not waited for them."""
+    of = run(behind(STATIC, ("early",)))
+    contract = find("overlap.buffers")
+    for at, use in _uses(of):
+        value = use.value
+        assert isinstance(value, SharedUse)
+        if value.side == 0 and value.waited == value.work:
+            found = list(contract.check(_with_use(of, at, waited=value.waited - 1)))
+            assert [one.channel for one in found] == ["overlap.buffers"]
+
+
+def test_every_other_use_of_a_buffer_is_noticed() -> None:
+    of, contract = overlapped(), find("overlap.buffers")
+    for at, _ in _uses(of)[::3]:
+        for field in ("kind", "place", "side", "work", "waited"):
+            value = getattr(of.subject.observations[at].value, field)
+            other = _with_use(of, at, **{field: (value + 1) % 2 if field in ("place", "side") else value + 1})
+            assert list(contract.check(other)), field
+
+
+def test_a_buffer_that_is_filled_again_before_it_is_read_is_noticed() -> None:
+    """As if there were one of each kind: what the trace says of the rest is as it has to be."""
+    of = run(behind(STATIC, ("early",)))
+    one = with_observations(
+        of,
+        [
+            o._replace(value=replace(o.value, place=0)) if isinstance(o.value, SharedUse) else o  # type: ignore[arg-type]
+            for o in of.subject.observations
+        ],
+    )
+    found = list(find("overlap.buffers").check(one))
+    assert [(d.channel, type(d.relation).__name__) for d in found if d] == [("overlap.buffers", "OutOfOrder")]
+
+
+def test_a_page_too_few_is_noticed() -> None:
+    of = overlapped()
+    tables = of.subject.typed("round.table", int)
+    last = {key[:2]: key for key in sorted(tables) if key.round}
+    contract = find("overlap.pages")
+    for key in list(last.values())[::3]:
+        kept = [o for o in of.subject.observations if (o.channel, o.key) != ("round.table", key)]
+        assert list(contract.check(with_observations(of, kept)))
+
+
+def test_who_rests_or_runs_on_is_noticed() -> None:
+    of, contract = overlapped(), find("overlap.schedule")
+    for key in of.discarded:
+        without = [o for o in of.subject.observations if (o.channel, o.key[:2]) != ("round.rows", key[:2])]
+        assert list(contract.check(with_observations(of, without))), "it had to run once more"
+        again = [o for o in of.subject.observations if (o.channel, o.key[:2]) == ("round.rows", key[:2])]
+        more = [
+            o._replace(key=o.key._replace(round=o.key.round + 1), value=replace(o.value, step=o.value.step + 1))  # type: ignore[union-attr, arg-type]
+            for o in again
+        ]
+        assert list(contract.check(with_observations(of, (*of.subject.observations, *more)))), "and not twice"
+
+
+def test_what_is_discarded_says_nothing_else() -> None:
+    of = overlapped()
+    assert of.discarded
+    told = {"round.rows", "round.table", "round.state", "overlap.discarded"}
+    for key in of.discarded:
+        assert {o.channel for o in of.subject.observations if o.key[:2] == key[:2]} <= told
+
+
+@pytest.mark.parametrize(
+    ("scenario", "what"),
+    [
+        (TREE, "a tree"),
+        (MATCHES, "a tree"),
+        (OF_DRAFTS["ngram"], "a draft that looks up tokens"),
+        (PREEMPTED, "schedule.preemption"),
+        (CACHED, "schedule.preemption"),
+        (MIXED, "schedule.mixed"),
+        (HANDED_OVER, "schedule.handover"),
+        (ABORTED, "aborts"),
+        (CONSTRAINED, "grammars"),
+        (put_in(STATIC, "schedule", step_tokens=9), "schedule.step_tokens"),
+        (replace(STATIC, variant="alone"), "variant alone"),
+    ],
+)
+def test_what_is_not_defined_beside_it_is_refused(scenario: Scenario, what: str) -> None:
+    beside = rf"invalid schedule.overlap \['late'\] beside {what}: expected none, or a scenario without {what}"
+    with pytest.raises(InvalidScenarioError, match=beside):
+        validate(behind(scenario))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sentence"),
+    [
+        (replace(STATIC, variant="unoverlapped"), "variant unoverlapped: expected another one, or none, without"),
+        (replace(behind(ADAPTIVE), variant="unoverlapped"), "variant unoverlapped of a dynamic scenario: expected"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(scenario: Scenario, sentence: str) -> None:
+    with pytest.raises(InvalidScenarioError, match=f"invalid {sentence}"):
+        validate(scenario)
+
+
+def test_a_checkpoint_waits_for_every_step() -> None:
+    assert not is_valid(replace(behind(STATIC), model=Checkpoint(path="nowhere", vocab=64)))
+
+
+def test_who_has_none_is_not_asked() -> None:
+    assert fit(OVERLAPPED, Limits(overlap=False)) == without_overlap(OVERLAPPED)
+    assert not without_overlap(OVERLAPPED).schedule.overlap
+    assert without_overlap(replace(OVERLAPPED, variant="unoverlapped")).variant == "none"
+    lacking = uncovered(Limits(overlap=False), frozenset({"round.rows"}))
+    assert any(set(OF_OVERLAP) <= one.names for one in lacking)
+
+
+def test_many_of_those_that_are_drawn_are_behind() -> None:
+    drawn = generate(3, 120, ALGORITHMS)
+    behind_ = [one for one in drawn if one.schedule.overlap]
+    assert len(behind_) > 0.05 * len(drawn)
+    assert any("late" in one.schedule.overlap for one in behind_)
+    assert any(one.adaptive for one in behind_)
+    assert any(one.model.linear for one in behind_)  # type: ignore[union-attr]
+
+
+def test_its_counts_are_zero_without_it() -> None:
+    counted = counts(lockstep(EngineSubject(), STATIC))
+    assert not any(counted[name] for name in OF_OVERLAP)
+    assert counts(overlapped())["overlap_rounds_after_end"] == len(overlapped().discarded)
+    assert Key(-1, 0, step=0) in overlapped().subject.channel("overlap.buffers")

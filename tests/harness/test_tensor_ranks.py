@@ -43,7 +43,7 @@ from tests.drawn import example
 @cache
 def drawn(draft: Algorithm = "eagle", *, hybrid: bool = False, cut: bool = True) -> Scenario:
     """The first generated scenario of tensor-parallel ranks with these properties."""
-    for turn in turns(31, 400, (draft,)):
+    for turn in turns(31, 4_000, (draft,)):
         if turn.spread.startswith("tensor") and turn.profile.hybrid == hybrid:
             scenario = example(31, turn)
             if (scenario.ranks.draft_tensor > 1) == cut and scenario.graphs.sizes and not scenario.has_aborts:

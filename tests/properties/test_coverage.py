@@ -22,7 +22,9 @@ from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.strategies.aborts import without_aborts
+from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from tests.drawn import generate
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
@@ -57,8 +59,8 @@ def ran() -> list[Ran]:
 
 
 def _run(subject: IdealSubject, scenario) -> Ran:
-    """Run it with nobody aborted: none of the ideal subject's engine steps could abort anybody."""
-    of = lockstep(subject, without_aborts(scenario))
+    """Run it with nobody aborted, and no step planned before its time: no step of the ideal subject could."""
+    of = lockstep(subject, without_overlap(without_aborts(scenario)))
     return Ran(algorithm(scenario.draft), bins(of), counts(of))
 
 
@@ -95,7 +97,15 @@ _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
 _NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running", "variant_alone_of_served"}
 # One engine serves all of them, and packs no launches.
-_NEVER |= {*OF_RANKS, *OF_MIXED, *OF_HANDOVERS, *OF_OVERLAP, "variant_unmixed", "variant_unoverlapped"}
+_NEVER |= {
+    *OF_RANKS,
+    *OF_TENSOR_RANKS,
+    *OF_MIXED,
+    *OF_HANDOVERS,
+    *OF_OVERLAP,
+    "variant_unmixed",
+    "variant_unoverlapped",
+}
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
 _UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover", "lockstep"}
 _SELDOM = {"limit: limit=tokens", "topk: topk=5 and more", "sequence: sequence=from prompt"}

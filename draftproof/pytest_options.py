@@ -62,8 +62,8 @@ def check_case(path: str, model: str, draft_model: str) -> None:
     """Raise UsageError for a case that cannot be read, or whose checkpoints are not there."""
     from draftproof.errors import CheckpointError
     from draftproof.properties.values.case import read_case
+    from draftproof.properties.values.invalid import InvalidScenarioError
     from draftproof.properties.values.located import located, require_folders
-    from draftproof.properties.values.validate import InvalidScenarioError
 
     try:
         require_folders(located(read_case(Path(path))[0], model, draft_model), path, "--draftproof-")

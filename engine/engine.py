@@ -26,13 +26,7 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.handover import Handover
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import (
-    AttentionMetadata,
-    MixedStates,
-    PrefillStates,
-    Target,
-    VerifyStates,
-)
+from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target, VerifyStates
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -100,9 +94,7 @@ class Engine:
             shapes["mrope_positions"] = ((num_rows, 3, columns), torch.int64)
         if config.penalized:
             shapes |= penalty_shapes(num_rows, target.vocab)
-        commit = COMMITS[config.commit]
-        if commit is Snapshot and parts.snapshot:
-            commit = parts.snapshot
+        commit = (parts.snapshot if config.commit == "snapshot" else None) or COMMITS[config.commit]
         if target.state_shape:
             shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
             shapes |= checkpoint_shapes(target.state_shape, num_rows + config.checkpoint_slots)

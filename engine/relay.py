@@ -1,6 +1,6 @@
 """What a round hands on to the next one on the device, without the host: lengths and pending tokens.
 
-`N` request rows, `B` rows of a launch. Source: SGLang's `FutureMap` and `new_seq_lens`, vLLM's
+`R` rows of requests, `B` rows of a launch. Source: SGLang's `FutureMap` and `new_seq_lens`, vLLM's
 `prev_sampled_token_ids` (docs/semantics.md, S-OVERLAP-2).
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Relay:
-    """seq_len and pending_token [N] of every request row, as the work that was given last leaves them."""
+    """seq_len and pending_token [R] of every request row, as the work that was given last leaves them."""
 
     def __init__(self, num_rows: int, max_len: int, device: torch.device) -> None:
         self.seq_len = torch.zeros(num_rows, dtype=torch.int64, device=device)

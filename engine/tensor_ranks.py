@@ -1,6 +1,6 @@
 """Tensor-parallel ranks: the collectives inside a forward, of which each rank runs its part of every layer.
 
-`T` packed tokens, the same on every rank; `D` lanes, `L` lanes of one rank.
+`T` packed tokens, the same on every rank; `D` lanes, `Dr` lanes of one rank.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TensorGroup(Solo):
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """[T, L] -> [T, ranks * L], the lanes of all ranks side by side."""
+        """[T, Dr] -> [T, ranks * Dr], the lanes of all ranks side by side."""
         everyone = x.new_empty((self.size * x.shape[0], x.shape[1]))
         self._enter(RankOp.GATHER, x)
         torch.ops.draftproof_ranks.gather(everyone, x, self._group.handle)

@@ -23,12 +23,13 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 
 DEADLINE = 120.0

@@ -27,6 +27,7 @@ from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import (
     Checkpoint,
@@ -37,7 +38,7 @@ from draftproof.properties.values.scenario import (
     Schedule,
     pages_needed,
 )
-from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.properties.values.validate import is_valid, validate
 
 
 class UnfitError(DraftproofError, ValueError):

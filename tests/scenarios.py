@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Ranks, Scenario
 from draftproof.reference.solve import solve
 
 
@@ -15,3 +15,10 @@ def rejects(scenario: Scenario) -> bool:
 def tokens_in(scenario: Scenario) -> int:
     """Return how many tokens the prompts and budgets have: what a run takes."""
     return sum(len(request.prompt) + request.budget for request in scenario.requests)
+
+
+def is_plain(scenario: Scenario) -> bool:
+    """Return whether one engine serves it in launches of one kind, and waits for each of its steps."""
+    schedule = scenario.schedule
+    other = schedule.mixed or schedule.handover or schedule.overlap or schedule.preemption or schedule.prefix_cache
+    return scenario.ranks == Ranks() and not (other or scenario.dynamic or scenario.has_aborts)

@@ -330,20 +330,20 @@ def test_ranks(draftproof_check, draftproof_rank_scenarios):
     given = list(draftproof_rank_scenarios)
     assert {one.ranks.size for one in given} == {2}
     assert {one.ranks.tensor for one in given} == {1, 2}
-    assert draftproof_check(scenarios=given).scenarios == len(given) == 4
+    assert draftproof_check(scenarios=given).scenarios == len(given) == 8
 """
 
 
 def test_scenarios_of_ranks_run_here_or_say_what_is_missing(project, monkeypatch):
     project.makepyfile(RANKS)
-    run(project, "--draftproof-examples=4").assert_outcomes(passed=1)
+    run(project, "--draftproof-examples=8").assert_outcomes(passed=1)
     for devices, told in ((1, "1"), (2, "")):
         monkeypatch.setattr(plugin, "_devices", lambda devices=devices: devices)
-        result = run(project, "-rs", "--draftproof-examples=4", "--draftproof-device=cuda")
+        result = run(project, "-rs", "--draftproof-examples=8", "--draftproof-device=cuda")
         result.assert_outcomes(**({"skipped": 1} if told else {"passed": 1}))
         if told:
             result.stdout.fnmatch_lines(["SKIPPED*ranks with --draftproof-device=cuda: needs two CUDA devices, 1 here"])
-    result = run(project, "-rs", "--draftproof-examples=4", "--draftproof-model=M")
+    result = run(project, "-rs", "--draftproof-examples=8", "--draftproof-model=M")
     result.stdout.fnmatch_lines(["SKIPPED*ranks are of probes only, not of --draftproof-model"])
 
 

@@ -22,10 +22,10 @@ from draftproof.harness.identity import Level
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import Case, case_text, encode, read_case
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
-from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import Outcome
 
 RUNS = 3

@@ -13,8 +13,8 @@ from draftproof.properties.strategies.version import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
-from draftproof.properties.values.validate import InvalidScenarioError
 
 Until = Literal["closure", "stall"]
 UNTIL: tuple[Until, ...] = ("closure", "stall")

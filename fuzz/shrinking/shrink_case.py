@@ -12,11 +12,11 @@ from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
-from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import Outcome
 
 TIMES = 3

@@ -1,6 +1,6 @@
 """Tensor-parallel ranks: what each of them has of the values that all of them make together (docs/semantics.md, S-TP).
 
-`N` KV heads, `H` and `E` sizes of keys and values, `C` width of the convolution, `Q` its channels.
+`N` KV heads, `H` key size, `E` value size, `C` width of the convolution, `Q` its channels.
 """
 
 from __future__ import annotations

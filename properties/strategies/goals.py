@@ -31,8 +31,9 @@ from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.strategies.windows import without_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]

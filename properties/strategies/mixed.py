@@ -29,8 +29,7 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         requests = tuple(_sooner(requests))
     elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
         requests = tuple(_one_after_another(draw, requests))
-    if draw(sampled((True, True, True, True, False))):
-        requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
+    requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
     mixed = replace(scenario, requests=requests, schedule=schedule)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed

@@ -23,12 +23,12 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Half of those without a controller have pages for two at a time: others get what these give back.
+    Two thirds of those without a controller have pages for two at a time: others get what these give back.
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
     requests = tuple(_ending(draw, scenario, one) for one in scenario.requests)
     made = replace(scenario, schedule=schedule, requests=requests)
-    if made.dynamic or not draw(sampled((True, False))):
+    if made.dynamic or not draw(sampled((True, False, False))):
         return made
     needs = sorted(pages_needed(made, request) for request in requests)
     return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))

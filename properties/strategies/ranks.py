@@ -27,7 +27,7 @@ SPREADS: tuple[Spread, ...] = (
 
 Of "tensor" ranks each serves all.
 """
-TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor", "tensor draft")
+TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor")
 """What tensor-parallel ranks share: the target, or the draft as well."""
 _PLAIN = (True, False)
 

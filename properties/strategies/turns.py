@@ -97,7 +97,7 @@ WINDOWED_CACHED = (False, True, False, True, False)
 WINDOWED_PREEMPTED = (False, True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
-WINDOWED_RANKS = (False, True, False)
+WINDOWED_RANKS = (True, False, True)
 """Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
 CODED_HANDED_OVER = (True, False)
@@ -109,15 +109,15 @@ IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
 RANKS = (False, True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
-TENSOR = (False, True, False)
+TENSOR = (True, False)
 """Whether ranks share every layer, of those that requests are not spread over."""
 MIXED = (True, False)
-MIXED_HYBRIDS = (False, True, False, False, False)
+MIXED_HYBRIDS = (False, True, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 the same of hybrids, which are captured in no buckets; and whether they are compared with launches of their own."""
 OVERLAPPED = (False, True)
-OVERLAPPED_ADAPTIVE = (True, False)
+OVERLAPPED_ADAPTIVE = (True, True, False)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
 """Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
 whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits,

@@ -11,11 +11,12 @@ import msgspec
 import msgspec.inspect
 
 from draftproof.properties.values.base import Value, explain
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 
 T = TypeVar("T", bound=Value)
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -20,25 +19,15 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
-from draftproof.properties.values.grammar import end_token
-from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
-from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
-from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
+from draftproof.properties.values.invalid import InvalidScenarioError, require
 from draftproof.properties.values.scenario import (
     Adaptive,
     Checkpoint,
     ProbeModel,
-    Request,
-    RoundPlan,
     Scenario,
     least_window,
-    pages_needed,
 )
-from draftproof.properties.values.tree import depths
-
-
-class InvalidScenarioError(DraftproofError, ValueError):
-    """A scenario that cannot be run; the message names the field, the value and what is expected."""
+from draftproof.properties.values.validate_request import validate_request
 
 
 def validate(scenario: Scenario) -> Scenario:
@@ -57,11 +46,11 @@ def validate(scenario: Scenario) -> Scenario:
     _handover(scenario)
     _overlap(scenario)
     beyond = max(scenario.eos, default=0)
-    _require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
+    require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)
-    _require(runs, "requests", "of which all are aborted as they come", "one that runs")
+    require(runs, "requests", "of which all are aborted as they come", "one that runs")
     for index in range(len(scenario.requests)):
-        _request(scenario, index)
+        validate_request(scenario, index)
     _variant(scenario)
     return scenario
 
@@ -75,35 +64,30 @@ def is_valid(scenario: Scenario) -> bool:
     return True
 
 
-def _require(holds: bool, field: str, value: object, expected: str) -> None:
-    if not holds:
-        raise InvalidScenarioError(f"invalid {field} {value}: expected {expected}")
-
-
 def _memory(scenario: Scenario) -> None:
     slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
     most = f"at most memory.request_slots = {slots}"
-    _require(batch <= slots, "schedule.max_batch", batch, most)
+    require(batch <= slots, "schedule.max_batch", batch, most)
     arrivals = Counter((request.arrival, request.rank) for request in scenario.requests)
     for (step, _), count in sorted(arrivals.items()):
-        _require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
+        require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
     sizes = scenario.graphs.sizes
-    _require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")
+    require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")
 
 
 def _grouped(name: str, part: ProbeModel | ProbeDraft) -> None:
     fits = part.heads % part.kv_heads == 0
-    _require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
+    require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
 
 
 def _draft(scenario: Scenario) -> None:
     draft = scenario.draft
     if isinstance(draft, Ngram):
-        _require(draft.min_n <= draft.max_n, "draft.min_n", draft.min_n, f"at most draft.max_n = {draft.max_n}")
+        require(draft.min_n <= draft.max_n, "draft.min_n", draft.min_n, f"at most draft.max_n = {draft.max_n}")
         return
     kind = draft.__struct_config__.tag
     if isinstance(scenario.model, Checkpoint):
-        _require(isinstance(draft, CheckpointDraft), "draft.kind", repr(kind), "checkpoint or ngram, for a checkpoint")
+        require(isinstance(draft, CheckpointDraft), "draft.kind", repr(kind), "checkpoint or ngram, for a checkpoint")
         return
     if isinstance(draft, CheckpointDraft):
         raise InvalidScenarioError(f"invalid draft.kind {kind!r}: expected one of a probe, {', '.join(ALGORITHMS)}")
@@ -111,14 +95,14 @@ def _draft(scenario: Scenario) -> None:
     if isinstance(draft, Eagle | Mtp | Eagle3):
         most = scenario.model.vocab
         fits = draft.head_vocab == 0 or 2 <= draft.head_vocab <= most
-        _require(fits, "draft.head_vocab", draft.head_vocab, f"0 (all of them) or 2 .. model.vocab = {most}")
+        require(fits, "draft.head_vocab", draft.head_vocab, f"0 (all of them) or 2 .. model.vocab = {most}")
     if kind_of(draft).layer_a_draft:
         steps, layers = scenario.steps, getattr(draft, "layers", 1)
-        _require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")
+        require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")
     if isinstance(draft, DFlash | Eagle3):
         top = scenario.model.layers - 1
         fits = len(set(draft.features)) == len(draft.features) and max(draft.features) <= top
-        _require(fits, "draft.features", list(draft.features), f"distinct layers of the model, 0 .. {top}")
+        require(fits, "draft.features", list(draft.features), f"distinct layers of the model, 0 .. {top}")
 
 
 def _linear(scenario: Scenario) -> None:
@@ -126,15 +110,15 @@ def _linear(scenario: Scenario) -> None:
     if isinstance(model, Checkpoint):
         return
     count = len(model.layer_types)
-    _require(count in (0, model.layers), "model.layer_types", f"of {count}", f"none or {model.layers}, one a layer")
+    require(count in (0, model.layers), "model.layer_types", f"of {count}", f"none or {model.layers}, one a layer")
     attends = set(model.types) != {"linear_attention"}
     some = "at least one full_attention or sliding_attention layer, for the carry"
-    _require(attends, "model.layer_types", list(model.layer_types), some)
+    require(attends, "model.layer_types", list(model.layer_types), some)
     hybrid = "linear_attention" in model.types
-    _require(hybrid == (model.linear is not None), "model.linear", model.linear, "given if any layer is linear")
+    require(hybrid == (model.linear is not None), "model.linear", model.linear, "given if any layer is linear")
     if model.linear is not None:
         keys, values = model.linear.key_heads, model.linear.value_heads
-        _require(values % keys == 0, "model.linear.value_heads", values, f"a multiple of key_heads = {keys}")
+        require(values % keys == 0, "model.linear.value_heads", values, f"a multiple of key_heads = {keys}")
 
 
 def _windows(scenario: Scenario) -> None:
@@ -143,15 +127,15 @@ def _windows(scenario: Scenario) -> None:
         return
     slides = "sliding_attention" in model.types
     expected = "a window of 1 and more where a layer is sliding_attention, 0 where none is"
-    _require(slides == (model.window > 0), "model.window", model.window, expected)
+    require(slides == (model.window > 0), "model.window", model.window, expected)
     own, most = getattr(draft, "window", 0), least_window(scenario)
     least = f"0 (none), or at least memory.page_size = {page}: a window has a page of positions"
     if most > page:
         least = f"0 (none), or at least {most} with schedule.preemption: who decodes owns a page"
     for field, window in (("model.window", model.window), ("draft.window", own)):
-        _require(window == 0 or window >= most, field, window, least)
+        require(window == 0 or window >= most, field, window, least)
         beside = "none beside windows, or no windows: rows of a tree have none"
-        _require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
+        require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
 
 
 def _adaptive(scenario: Scenario) -> None:
@@ -159,14 +143,14 @@ def _adaptive(scenario: Scenario) -> None:
     if adaptive is None:
         return
     largest = max(adaptive.steps)
-    _require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
+    require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
     if isinstance(adaptive, Adaptive):
         # As in SGLang, of which the later controller takes one.
         several = "two step counts or more with adaptive.initial among them, or no adaptive at all"
-        _require(len(adaptive.steps) > 1, "adaptive.candidates", list(adaptive.steps), several)
+        require(len(adaptive.steps) > 1, "adaptive.candidates", list(adaptive.steps), several)
         return
     for name, sizes in (("slots.batch", [one.batch for one in adaptive.slots]), ("rounding", list(adaptive.rounding))):
-        _require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
+        require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
 
 
 def _tree(scenario: Scenario) -> None:
@@ -175,8 +159,8 @@ def _tree(scenario: Scenario) -> None:
         return
     kind = draft.__struct_config__.tag
     takers = " or ".join(one.name for one in KINDS if one.trees)
-    _require(kind_of(draft).trees, "tree", f"of draft {kind!r}", f"none, or a draft that proposes one: {takers}")
-    _require(
+    require(kind_of(draft).trees, "tree", f"of draft {kind!r}", f"none, or a draft that proposes one: {takers}")
+    require(
         not scenario.dynamic,
         "tree",
         "of a dynamic scenario",
@@ -184,34 +168,32 @@ def _tree(scenario: Scenario) -> None:
     )
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
-    _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
+    require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
     vocab = getattr(draft, "head_vocab", 0) or scenario.model.vocab
-    _require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
+    require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
 
 
 def _variant(scenario: Scenario) -> None:
     """Check that requests could be served alone, and that chains which are compared with trees could be such."""
     if scenario.variant == "alone":
-        _require(isinstance(scenario.model, ProbeModel), "variant", "alone of a checkpoint", "another one, or none")
+        require(isinstance(scenario.model, ProbeModel), "variant", "alone of a checkpoint", "another one, or none")
         by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
         fixed = "another one, or numbers of drafts that do not hang on other requests"
-        _require(not by_batch, "variant", "alone beside adaptive steps or schedule.draft_batch", fixed)
+        require(not by_batch, "variant", "alone beside adaptive steps or schedule.draft_batch", fixed)
     if scenario.variant != "chain_as_tree":
         return
     of_probe = isinstance(scenario.model, ProbeModel)
-    _require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
-    _require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
+    require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
+    require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
     keeps = scenario.schedule.prefix_cache
-    _require(not keeps, "variant", "chain_as_tree beside a prefix cache", "another one: trees leave it fewer pages")
+    require(not keeps, "variant", "chain_as_tree beside a prefix cache", "another one: trees leave it fewer pages")
     try:
         validate(msgspec.structs.replace(as_tree(scenario), variant="none"))
     except InvalidScenarioError as problem:
         fitting = "another one, or a scenario whose drafts could be trees"
         raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
     pages, least = scenario.memory.pages, pages_as_tree(scenario)
-    _require(
-        pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any"
-    )
+    require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
 
 
 def _of_other_schedules(scenario: Scenario) -> dict[str, bool]:
@@ -231,8 +213,8 @@ def _step_tokens(scenario: Scenario) -> None:
         return
     beside = {**_of_other_schedules(scenario), "aborts": scenario.has_aborts}
     for name, has in beside.items():
-        _require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
-    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
+        require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
+    require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
 
 
 def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
@@ -255,31 +237,31 @@ def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
 def _ranks(scenario: Scenario) -> None:
     ranks = scenario.ranks
     for index, request in enumerate(scenario.requests):
-        _require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
+        require(request.rank < ranks.data, f"requests[{index}].rank", request.rank, f"below ranks.data = {ranks.data}")
     _tensor_ranks(scenario)
     if ranks.size == 1:
         return
     serving = sorted({request.rank for request in scenario.requests})
     first = "requests on ranks 0, 1, ..: those without any are the last"
-    _require(serving == list(range(len(serving))), "requests.rank", serving, first)
+    require(serving == list(range(len(serving))), "requests.rank", serving, first)
     field, count = ("ranks.tensor", ranks.tensor) if ranks.tensor > 1 else ("ranks.data", ranks.data)
     for name in beside_ranks(scenario):
-        _require(False, field, f"{count} beside {name}", f"1, or a scenario without {name}")
+        require(False, field, f"{count} beside {name}", f"1, or a scenario without {name}")
 
 
 def _tensor_ranks(scenario: Scenario) -> None:
     """Check that every rank has as many heads as any other of what is cut (S-TP-1)."""
     ranks = scenario.ranks
     same = f"1, or ranks.tensor = {ranks.tensor}"
-    _require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
+    require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
     both = ranks.data == 1 or ranks.tensor == 1
-    _require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")
+    require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")
     for field, count in heads_cut(scenario):
         size = ranks.draft_tensor if field.startswith("draft.") else ranks.tensor
         name = "ranks.draft_tensor" if field.startswith("draft.") else "ranks.tensor"
-        _require(count % size == 0, name, size, f"a divisor of {field} = {count}")
+        require(count % size == 0, name, size, f"a divisor of {field} = {count}")
         lanes = getattr(scenario.draft if field.startswith("draft.") else scenario.model, "lanes", size)
-        _require(lanes >= size, name, size, f"at most {field.split('.')[0]}.lanes = {lanes}")
+        require(lanes >= size, name, size, f"at most {field.split('.')[0]}.lanes = {lanes}")
 
 
 def heads_cut(scenario: Scenario) -> tuple[tuple[str, int], ...]:
@@ -297,24 +279,22 @@ def heads_cut(scenario: Scenario) -> tuple[tuple[str, int], ...]:
 def _mixed(scenario: Scenario) -> None:
     """Check that a schedule which is not mixed has no packed launches, and what a mixed one may have besides."""
     schedule, buckets = scenario.schedule, scenario.graphs.tokens
-    _require(list(buckets) == sorted(set(buckets)), "graphs.tokens", list(buckets), "distinct and ascending")
+    require(list(buckets) == sorted(set(buckets)), "graphs.tokens", list(buckets), "distinct and ascending")
     packs = "none without schedule.mixed: no other launches are packed"
-    _require(schedule.mixed or not buckets, "graphs.tokens", list(buckets), packs)
+    require(schedule.mixed or not buckets, "graphs.tokens", list(buckets), packs)
     compared = scenario.variant == "unmixed"
-    _require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
+    require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
     if not schedule.mixed:
         return
     at, model = "schedule.mixed", scenario.model
     if isinstance(model, Checkpoint):
         raise InvalidScenarioError(f"invalid {at} of a checkpoint: expected false: it is defined for probes")
-    _require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
+    require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
     hybrid = model.linear is not None
     eager = "none beside linear layers: where states are depends on the rows of a launch"
-    _require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
+    require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
     taken = scenario.variant != "chain_as_tree"
-    _require(
-        taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed"
-    )
+    require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
 
 
 def _handover(scenario: Scenario) -> None:
@@ -332,8 +312,8 @@ def _handover(scenario: Scenario) -> None:
         "variant chain_as_tree": scenario.variant == "chain_as_tree",
     }
     for name, has in beside.items():
-        _require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
-    _require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
+        require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
+    require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
 
 
 def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
@@ -362,165 +342,10 @@ def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
 
 def _overlap(scenario: Scenario) -> None:
     overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
-    _require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
+    require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
     if not overlap:
         return
     fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
-    _require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
+    require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
     for name in beside_overlap(scenario):
-        _require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")
-
-
-def _request(scenario: Scenario, index: int) -> None:
-    request, memory = scenario.requests[index], scenario.memory
-    at = f"requests[{index}]"
-    longest = memory.max_len - 1
-    _require(len(request.prompt) <= longest, f"{at}.prompt", f"of {len(request.prompt)} tokens", f"at most {longest}")
-    top = max(request.prompt)
-    _require(top < scenario.model.vocab, f"token in {at}.prompt", top, f"below model.vocab = {scenario.model.vocab}")
-    beyond = max(request.stops, default=0)
-    _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
-    _sampling(scenario, f"{at}.sampling", request.sampling)
-    if request.sampling and request.sampling.draft == "sampled":
-        takers = ", ".join(one.name for one in KINDS if one.draws)
-        draws = kind_of(scenario.draft).draws and scenario.tree is None
-        draws = draws and isinstance(scenario.model, ProbeModel)
-        _require(draws, f"{at}.sampling.draft", "sampled", f"greedy, or chains and blocks of {takers} of probes")
-    if request.sampling and scenario.dynamic:
-        free = "-1, as its rounds depend on the schedule and it is sampled"
-        _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
-        right = max(plan.num_correct for plan in request.rounds)
-        _require(right < 0, f"{at}.rounds num_correct", right, free)
-    _images(scenario, at, request)
-    _penalties(scenario, f"{at}.penalties", request.penalties)
-    _grammar(scenario, at, request)
-    _ends(scenario, at, request)
-    of_probe = isinstance(scenario.model, ProbeModel)
-    if request.abort_at is not None:
-        _require(of_probe, f"{at}.abort_at", request.abort_at, "none beside a checkpoint")
-        since = f"at least {at}.arrival = {request.arrival}"
-        _require(request.abort_at >= request.arrival, f"{at}.abort_at", request.abort_at, since)
-    if request.prompt_logprobs is not None:
-        _require(of_probe, f"{at}.prompt_logprobs", "given", "none beside a checkpoint")
-    pages = pages_needed(scenario, request)
-    _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
-    for number, plan in enumerate(request.rounds):
-        where = f"{at}.rounds[{number}]"
-        _require(
-            plan.num_drafts <= scenario.steps,
-            f"{where}.num_drafts",
-            plan.num_drafts,
-            f"at most steps = {scenario.steps}",
-        )
-        _require(
-            plan.num_correct <= plan.num_drafts,
-            f"{where}.num_correct",
-            plan.num_correct,
-            f"at most num_drafts = {plan.num_drafts}",
-        )
-        _shape(scenario, where, plan)
-
-
-def _ends(scenario: Scenario, at: str, request: Request) -> None:
-    """Check what ends a request besides its own stop ids (S-LIMIT-13 .. 15)."""
-    if not (scenario.eos or request.has_ends):
-        return
-    vocab = scenario.model.vocab
-    of_probe, names = isinstance(scenario.model, ProbeModel), "min_tokens, ignore_eos, stop sequences or eos"
-    _require(of_probe, at, f"with {names}", "none beside a checkpoint")
-    top = max((token for tokens in request.stop_sequences for token in tokens), default=0)
-    _require(top < vocab, f"token in {at}.stop_sequences", top, f"below model.vocab = {vocab}")
-    for number, span in enumerate(request.sequences_at):
-        where, least = f"{at}.sequences_at[{number}]", -len(request.prompt)
-        _require(span.first >= least, f"{where}.first", span.first, f"at least {least}, the first token of the prompt")
-        _require(span.first <= span.last, f"{where}.last", span.last, f"at least {where}.first = {span.first}")
-        hangs = request.sampling is not None and scenario.dynamic
-        _require(not hangs, where, "given", "none, as its rounds depend on the schedule and it is sampled")
-    least, most = request.min_tokens, request.budget
-    _require(least <= most, f"{at}.min_tokens", least, f"at most {at}.budget = {most}")
-    _require(not (least and request.grammar), f"{at}.min_tokens", least, "0 beside a grammar, which says when it ends")
-    stops = len({*request.stops, *scenario.eos}) + int(request.stop_at >= 0)
-    left = f"fewer than model.vocab = {vocab}, as none of them may come before min_tokens"
-    _require(not least or stops < vocab, f"{at}.stops and eos", f"of {stops} ids", left)
-
-
-def _images(scenario: Scenario, at: str, request: Request) -> None:
-    if not request.images:
-        return
-    takes = isinstance(scenario.model, ProbeModel) and scenario.model.mrope
-    where = f"{at}.images"
-    _require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: else tokens have one position")
-    cached = scenario.schedule.prefix_cache
-    _require(not cached, where, "beside schedule.prefix_cache", "none: pages are known by their tokens alone")
-    behind = 0
-    for number, image in enumerate(request.images):
-        span = f"{image.start} .. {image.end - 1}"
-        within = f"within the prompt's {len(request.prompt)} tokens, behind the image before it (from {behind} on)"
-        _require(behind <= image.start and image.end <= len(request.prompt), f"{where}[{number}]", span, within)
-        behind = image.end
-
-
-def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:
-    """Check the shape of a round of a tree that is forced; any other has none."""
-    tree, shape = scenario.tree, plan.shape
-    if tree is None or plan.num_drafts == 0 or plan.num_correct < 0:
-        _require(shape is None, f"{where}.shape", "given", "none but in rounds of a tree whose drafts are forced")
-        return
-    if shape is None:
-        raise InvalidScenarioError(f"invalid {where}.shape None: expected one, as the drafts of a tree are forced")
-    rows, parents = len(shape.parents), shape.parents
-    _require(rows <= tree.nodes, f"{where}.shape.parents", f"of {rows} rows", f"at most tree.nodes = {tree.nodes}")
-    before = all(parent < row for row, parent in enumerate(parents, start=1))
-    _require(before, f"{where}.shape.parents", list(parents), "rows before the row itself")
-    deep = depths(parents)
-    _require(list(deep) == sorted(deep), f"{where}.shape.parents", list(parents), "rows level after level")
-    _require(max(deep) <= plan.num_drafts, f"{where}.shape.parents", list(parents), f"a depth of {plan.num_drafts}")
-    most = max(Counter(parents).values())
-    _require(most <= tree.topk, f"{where}.shape.parents", f"{most} of one row", f"at most tree.topk = {tree.topk}")
-    path = shape.path
-    follows = all(0 < row <= rows and parents[row - 1] == at for at, row in zip((0, *path), path, strict=False))
-    _require(follows, f"{where}.shape.path", list(path), "rows of which each has the one before as its parent")
-    length = len(path)
-    _require(length == plan.num_correct, f"{where}.num_correct", plan.num_correct, f"the {length} rows of shape.path")
-
-
-def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:
-    if sampling is None:
-        return
-    for name, value, unit in (
-        ("temperature", sampling.temperature, TEMPERATURE_UNIT),
-        ("top_p", sampling.top_p, SHARE_UNIT),
-        ("min_p", sampling.min_p, SHARE_UNIT),
-    ):
-        _require((value / unit).is_integer(), f"{at}.{name}", value, f"a multiple of 1/{round(1 / unit)}")
-
-
-def _penalties(scenario: Scenario, at: str, penalties: Penalties | None) -> None:
-    if penalties is None:
-        return
-    sixteenths, vocab = penalties.repetition / REPETITION_UNIT, scenario.model.vocab
-    unit = f"a multiple of 1/{round(1 / REPETITION_UNIT)}"
-    _require(sixteenths.is_integer(), f"{at}.repetition", penalties.repetition, unit)
-    tokens = [one.token for one in penalties.bias]
-    top = max(tokens, default=0)
-    _require(top < vocab, f"token in {at}.bias", top, f"below model.vocab = {vocab}")
-    twice = next((token for token, count in Counter(tokens).items() if count > 1), None)
-    _require(twice is None, f"token in {at}.bias", f"{twice} twice", "each token once")
-
-
-def _grammar(scenario: Scenario, at: str, request: Request) -> None:
-    grammar = request.grammar
-    if grammar is None:
-        return
-    vocab = scenario.model.vocab
-    where, pattern = f"{at}.grammar.pattern", repr(grammar.pattern)
-    try:
-        expression = parse(grammar.pattern)
-    except PatternError as problem:
-        notation = "letters a .. z, (), |, [], *, +, ?, {m} and {m,n}"
-        raise InvalidScenarioError(f"invalid {where} {pattern}: {problem}, in the notation of {notation}") from None
-    spelled = ", ".join(sorted(SPELLED))
-    some_word = f"a pattern with a word of the letters that tokens spell, {spelled}"
-    _require(expression != NOTHING, where, pattern, some_word)
-    ends, end = end_token(vocab) in request.stops, end_token(vocab)
-    _require(ends, f"{at}.stops", list(request.stops), f"the end token {end} among them, as there is a grammar")
+        require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")

@@ -12,12 +12,12 @@ from transformers.generation import candidate_generator as generators
 from transformers.utils import logging
 
 from draftproof.properties.values.drafts import Algorithm, CheckpointDraft, Ngram, algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.subjects.transformers import hooks
 from draftproof.subjects.transformers.steered import RoundSeen, SteeredRequest
 from draftproof.subjects.transformers.taps import TargetTaps, entries_of

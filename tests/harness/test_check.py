@@ -17,18 +17,19 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.judge import judge
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
-from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 from tests.drawn import generate
 from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
 from tests.scenarios import rejects
 
 SCENARIOS = generate(3, 6)
+REJECTING = next(one for one in generate(3, 30) if rejects(one))
 ONLY_TOKENS = [contract for contract in ALL if contract.name == "output.lossless"]
 
 
@@ -195,11 +196,11 @@ def _bonus_not_observed(trace: Trace) -> Trace:
 )
 def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
     with pytest.raises(SubjectCrashedError, match=message):
-        evidence(Retold(change), next(one for one in SCENARIOS if rejects(one)))
+        evidence(Retold(change), REJECTING)
 
 
 def test_silence_is_a_crash_where_nothing_else_is_wrong(tmp_path: Path):
-    scenario = next(one for one in SCENARIOS if rejects(one))
+    scenario = REJECTING
     message = "the trace has no observation of accept.bonus, which its subject declares"
     with pytest.raises(MalformedTraceError, match=message):
         judge(evidence(Retold(_bonus_not_observed), scenario), ())

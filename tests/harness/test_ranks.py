@@ -26,13 +26,14 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
 from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from tests.drawn import example
 
@@ -40,7 +41,7 @@ from tests.drawn import example
 @cache
 def drawn(*of_ranks: int) -> Scenario:
     """The first generated scenario whose requests are on these ranks."""
-    found = (example(33, turn) for turn in turns(33, 400, ALGORITHMS[:1]) if turn.spread != "alone")
+    found = (example(33, turn) for turn in turns(33, 8_000, ALGORITHMS[:1]) if turn.spread != "alone")
     plain = (one for one in found if one.ranks.data > 1 and not one.has_aborts)
     return next(one for one in plain if tuple(request.rank for request in one.requests) == of_ranks)
 
@@ -70,7 +71,7 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[in
 
 def test_windows_are_a_matter_of_each_rank() -> None:
     found = (
-        example(31, turn) for turn in turns(31, 400, ALGORITHMS[:1]) if turn.is_windowed and turn.spread != "alone"
+        example(31, turn) for turn in turns(31, 8_000, ALGORITHMS[:1]) if turn.is_windowed and turn.spread != "alone"
     )
     scenario = next(one for one in found if one.ranks.data > 1 and one.widest_window)
     of = evidence(EngineSubject(), scenario)

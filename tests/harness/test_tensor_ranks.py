@@ -29,13 +29,14 @@ from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.tensor_ranks import without_tensor_ranks
 from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective
 from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import ProbeModel, Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from tests.drawn import example
 

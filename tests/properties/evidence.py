@@ -16,6 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.tensor_ranks import with_tensor_ranks
 from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
@@ -421,6 +422,12 @@ def ranked(*ranks: int) -> tuple[Evidence, ...]:
     requests = tuple(msgspec.structs.replace(one, rank=rank) for one, rank in zip(STATIC.requests, ranks, strict=True))
     scenario = validate(msgspec.structs.replace(STATIC, requests=requests, ranks=Ranks(data=2)))
     return tuple(replace(one, ranks=()) for one in lockstep(EngineSubject(), scenario).ranks)
+
+
+@lru_cache
+def tensor_ranked() -> Evidence:
+    """A run of the second of two tensor-parallel ranks, which share target and draft."""
+    return lockstep(EngineSubject(), validate(with_tensor_ranks(STATIC, cut=True))).ranks[1]
 
 
 @lru_cache

@@ -17,12 +17,13 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
 from draftproof.properties.values.relations import Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from tests.properties.evidence import (
     ABORTED,
     ABORTED_AGAIN,

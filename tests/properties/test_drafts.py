@@ -18,6 +18,7 @@ from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.judge import COMMON, by_draft, judge, summarise
 from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
 from draftproof.properties.values.relations import (
     ChoiceOf,
@@ -35,7 +36,7 @@ from draftproof.properties.values.relations import (
 )
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.drawn import example, generate
 from tests.properties.evidence import (

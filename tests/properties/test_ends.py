@@ -22,12 +22,13 @@ from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, Ngram
 from draftproof.properties.values.grammar import Grammar
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, with_observations
 

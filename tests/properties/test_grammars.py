@@ -26,10 +26,11 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.properties.values.validate import is_valid, validate
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject, idealized
 

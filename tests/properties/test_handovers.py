@@ -20,11 +20,12 @@ from draftproof.properties.strategies.handovers import without_handover
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, States
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
     ABORTED,

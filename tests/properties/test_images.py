@@ -14,9 +14,10 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.images import without_images
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.target import ReferenceProbeTarget

@@ -14,12 +14,13 @@ from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.mixed import without_mixed
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from tests.properties.evidence import MIXED, STATIC, TREE, evidence, mixed, mixed_too, with_observations
 
 CONTRACT = find("launch.packed")

@@ -45,6 +45,7 @@ from tests.properties.evidence import (
     overlapped_too,
     preempted,
     ranked,
+    tensor_ranked,
     with_observations,
 )
 
@@ -91,6 +92,8 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return ranked(0, 0, 0, 0)[1]
     if contract.name == "rank.collectives":
         return evidence_of(channel)
+    if contract.name.startswith("tensor."):
+        return tensor_ranked()
     known = (
         *(evidence(scenario=scenario) for scenario in SCENARIOS),
         preempted(),

@@ -19,10 +19,11 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from draftproof.properties.values.validate import is_valid, validate
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject, idealized
 

@@ -14,12 +14,13 @@ from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from tests.properties.evidence import PREEMPTED, TREE, EngineSubject, preempted, with_observations
 
 ON_DEMAND: Contract = find("schedule.on_demand")

@@ -18,12 +18,13 @@ from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from tests.properties.evidence import (
     ADAPTIVE,
     BESIDE_TREE,

@@ -11,10 +11,11 @@ from draftproof.properties.strategies.of_probes import without_what_probes_have
 from draftproof.properties.strategies.sampling import greedy, unplanned, with_greedy_drafts
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 
 DRAWN = map(without_what_probes_have, generate(seed_=4, count=200))
 SCENARIO = next(

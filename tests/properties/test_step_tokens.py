@@ -20,12 +20,13 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.step_tokens import without_step_tokens
 from draftproof.properties.values.drafts import ALGORITHMS, Ngram
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
     ABORTED,

@@ -19,10 +19,11 @@ from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
 from tests.properties.ideal import IdealSubject, idealized
 

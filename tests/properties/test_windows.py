@@ -15,6 +15,7 @@ from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Eagle, Mtp
+from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import (
@@ -29,7 +30,7 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.tree import Tree
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import ReferenceProbeTarget
 from tests.properties.evidence import with_observations

@@ -78,8 +78,9 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
 @pytest.fixture(scope="module")
 def forced(llama: Path) -> Rows:
     """A log of two requests of nine tokens, of which one has stop tokens and the other has none."""
-    drawn = (one for seed in range(3, 9) for one in checkpoint_scenarios(llama, draft="ngram", seed=seed, count=4))
-    logs = (log_of(one, own=False) for one in drawn)
+    drawn = (one for seed in range(3, 30) for one in checkpoint_scenarios(llama, draft="ngram", seed=seed, count=4))
+    both = (each for one in drawn for each in (one, msgspec.structs.replace(one, requests=one.requests[1::-1])))
+    logs = (log_of(one, own=False) for one in both if len(one.requests) > 1)
     return next(rows for rows in logs if [(bool(one["stop"]), one["max_tokens"]) for one in asked(rows)] == _ASKED)
 
 
@@ -178,11 +179,11 @@ def other_token(rows: Rows) -> None:
 
 def one_too_few(rows: Rows) -> None:
     """A right text, cut otherwise."""
-    one = a_round(rows)
-    after = next(row for row in rows[rows.index(one) + 1 :] if len(row["emitted"]) < 4)
-    between = rows[rows.index(one) : rows.index(after) + 1]
-    for giving, taking in itertools.pairwise(between):
-        taking["emitted"].insert(0, giving["emitted"].pop())
+    neighbours = (pair for pair in itertools.pairwise(rows) if pair[0]["request"] == pair[1]["request"])
+    one, after = next(
+        (one, after) for one, after in neighbours if len(one.get("emitted", ())) > 1 and len(after["emitted"]) < 4
+    )
+    after["emitted"].insert(0, one["emitted"].pop())
     after["drafts"] = [*after["drafts"], 0, 0, 0][:3]
 
 

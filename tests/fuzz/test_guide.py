@@ -250,7 +250,7 @@ def test_an_aim_reaches_what_the_rotation_seldom_does(name: str) -> None:
     def is_hit(scenario: Scenario) -> bool:
         return name in bins(evidence(IdealSubject(), scenario))
 
-    assert is_hit(scenarios_of(aimed(wanted, ALGORITHMS), 8, is_hit)[-1])
+    assert is_hit(scenarios_of(aimed(wanted, ALGORITHMS), 16, is_hit)[-1])
 
 
 def test_a_neighbour_of_a_scenario_keeps_its_draft() -> None:

@@ -138,7 +138,10 @@ def test_any_parts_can_be_off_together(number):
         off = with_parts(scenario, parts, on)
         assert validate(off) == off
         left = {part.name for part in present(off, engine_parts(0))}
-        assert left <= on | {"batching", "padding", "chunks"}
+        # Without an overlap drafts may be looked up, which is no part of one that has it.
+        assert left <= on | {"batching", "padding", "chunks"} | (
+            {"draft model"} if scenario.schedule.overlap else set()
+        )
 
 
 def test_what_is_off_already_is_not_there():

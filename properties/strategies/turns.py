@@ -88,7 +88,7 @@ BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 HANDED_OVER = (True, False, True)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
-PREEMPTED = (True, False, False, True, False)
+PREEMPTED = (True, False)
 PREEMPTED_CACHED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
 that share pages."""
@@ -110,7 +110,8 @@ IMAGES = (False, False, True)
 RANKS = (False, True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 TENSOR = (True, False)
-"""Whether ranks share every layer, of those that requests are not spread over."""
+TENSOR_ALONE = (False, False, True, False, False, False)
+"""Whether ranks share every layer, of those that requests are not spread over, and of those without a controller."""
 MIXED = (True, False)
 MIXED_HYBRIDS = (False, True, False)
 UNMIXED = (False, True, False, False)
@@ -203,6 +204,8 @@ def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     variants: tuple[Variant, ...] = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
     if not (profile.adaptive or profile.draft_batch):
         variants = (*variants, *UNOVERLAPPED)
+        # One is to wait for the pages of two.
+        turn = turn._replace(profile=profile._replace(requests=max(3, profile.requests)))
     return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
 
 
@@ -275,6 +278,8 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
                 turn = _ranked(turn, dealer, player)
             elif dealer.deal("tensor ranks", TENSOR, player):
                 turn = _shared(turn, dealer, player)
+        elif _may_be_handed_over(turn) and dealer.deal("tensor ranks alone", TENSOR_ALONE, player):
+            turn = _shared(turn, dealer, player)
         yield turn
 
 

@@ -55,7 +55,7 @@ HYBRID_TREES = (True, False, True)
 """Whether drafts are trees, where the draft can propose one and sizes are small, whatever else was dealt; whether those
 of matches are, which cost little, and of which few rounds find several; and whether the targets of trees have linear
 layers, where a tree shows more."""
-BESIDE_TREES = (False, True, False, False, False, False)
+BESIDE_TREES = (False, True, *(False,) * 10)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
@@ -72,7 +72,7 @@ CACHED_ADAPTIVE = (True, False, False)
 CACHED_DRAFT_BATCH = (True, True, False)
 """Whether pages are kept in a prefix cache: of small scenarios, of trees, under a controller, and where large batches
 have no drafts, of which there are few."""
-ABORTED = (False, True, False, False)
+ABORTED = (False, True, False)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True, False, True)
@@ -86,7 +86,7 @@ those that share pages do, of which emitted tokens are to be served; those of tr
 that give way, of which few come back before they end."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
-HANDED_OVER = (True, False, True)
+HANDED_OVER = (True, False, True, True)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
 PREEMPTED = (True, False)
 PREEMPTED_CACHED = (False, True, True, True)
@@ -100,7 +100,7 @@ nothing is freed by them; and beside preemption, of which there is less where pa
 WINDOWED_RANKS = (True, False, True)
 """Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
-CODED_HANDED_OVER = (True, False)
+CODED_HANDED_OVER = (True, True, False)
 CODED_TREES = (False, True)
 """Whether target or draft keep their entries in fewer bits, those that are handed over, and those that trees move."""
 ALONE = (False, True, False, False)
@@ -113,18 +113,17 @@ TENSOR = (True, False)
 TENSOR_ALONE = (False, False, True, False, False, False)
 """Whether ranks share every layer, of those that requests are not spread over, and of those without a controller."""
 MIXED = (True, False)
-MIXED_HYBRIDS = (False, True, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
-the same of hybrids, which are captured in no buckets; and whether they are compared with launches of their own."""
-OVERLAPPED = (False, True)
-OVERLAPPED_ADAPTIVE = (True, True, False)
+and whether they are compared with launches of their own."""
+OVERLAPPED = (True, True, False)
+SERVICES_OVERLAPPED = (2, 1, 2)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
-"""Whether a host plans a step while the one before runs, of small scenarios of drafts that are made on the device,
-whatever else was dealt; of those under a controller, which decides late; and the comparison with a host that waits,
-four of twelve."""
+"""Whether a host plans a step while the one before runs, of drafts that are made on the device where nothing else is,
+how often small ones are served; and the comparison with a host that waits, four of twelve."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _MORE_HYBRIDS = (*_OF_PREEMPTED, *(one for one in _OF_PREEMPTED if one.hybrid))
+_MOST_HYBRIDS = (*_MORE_HYBRIDS, *(one for one in _OF_PREEMPTED if one.hybrid))
 _OF_CACHED = (*_OF_PREEMPTED, *(one for one in CARDS if one.hybrid and one.requests > 2 and not one.adaptive))
 _OF_RANKS = tuple(
     PROFILES[name]
@@ -182,13 +181,12 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         player = index % len(drafts)
         if _may_be_handed_over(turn) and dealer.deal("handed over", HANDED_OVER, player):
             turn = _handed_over(turn, dealer, player)
-        cards = MIXED_HYBRIDS if turn.profile.hybrid else MIXED
-        if _may_be_mixed(turn) and dealer.deal(f"mixed {len(cards)}", cards, player):
+        if may_be_overlapped(turn) and dealer.deal("overlapped", OVERLAPPED, player):
+            yield _overlapped(turn, dealer, player)
+        elif _may_be_mixed(turn) and dealer.deal("mixed", MIXED, player):
             yield _mixed(turn, dealer, player)
-            continue
-        own = OVERLAPPED_ADAPTIVE if turn.profile.adaptive else OVERLAPPED
-        is_behind = may_be_overlapped(turn) and dealer.deal(f"overlapped {len(own)}", own, player)
-        yield _overlapped(turn, dealer, player) if is_behind else turn
+        else:
+            yield turn
 
 
 def may_be_overlapped(turn: Turn) -> bool:
@@ -206,6 +204,8 @@ def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variants = (*variants, *UNOVERLAPPED)
         # One is to wait for the pages of two.
         turn = turn._replace(profile=profile._replace(requests=max(3, profile.requests)))
+    if turn.size.name == SMALL.name:
+        turn = turn._replace(services=dealer.deal("services of overlap", SERVICES_OVERLAPPED, player))
     return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
 
 
@@ -324,7 +324,7 @@ def _is_few(turn: Turn) -> bool:
 
 def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose prompts one engine runs for another; what other turns are does not hang on it."""
-    return _of_several(turn, dealer, player, "handovers", _MORE_HYBRIDS)._replace(
+    return _of_several(turn, dealer, player, "handovers", _MOST_HYBRIDS)._replace(
         is_preempted=False,
         is_cached=False,
         is_aborted=False,

@@ -96,20 +96,22 @@ ALONE = (False, True, False, False)
 """Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False)
+RANKS = (False, True, False, True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 TENSOR = (True, False)
 TENSOR_ALONE = (False, False, True, False, False, False)
 """Whether ranks share every layer, of those that requests are not spread over, and of those without a controller."""
-MIXED = (True, False)
+MIXED = (True, True, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 and whether they are compared with launches of their own."""
 OVERLAPPED = (True, True, False)
+OVERLAPPED_PLAIN = (False, True, False)
 SERVICES_OVERLAPPED = (2, 1, 2)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
-"""Whether a host plans a step while the one before runs, of drafts that are made on the device where nothing else is,
-how often small ones are served; and the comparison with a host that waits, four of twelve."""
+"""Whether a host plans a step while the one before runs, of drafts that are made on the device where nothing else is;
+whether that is without a controller where one was dealt; how often small ones are served; and the comparison with a
+host that waits, four of twelve."""
 OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 MORE_HYBRIDS = (*OF_PREEMPTED, *(one for one in OF_PREEMPTED if one.hybrid))
 MOST_HYBRIDS = (*MORE_HYBRIDS, *(one for one in OF_PREEMPTED if one.hybrid))

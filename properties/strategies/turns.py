@@ -80,6 +80,8 @@ def may_be_overlapped(turn: Turn) -> bool:
 
 def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn with a host that is a step behind; what other turns are does not hang on it."""
+    if turn.profile.adaptive and dealer.deal("overlapped plain", decks.OVERLAPPED_PLAIN, player):
+        turn = _of_several(turn, dealer, player, "overlap", decks.OF_PREEMPTED)
     profile = turn.profile
     variants: tuple[Variant, ...] = decks.HYBRID_VARIANTS if profile.hybrid else decks.DENSE_VARIANTS
     if not (profile.adaptive or profile.draft_batch):

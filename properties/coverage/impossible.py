@@ -68,6 +68,10 @@ RULES: tuple[Rule, ...] = (
     Rule("what was not found is not verified", {"accept": _but("accept", *_NONE), "match": ("nothing",)}),
     Rule("what was found is verified", {"accept": _NONE, "match": _but("match", "nothing")}),
     Rule("only n-gram drafts find fewer", {"draft": _but("draft", *proposing("lookup")), "limit": ("found",)}),
+    Rule(
+        "what looks drafts up needs all tokens in time",
+        {"draft": proposing("lookup"), "delay": _but("delay", "no")},
+    ),
     Rule("a lookup has no layers", {"draft": proposing("lookup"), "windows": ("draft's", "both")}),
     Rule("a lookup has no entries", {"draft": proposing("lookup"), "draft entries": POINTS["draft entries"]}),
     Rule(

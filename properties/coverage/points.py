@@ -93,6 +93,9 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "page": ("every", "at", "after", "before", "inside"),
     "crossing": ("none", "one", "more"),
     "beside": ("nothing", "prefill"),
+    # Whether its rows share a launch with chunks, and when its step ran, planned while the one before did.
+    "launch": ("own", "packed"),
+    "delay": ("no", "early", "late", "waited for"),
     "proposals": ("none", "forced", "own"),
     "limit": ("none", "budget", "max_len", "steps", "batch", "found", "tokens"),
     "cut": ("whole", "stop", "max_len"),
@@ -149,6 +152,8 @@ _CROSSED = """
     draft x freed, freed x preempted,
     entries x draft entries, draft x draft entries, accept x entries, entries x windows, moved x entries,
     draft x handover, layers x handover, handover x chunks,
+    accept x launch x layers, draft x launch, launch x mix, launch x choice, launch x entries,
+    accept x delay, draft x delay, layers x delay, delay x rows, delay x choice, delay x switch,
     draft x images, layers x images, images x chunks, images x preempted, accept x images, images x windows
 """
 CROSSES: dict[str, tuple[str, ...]] = {
@@ -173,6 +178,8 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return tuple(kind.name for kind in KINDS if kind.trees)
     if (point, value) in (("windows", "draft's"), ("windows", "both")) or point == "draft entries":
         return tuple(kind.name for kind in KINDS if kind.extends)
+    if point == "delay" and value != "no":
+        return tuple(kind.name for kind in KINDS if kind.name not in proposing("lookup"))
     if (point, value) == ("drawn", "yes"):
         return tuple(kind.name for kind in KINDS if kind.draws)
     if point in OF_ENTRIES:

@@ -58,6 +58,8 @@ def _batch(
         mix=_mix(rows),
         switch=_switch(evidence, before, rows),
         beside="prefill" if (step, 0) in evidence.schedule.batches else "nothing",
+        launch="packed" if _is_packed(evidence, step) else "own",
+        delay=_delay(evidence, step),
         run=run,
         has_drafts=bool(drafting),
         is_too_large_for_drafts=_is_too_large(evidence, rows),
@@ -73,6 +75,22 @@ def _batch(
         is_half_sampled=len({evidence.scenario.requests[row.request].sampling is None for row in rows}) > 1,
         has_deltas=len({delta_of(len(one.prompt), one.images) for one in _requests_of(evidence, rows)}) > 1,
     )
+
+
+def _is_packed(evidence: Evidence, step: int) -> bool:
+    """Return whether the rows of an engine step shared a launch with chunks of prompts."""
+    if not evidence.scenario.schedule.mixed:
+        return False
+    return any(launch.step == step and launch.kind == LaunchKind.MIXED for launch in evidence.schedule.launches)
+
+
+def _delay(evidence: Evidence, step: int) -> str:
+    """Return when an engine step ran that was planned while the one before did (S-OVERLAP-1)."""
+    delays = evidence.scenario.schedule.overlap
+    if not delays:
+        return "no"
+    delay = delays[step % len(delays)]
+    return "waited for" if delay == "none" else delay
 
 
 def _requests_of(evidence: Evidence, rows: tuple[Row, ...]) -> list[Request]:

@@ -144,6 +144,8 @@ class BatchSample(NamedTuple):
     mix: str
     switch: str
     beside: str
+    launch: str
+    delay: str
 
     run: RunSample
     has_drafts: bool

@@ -22,9 +22,10 @@ from tests.drawn import generate
 from tests.harness.ending_subjects import Copying
 from tests.harness.subjects import Altered, as_it_is
 from tests.properties.evidence import STATIC
+from tests.scenarios import is_plain
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = generate(5, 1)[0]
+SCENARIO = next(one for one in generate(5, 20) if is_plain(one))
 SUBJECTS = "tests.harness.ending_subjects"
 
 

@@ -33,7 +33,7 @@ from draftproof.reference.solve import solve
 from tests.drawn import generate
 from tests.harness.forked import FORKED
 from tests.harness.worker_subjects import ORDERS_IN
-from tests.scenarios import rejects, tokens_in
+from tests.scenarios import is_plain, rejects, tokens_in
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
@@ -43,7 +43,7 @@ SECONDS = 8.0
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     """A small one with drafts, without a variant run."""
-    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 80) if not one.tree and rejects(one)]
+    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 300) if is_plain(one) and not one.tree and rejects(one)]
     return min(drawn, key=tokens_in)
 
 

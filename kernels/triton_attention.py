@@ -59,8 +59,8 @@ def _read_back(b_codes, b_scale, o_h):
 @triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_as", "s_an", "s_bs", "s_bn", "s_r", "s_f", "s_p"])
 def _attention_kernel(
     p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_k_scales, p_v_scales, p_page_table, p_req_rows, p_first,
-    p_positions, page_size, scale, gain, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs,
-    s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
+    p_positions, page_size, scale, gain, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd,
+    s_vs, s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
     CODES: tl.constexpr, FP8: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr,
     LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,

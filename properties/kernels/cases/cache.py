@@ -127,6 +127,11 @@ _FP8_SCALES = tuple(torch.tensor((1.0, 0.5, 0.3, 0.011, 0.004, 7.0), dtype=torch
 def fp8_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw the slots of `kv_write`; numbers that lie between two of FP8, on one, and beyond the largest."""
     arguments = _written(draw, dtype, torch.uint8)
+    if draw(sampled((True, False))):
+        # Half of them lie in the middle of two numbers of FP8, where scales are powers of two.
+        for name in ("k", "v"):
+            shape = arguments[name].tensor.shape  # type: ignore[union-attr]
+            arguments[name] = bf.place(draw, bf.numbers(draw, shape, 64, -64).to(dtype) / 16)
     return {**arguments, "k_scale": draw(sampled(_FP8_SCALES)), "v_scale": draw(sampled(_FP8_SCALES))}
 
 

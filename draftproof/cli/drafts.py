@@ -131,15 +131,15 @@ def given(
 def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
     """Return the options if they go together, and with what the subject can run. Raises InputError."""
     draft, model, folder, mtp, *kept = options
+    target_dtype, own_dtype = (inputs.choose(one, KV_CACHE_DTYPES, name) for name, one in zip(_KEPT, kept, strict=True))
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
-    dtypes = [inputs.choose(one, KV_CACHE_DTYPES, name) for name, one in zip(_KEPT, kept, strict=True)]
-    for name, dtype in zip(_KEPT, dtypes, strict=True):
+    for name, dtype in zip(_KEPT, (target_dtype, own_dtype), strict=True):
         if dtype != "auto" and (model is None or not limits.codes):
             expected = "auto, the only one that this subject has" if model else "only together with --model"
             raise inputs.InputError(f"invalid {name} {dtype!r}: expected {expected}")
-    found = Chosen(named[0] if named else None, model, folder, mtp, *dtypes, limits.drafts)
+    found = Chosen(named[0] if named else None, model, folder, mtp, target_dtype, own_dtype, limits.drafts)
     if model is None and "probe" not in limits.models:
         raise inputs.InputError("invalid --subject without --model: expected a checkpoint, which this subject needs")
     if found.name not in ("all", *limits.drafts):

@@ -12,7 +12,7 @@ from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
-from draftproof.reference.models.layers import KV, Places, Store, attend_causally, rms_norm, rotate_first
+from draftproof.reference.models.layers import KV, EntryStore, Places, attend_causally, rms_norm, rotate_first
 from draftproof.reference.models.tensors import Shapes
 
 
@@ -49,7 +49,7 @@ def attention(
     weights: Mapping[str, Tensor],
     config: LlamaConfig | Glm4MoeConfig | Eagle3Config,
     places: Places | None = None,
-    store: Store | None = None,
+    store: EntryStore | None = None,
 ) -> tuple[Tensor, KV]:
     """Causal self-attention over x [n, D], positions 0 .. n-1 if none are given; RoPE turns the first components of a
     head.

@@ -28,8 +28,8 @@ from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.layers import (
+    EntryStore,
     Places,
-    Store,
     look_up,
     mlp,
     mlp_shapes,
@@ -46,7 +46,7 @@ EMBEDDING = "embed_tokens.weight"
 class ReferenceEagle3Head:
     """An EAGLE-3 head on a target; `ids` are the target's of its own tokens, None if these are all of them."""
 
-    store: Store | None = None
+    store: EntryStore | None = None
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ch
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
-from draftproof.reference.models.layers import Places, Store, look_up, mlp, rms_norm, with_prefix
+from draftproof.reference.models.layers import EntryStore, Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.llama import dense_shapes
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors
@@ -44,7 +44,7 @@ class ReferenceEagleHead:
     """An EAGLE-1 head on a target. Its config is the target's, save for what its own config.json changes."""
 
     takes: StateOf = "after_norm"
-    store: Store | None = None
+    store: EntryStore | None = None
 
     def __init__(
         self, target: ReferenceCheckpointTarget[Any], tensors: Mapping[str, Tensor], config: LlamaConfig | None = None

@@ -32,7 +32,7 @@ class Places(NamedTuple):
         return entries.masked_fill(self.blank[:, None, None], 0.0)
 
 
-class Store(Protocol):
+class EntryStore(Protocol):
     """A memory that keeps entries otherwise than they are computed."""
 
     def kept(self, k: Tensor, v: Tensor) -> KV:

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
-from draftproof.reference.models.layers import KV, Places, Store, mlp_shapes, norm_shapes
+from draftproof.reference.models.layers import KV, EntryStore, Places, mlp_shapes, norm_shapes
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import Shapes
 
@@ -16,7 +16,7 @@ from draftproof.reference.models.tensors import Shapes
 class ReferenceLlama(ReferenceCheckpointTarget[LlamaConfig]):
     """LlamaForCausalLM and Qwen3ForCausalLM. Without a `store` entries are read as they were computed."""
 
-    store: Store | None = None
+    store: EntryStore | None = None
 
     @staticmethod
     def layer_shapes(config: LlamaConfig, index: int) -> Shapes:

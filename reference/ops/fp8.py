@@ -1,7 +1,6 @@
 """Naive twins of the ops on entries in FP8 (e4m3fn). `T` tokens, `S` pool slots, `N` KV heads, `H` head size."""
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -57,16 +56,13 @@ def _number(code: int) -> float:
     return -size if code & 0x80 else size
 
 
-@cache
-def _sizes() -> tuple[float, ...]:
-    """Return all finite sizes, in the order of their bytes."""
-    return tuple(_number(code) for code in range(_NAN))
+# All finite sizes, in the order of their bytes.
+_SIZES = tuple(_number(code) for code in range(_NAN))
 
 
 def _nearest(x: float) -> int:
     """Return the byte nearest to a number, the even one of two; the largest of what is beyond it."""
     if math.isnan(x):
         return _NAN
-    sizes = _sizes()
-    code = min(range(_NAN), key=lambda one: (abs(sizes[one] - abs(x)), one & 1))
+    code = min(range(_NAN), key=lambda one: (abs(_SIZES[one] - abs(x)), one & 1))
     return code | (0x80 if math.copysign(1.0, x) < 0 else 0)

@@ -98,6 +98,8 @@ bench-gpu: $(READY)
 	$(BENCH) benchmarks/extend_speed.py $(KEEP) $(EXTEND_ARGS)
 	$(BENCH) benchmarks/verify_speed.py $(KEEP) $(VERIFY_ARGS)
 	$(BENCH) benchmarks/serve_speed.py $(KEEP) $(SERVE_ARGS)
+	$(BENCH) benchmarks/overlap_speed.py $(KEEP) $(OVERLAP_ARGS)
+	$(BENCH) benchmarks/mixed_speed.py $(KEEP) $(MIXED_ARGS)
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

@@ -171,6 +171,25 @@ def seconds(begin: Any, end: Any) -> float:
     return 1e-3 * begin.elapsed_time(end) if isinstance(begin, torch.cuda.Event) else end - begin
 
 
+def kernels(profile: Any) -> list[Any]:
+    """Return what ran on the CUDA device in a profile: kernels, and copies."""
+    return [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+
+
+def device_seconds(run: Callable[[], object]) -> float:
+    """Return for how long the CUDA device was busy with `run`: the sum of all kernels and copies.
+
+    Raises RuntimeError if the profiler saw none.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run()
+        torch.cuda.synchronize()
+    events = kernels(profile)
+    if not events:
+        raise RuntimeError("the profiler saw no kernel")
+    return 1e-6 * sum(event.time_range.elapsed_us() for event in events)
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bits of a tensor as integers, of which any two NaN of the same bits are equal."""
     return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])

@@ -134,18 +134,12 @@ def show_profile(loop: DecodeLoop, prompts: torch.Tensor) -> None:
         loop.step()
         if cuda:
             torch.cuda.synchronize()
-    events = sorted(_kernels(profile, cuda), key=lambda event: event.time_range.start)
+    ran = bench.kernels(profile) if cuda else profile.events()
+    events = sorted(ran, key=lambda event: event.time_range.start)
     if not events:
         raise RuntimeError("the profiler saw no kernel")
     _show_by_name(events)
     _show_in_order(events[:IN_ORDER])
-
-
-def _kernels(profile: Any, cuda: bool) -> list[Any]:
-    events = list(profile.events())
-    if cuda:
-        events = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
-    return events
 
 
 def _show_by_name(events: list[Any]) -> None:

@@ -10,36 +10,25 @@ their text again: `resume ms` is the median of the steps in which one does. `--t
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import bench
 import torch
-from decode_model import PAGE, Setup, engine_model, setup
+from decode_model import PAGE, Setup, setup
 from rich.console import Console
-from shapes import llama_shapes, random_tensors
+from server import Columns, Server, Timed, dense_model, generator, prompts, sizes
 
-from draftproof.engine.config import EngineConfig
-from draftproof.engine.drafts.base import DraftModel
-from draftproof.engine.engine import Engine
-from draftproof.engine.graphs.cuda import CudaBackend
-from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.llama import Llama
-from draftproof.engine.probes import Probes
-from draftproof.engine.stages import GenerationRequest, StepPlan
 
-STEPS = 3
-PREFIX: dict[str, Callable[[dict[str, Any]], object]] = {
+PREFIX: Columns = {
     "prompt": lambda row: row["prompt"],
     "served": lambda row: row["served"],
     "hit ms": lambda row: f"{row['hit_ms']:.3f}",
     "recompute ms": lambda row: f"{row['recompute_ms']:.3f}",
     "recompute / hit": lambda row: f"{row['recompute_of_hit']:.1f}",
 }
-PREEMPTION: dict[str, Callable[[dict[str, Any]], object]] = {
+PREEMPTION: Columns = {
     "requests": lambda row: row["requests"],
     "preempted": lambda row: f"{row['preempted']:.1f}",
     "round ms": lambda row: f"{row['round_ms']:.3f}",
@@ -47,56 +36,6 @@ PREEMPTION: dict[str, Callable[[dict[str, Any]], object]] = {
     "resume / round": lambda row: f"{row['resume_of_round']:.1f}",
     "few pages / all": lambda row: f"{row['few_of_all']:.2f}",
 }
-
-
-class Plans(Probes):
-    """Keeps the plan of the newest step."""
-
-    plan: StepPlan
-
-    def on_plan(self, plan: StepPlan) -> None:
-        self.plan = plan
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One engine step: what ran, and its seconds."""
-
-    plan: StepPlan
-    seconds: float
-
-    @property
-    def resumes(self) -> bool:
-        """Return whether the step runs the text of a request that was preempted."""
-        return any(row.emitted for row in self.plan.prefill)
-
-
-class Server:
-    """An engine over the model, its graphs captured."""
-
-    def __init__(self, given: Setup, dense: Llama, config: EngineConfig) -> None:
-        self._device, self._plans, self._served = given.device, Plans(), 0
-        draft = DraftModel("ngram", NgramSettings(max_n=3))
-        self._engine = Engine(dense, draft, config, torch.device(given.device), self._plans)
-        self._engine.capture(CudaBackend() if given.device == "cuda" else HostBackend())
-        self._engine.warm_up()
-
-    def serve(self, prompts: Sequence[tuple[int, ...]], budget: int) -> list[Timed]:
-        """Serve these prompts together, to their ends; return all steps."""
-        for prompt in prompts:
-            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), (STEPS,)))
-            self._served += 1
-        steps = []
-        while not self._engine.idle:
-            steps.append(self._step())
-        return steps
-
-    def _step(self) -> Timed:
-        bench.synchronize(self._device)
-        begin = time.perf_counter()
-        self._engine.step()
-        bench.synchronize(self._device)
-        return Timed(self._plans.plan, time.perf_counter() - begin)
 
 
 def main() -> None:
@@ -107,8 +46,7 @@ def main() -> None:
     given = replace(given, new=max(given.new, 2 * PAGE), repeats=arguments.repeats or 3 * given.repeats)
     console, lengths = Console(), (48, 96) if arguments.tiny else (512, 2048, 8192)
     with torch.inference_mode():
-        tensors = random_tensors(llama_shapes(given.sizes), given.device, given.dtype, given.seed)
-        dense = engine_model(given, tensors)
+        dense = dense_model(given)
         with console.status("prefixes"):
             prefixes = [prefix(given, dense, length) for length in lengths]
         with console.status("preemption"):
@@ -177,32 +115,6 @@ def preemption(given: Setup, dense: Llama, batch: int) -> dict[str, Any]:
             few_pages / every for few_pages, every in zip(taken["few"], taken["all"], strict=True)
         ),
     }
-
-
-def sizes(given: Setup, batch: int, prompt: int, new: int) -> EngineConfig:
-    """Return a configuration with pages for all requests of a batch."""
-    longest = prompt + new + STEPS + 1
-    return EngineConfig(
-        steps=STEPS,
-        page_size=PAGE,
-        pages=batch * -(-longest // PAGE),
-        request_slots=batch,
-        max_len=longest,
-        max_batch=batch,
-        chunk=longest,
-        sizes=(batch,),
-    )
-
-
-def generator(given: Setup) -> torch.Generator:
-    """Return the source of all prompts."""
-    return torch.Generator().manual_seed(given.seed)
-
-
-def prompts(given: Setup, random: torch.Generator, count: int, length: int) -> list[tuple[int, ...]]:
-    """Return new prompts of random tokens."""
-    drawn = torch.randint(given.sizes["vocab_size"], (count, length), generator=random)
-    return [tuple(row) for row in drawn.tolist()]
 
 
 if __name__ == "__main__":

@@ -123,10 +123,22 @@ def llama_shapes(sizes: dict[str, int]) -> Shapes:
     """Return the shapes of a Llama by checkpoint name; its lm_head is its embedding."""
     width = sizes["hidden_size"]
     shapes: Shapes = {"model.embed_tokens.weight": (sizes["vocab_size"], width), "model.norm.weight": (width,)}
-    layer = {name: shape for name, shape in (_attention(sizes) | _mlp(sizes)).items() if shape != (sizes["head_dim"],)}
     for i in range(sizes["num_hidden_layers"]):
-        shapes |= _below(f"model.layers.{i}", layer)
+        shapes |= _below(f"model.layers.{i}", _llama_layer(sizes))
     return shapes
+
+
+def _llama_layer(sizes: dict[str, int]) -> Shapes:
+    """Return the shapes of a layer: it has no norms of queries and keys."""
+    shapes = _attention(sizes) | _mlp(sizes)
+    return {name: shape for name, shape in shapes.items() if shape != (sizes["head_dim"],)}
+
+
+def eagle_shapes(sizes: dict[str, int]) -> Shapes:
+    """Return the shapes of an EAGLE head for a Llama by checkpoint name."""
+    width = sizes["hidden_size"]
+    layer = {name: shape for name, shape in _llama_layer(sizes).items() if name != "input_layernorm.weight"}
+    return {"fc.weight": (width, 2 * width), **_below("layers.0", layer)}
 
 
 def random_tensors(shapes: Shapes, device: str, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:

@@ -45,7 +45,7 @@ def rounds_ended(scenario: Scenario, trace: Trace) -> dict[int, int]:
     for index, request in enumerate(scenario.requests):
         if request.abort_at is not None:
             own = sorted(number for of, number in emitted if of == index)
-            ended[index] = sum(steps.get((index, number), 0) < request.abort_at for number in own)
+            ended[index] = sum(steps.get((index, number), -1) < request.abort_at for number in own)
     return ended
 
 

@@ -25,7 +25,7 @@ from tests.report.report_run import finding, make
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    drawn = generate(11, 24, ("eagle",))
+    drawn = generate(11, 200, ("eagle",))
     return next(one for one in drawn if one.variant == "none" and not (one.adaptive or one.tree) and one.steps > 1)
 
 

@@ -106,11 +106,13 @@ def _slots(evidence: Evidence) -> Differences:
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
     """Return request -> state slot of those that go on after an engine step, by what they reported first of it."""
     live: dict[tuple[int, int], int] = {}
-    preempted = evidence.preempted(step)
+    preempted, goes_on = evidence.preempted(step), evidence.schedule.goes_on
+    reported = evidence.subject.typed("round.state", int)
     for row in evidence.schedule.rows:
-        goes_on = evidence.schedule.goes_on(row.request, step)
-        slot = evidence.tables.state_slot(row.request, row.round)
-        if row.step <= step and goes_on and slot is not None and row.request not in preempted:
+        if row.step > step or row.request in preempted or not goes_on(row.request, step):
+            continue
+        slot = reported.get(Key(row.request, row.round))
+        if slot is not None:
             live.setdefault((row.request, evidence.schedule.attempt(row)), slot)
     return {request: live[request, attempt] for request, attempt in sorted(live)}
 

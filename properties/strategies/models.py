@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.decks import Alike
 from draftproof.properties.strategies.examples import composed, integers, sampled
-from draftproof.properties.strategies.turns import Alike
 from draftproof.properties.values.drafts import Eagle, StateOf
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 

@@ -19,16 +19,19 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 )
 """What the delays of steps are, repeated: most of them late, as a mistake shows there at once."""
 
+_ROOMY = (True, *(False,) * 7)
+_STOPPED = (True, True, True, False)
+
 
 def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Two thirds of those without a controller have pages for two at a time: others get what these give back.
+    Most of those without a controller have pages for two at a time: others get what these give back.
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
     requests = tuple(_ending(draw, scenario, one) for one in scenario.requests)
     made = replace(scenario, schedule=schedule, requests=requests)
-    if made.dynamic or not draw(sampled((True, False, False))):
+    if made.dynamic or not draw(sampled(_ROOMY)):
         return made
     needs = sorted(pages_needed(made, request) for request in requests)
     return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))
@@ -38,7 +41,7 @@ def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:
     request = replace(request, min_tokens=0)
     is_open = request.sampling is not None and scenario.dynamic
     most = min(request.budget, scenario.memory.max_len - len(request.prompt)) - 2
-    if is_open or most < 0 or not draw(sampled((True, True, False))):
+    if is_open or most < 0 or not draw(sampled(_STOPPED)):
         return request
     return replace(request, stop_at=draw(integers(min(1, most), most)))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies import decks
 from draftproof.properties.strategies.aborts import with_aborts
 from draftproof.properties.strategies.codes import with_codes
 from draftproof.properties.strategies.controllers import by_batch
@@ -37,34 +38,7 @@ from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.step_tokens import with_step_tokens
 from draftproof.properties.strategies.trees import beside_tree, with_tree
-from draftproof.properties.strategies.turns import (
-    ABORTED,
-    ALIKE,
-    BY_BATCH,
-    CACHED,
-    CODED,
-    COMMITS,
-    CONSTRAINED,
-    DENSE_VARIANTS,
-    ENDED,
-    HYBRID_VARIANTS,
-    IMAGES,
-    LOGPROBS,
-    MIXED,
-    OVERLAPPED,
-    PENALIZED,
-    PREEMPTED,
-    PROMPT_LOGPROBS,
-    RANKS,
-    SAMPLED,
-    SERVICES,
-    TREES,
-    WINDOWED,
-    Turn,
-    may_be_overlapped,
-    overlapped,
-    turns,
-)
+from draftproof.properties.strategies.turns import Turn, may_be_overlapped, overlapped, turns
 from draftproof.properties.strategies.windows import with_windows
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
@@ -118,7 +92,7 @@ def scenarios(
     profile: Profile | str | None = None,
     draft: Algorithm | None = None,
     sizes: Sequence[Size] = SIZES,
-    ranks: Sequence[bool] = RANKS,
+    ranks: Sequence[bool] = decks.RANKS,
 ) -> st.SearchStrategy[Scenario]:
     """Return a strategy for scenarios of one profile and one draft, or of drawn ones, each of one of these sizes.
 
@@ -144,30 +118,30 @@ def _drawn(
         profile=profile,
         draft=draw(drafts),
         size=draw(sampled([size for size in sizes for _ in range(size.share)])),
-        variant=draw(sampled(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS)),
-        commit=draw(sampled(COMMITS)) if profile.hybrid else COMMITS[0],
-        alike=draw(sampled(ALIKE)),
-        is_by_batch=draw(sampled(BY_BATCH)),
+        variant=draw(sampled(decks.HYBRID_VARIANTS if profile.hybrid else decks.DENSE_VARIANTS)),
+        commit=draw(sampled(decks.COMMITS)) if profile.hybrid else decks.COMMITS[0],
+        alike=draw(sampled(decks.ALIKE)),
+        is_by_batch=draw(sampled(decks.BY_BATCH)),
         form=draw(integers(0, 59)),
         number=0,
-        services=draw(st.sampled_from(SERVICES)),
-        is_sampled=draw(sampled(SAMPLED)),
-        is_tree=draw(sampled(TREES)),
-        is_penalized=draw(sampled(PENALIZED)),
-        is_preempted=draw(sampled(PREEMPTED)),
-        is_constrained=draw(sampled(CONSTRAINED)),
-        has_logprobs=draw(sampled(LOGPROBS)),
-        is_cached=draw(sampled(CACHED)),
-        has_prompt_logprobs=draw(sampled(PROMPT_LOGPROBS)),
-        is_aborted=draw(sampled(ABORTED)),
-        is_ended=draw(sampled(ENDED)),
-        is_windowed=draw(sampled(WINDOWED)),
-        has_codes=draw(sampled(CODED)),
-        has_images=draw(sampled(IMAGES)),
+        services=draw(st.sampled_from(decks.SERVICES)),
+        is_sampled=draw(sampled(decks.SAMPLED)),
+        is_tree=draw(sampled(decks.TREES)),
+        is_penalized=draw(sampled(decks.PENALIZED)),
+        is_preempted=draw(sampled(decks.PREEMPTED)),
+        is_constrained=draw(sampled(decks.CONSTRAINED)),
+        has_logprobs=draw(sampled(decks.LOGPROBS)),
+        is_cached=draw(sampled(decks.CACHED)),
+        has_prompt_logprobs=draw(sampled(decks.PROMPT_LOGPROBS)),
+        is_aborted=draw(sampled(decks.ABORTED)),
+        is_ended=draw(sampled(decks.ENDED)),
+        is_windowed=draw(sampled(decks.WINDOWED)),
+        has_codes=draw(sampled(decks.CODED)),
+        has_images=draw(sampled(decks.IMAGES)),
         spread=_spread(draw, ranks),
-        is_mixed=draw(sampled(MIXED)),
+        is_mixed=draw(sampled(decks.MIXED)),
     )
-    if may_be_overlapped(turn) and draw(sampled(OVERLAPPED)):
+    if may_be_overlapped(turn) and draw(sampled(decks.OVERLAPPED)):
         turn = overlapped(turn)
     return draw(_scenario(turn))
 

@@ -10,12 +10,12 @@ from draftproof.properties.values.scenario import Request, Scenario
 
 
 def with_step_tokens(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one token.
+    """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
 
     Requests come in early steps.
     """
     chunk, width = min(scenario.schedule.chunk, _longest(scenario)), scenario.width
-    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk + 1, width + 2, 1)
+    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, 2, 1)
     budget = max(1, about[draw(integers(0, len(about) - 1))])
     requests = tuple(map(_early, scenario.requests))
     return replace(scenario, requests=requests, schedule=replace(scenario.schedule, step_tokens=budget))

@@ -20,6 +20,7 @@ from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.drawn import generate
 from tests.fuzz.histories import data, example, git
+from tests.scenarios import is_plain
 
 SUBJECT = """
 from dataclasses import replace
@@ -39,8 +40,8 @@ class Mine(ReferenceSubject):
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("case") / "case.json"
     # Rounds of several draft steps, whatever else runs.
-    chains = map(without_tree, generate(0, 40))
-    plain = (one for one in chains if one.adaptive is None and one.variant == "none" and one.taps)
+    chains = map(without_tree, generate(0, 200))
+    plain = (one for one in chains if is_plain(one) and one.variant == "none" and one.taps)
     path.write_text(encode(next(one for one in plain if one.requests[0].rounds[0].num_drafts > 1)))
     return path
 

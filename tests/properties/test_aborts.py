@@ -24,6 +24,7 @@ from draftproof.properties.values.relations import Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
+from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import (
     ABORTED,
     ABORTED_AGAIN,
@@ -146,6 +147,14 @@ def _with_row(of: Evidence, request: int, step: int, by: int) -> Evidence:
         return one._replace(value=replace(row, step=row.step + by)) if row.step >= step else one
 
     return with_observations(of, map(moved, of.subject.observations))
+
+
+def test_who_does_not_say_when_rounds_ran_is_judged_by_all_of_them() -> None:
+    """An abort in the first step, too: the reference as a subject knows no steps."""
+    first = replace(STATIC.requests[0], arrival=0, abort_at=0)
+    of = lockstep(ReferenceSubject(), replace(STATIC, requests=(first, *STATIC.requests[1:])))
+    assert of.subject.texts[0]
+    assert judge(of).first is None
 
 
 def test_rows_behind_an_abort_are_noticed() -> None:

@@ -93,7 +93,9 @@ class Fp8Store:
         if count:
             stored = torch.from_numpy(self._known[layer])
             if stored.shape[1] == x.shape[1]:
-                own[:count] = torch.where((least[:count] <= stored) & (stored <= most[:count]), stored, own[:count])
+                is_number = e4m3(stored / scale[:count]) * scale[:count] == stored
+                may_be = is_number & (least[:count] <= stored) & (stored <= most[:count])
+                own[:count] = torch.where(may_be, stored, own[:count])
         return own
 
 
@@ -112,6 +114,8 @@ def _scale(stored: Mapping[str, Tensor], prefix: str, part: str) -> float:
             given = stored[name].to(torch.float32)
             value = given.item() if given.numel() == 1 and given.dim() < 2 else math.nan
             if not 0 < value < math.inf:
-                raise CheckpointError(f"invalid tensor {name} in {part} entries: expected one positive number")
+                raise CheckpointError(
+                    f"invalid tensor {name} of shape {list(given.shape)}: expected one positive number"
+                )
             return value
     return 1.0

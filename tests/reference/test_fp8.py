@@ -158,6 +158,7 @@ def test_any_other_entry_is_the_references_own():
     assert followed(stored=1.125, x=1.06) == (1.0, ALL_SURE)
     assert followed(stored=1.25, x=1.0624) == (1.0, 1)
     assert followed(stored=np.nan, x=1.0624) == (1.0, 1)
+    assert followed(stored=1.0624, x=1.0624) == (1.0, 1), "not rounded at all"
     assert followed(stored=1.0, x=500.0, slack=1e-7) == (448.0, ALL_SURE)
 
 

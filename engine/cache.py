@@ -19,6 +19,7 @@ from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
 from draftproof.kernels.eager_codes import read_back
+from draftproof.kernels.eager_fp8 import decoded
 
 
 def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -28,9 +29,8 @@ def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tup
     """
     entries: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for layer in range(shape.layers):
-        stored = shape.codes or shape.dtype
-        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), stored)
-        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), stored)
+        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), shape.stored)
+        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), shape.stored)
         if shape.codes:
             for part in ("k_scale", "v_scale"):
                 entries[f"{name}.{part}.{layer}"] = ((slots, shape.kv_heads), shape.dtype)
@@ -47,7 +47,8 @@ def layout_of(arena: Arena, name: str, shape: CacheShape, mrope: bool) -> dict[s
     """Return what a cache has besides pools: windows, scales of codes, and the table of three positions a token."""
     layers = range(shape.layers if shape.codes else 0)
     scales = tuple((arena[f"{name}.k_scale.{layer}"], arena[f"{name}.v_scale.{layer}"]) for layer in layers)
-    return {"windows": shape.windows, "scales": scales, "rope_table": arena["mrope_positions"] if mrope else None}
+    table = arena["mrope_positions"] if mrope else None
+    return {"windows": shape.windows, "scales": scales, "fp8": shape.fp8, "rope_table": table}
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns.
 
     `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
-    `scales` are those of the keys and of the values of every layer, if these are codes; `rope_table` [R, 3, C] has the
-    positions of every column of a request row, if a token has three.
+    `scales` are those of the keys and of the values of every layer, if these are codes; `fp8` the same, a number each,
+    if they are bytes of e4m3fn. `rope_table` [R, 3, C] has the positions of every column of a request row, if a token
+    has three.
     """
 
     keys: tuple[Tensor, ...]
@@ -65,6 +67,7 @@ class PagedCache:
     page_size: int
     windows: tuple[int, ...] = field(default=(), kw_only=True)
     scales: tuple[tuple[Tensor, Tensor], ...] = field(default=(), kw_only=True)
+    fp8: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
     rope_table: Tensor | None = field(default=None, kw_only=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
@@ -86,8 +89,12 @@ class PagedCache:
             )
         window = self.window(layer)
         first = metadata.positions - (window - 1) if window else None
-        if self.scales:
+        if self.fp8 or self.scales:
             first = torch.zeros_like(last) if first is None else first
+        if self.fp8:
+            of_layer = (page_size, scale, *self.fp8[layer])
+            kernels.fp8_attention(out, q, keys, values, page_table, req_rows, first, last, *of_layer)
+        elif self.scales:
             pools = (keys, values, *self.scales[layer])
             kernels.quantised_attention(out, q, *pools, page_table, req_rows, first, last, page_size, scale)
         elif first is not None:
@@ -109,7 +116,9 @@ class PagedCache:
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write the new entries and attend to nothing."""
         pools = self.keys[layer], self.values[layer]
-        if self.scales:
+        if self.fp8:
+            kernels.fp8_write(*pools, k, v, metadata.slot_mapping, *self.fp8[layer])
+        elif self.scales:
             kernels.quantised_write(*pools, *self.scales[layer], k, v, metadata.slot_mapping)
         else:
             kernels.kv_write(*pools, k, v, metadata.slot_mapping)
@@ -124,6 +133,9 @@ class PagedCache:
     def read(self, layer: int, slots: Tensor) -> Tensor:
         """Return the entries of slots [T] as they are read, keys before values: [T, N * Hk + N * Hv]."""
         keys, values = self.keys[layer][slots], self.values[layer][slots]
+        if self.fp8:
+            # In float64 the products are exact.
+            keys, values = (decoded(x, torch.float64) * s for x, s in zip((keys, values), self.fp8[layer], strict=True))
         if self.scales:
             k_scales, v_scales = self.scales[layer]
             keys, values = read_back(keys, k_scales[slots]), read_back(values, v_scales[slots])

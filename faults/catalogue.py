@@ -22,7 +22,18 @@ FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
 """The folder that holds engine/ and kernels/, in a checkout as in an installation."""
 CATALOGUE = SOURCES / "faults" / "patches"
-TINY = ("llama", "qwen3", "qwen3-next", "qwen3.5-moe", "glm4-moe", "deepseek-v3", "deepseek-lite", "mimo", "step3p5")
+TINY = (
+    "llama",
+    "llama-fp8",
+    "qwen3",
+    "qwen3-next",
+    "qwen3.5-moe",
+    "glm4-moe",
+    "deepseek-v3",
+    "deepseek-lite",
+    "mimo",
+    "step3p5",
+)
 """The targets that tiny_checkpoints.py writes."""
 
 

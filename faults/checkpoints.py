@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from draftproof.errors import CheckpointError
-from draftproof.harness.checkpoint_scenarios import RealDraft, every_draft, one_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import KvDtypes, RealDraft, every_draft, one_draft, real_scenarios
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import BY_NAME, DraftSet
+from draftproof.properties.values.drafts import BY_NAME, DraftSet, KvCacheDtype
+from draftproof.properties.values.fp8 import FP8
 from draftproof.properties.values.scenario import Scenario
 
 FOLDERS = {"standalone": "llama", "dflash": "dflash", "eagle3": "eagle3"}
@@ -26,11 +27,15 @@ _WRITER = Path(__file__).with_name("tiny_checkpoints.py")
 
 
 class Checkpoints(Value, frozen=True, kw_only=True):
-    """Directories of targets, which take turns, and that of a draft ("": none); `most` scenarios of them for a seed."""
+    """Directories of targets, which take turns, and that of a draft ("": none); `most` scenarios of them for a seed.
+
+    Both keep their KV entries as `kv_cache_dtype` says.
+    """
 
     models: tuple[str, ...]
     draft_model: str = ""
     most: int = 1 << 30
+    kv_cache_dtype: KvCacheDtype = "auto"
 
     def scenarios(self, draft: DraftSet, seed: int, count: int) -> tuple[Scenario, ...]:
         """Return the scenarios of a seed with this draft. Raises CheckpointError if a directory is bad or no draft."""
@@ -39,17 +44,18 @@ class Checkpoints(Value, frozen=True, kw_only=True):
         lists = []
         for path in map(Path, self.models):
             try:
-                lists.append(real_scenarios(path, _drafts(path, draft, folder, seed), seed, share))
+                drafts = _drafts(path, draft, folder, seed, KvDtypes(self.kv_cache_dtype, self.kv_cache_dtype))
+                lists.append(real_scenarios(path, drafts, seed, share, self.kv_cache_dtype))
             except ValueError as error:
                 raise CheckpointError(f"invalid checkpoint {path} with draft {draft}: {error}") from None
         return tuple(itertools.chain.from_iterable(zip(*lists, strict=True)))[:count]
 
 
-def _drafts(path: Path, draft: DraftSet, folder: Path | None, seed: int) -> tuple[RealDraft, ...]:
+def _drafts(path: Path, draft: DraftSet, folder: Path | None, seed: int, kv_dtypes: KvDtypes) -> tuple[RealDraft, ...]:
     if draft == "all":
-        return every_draft(path, folder, seed).drafts
+        return every_draft(path, folder, seed, kv_dtypes).drafts
     own = folder if BY_NAME[draft].checkpoint.startswith("directory") else None
-    return (one_draft(path, draft, own, seed),)
+    return (one_draft(path, draft, own, seed, kv_dtypes=kv_dtypes),)
 
 
 def tiny(name: str, draft: DraftSet, cache: Path = CACHE) -> Checkpoints:
@@ -61,7 +67,8 @@ def tiny(name: str, draft: DraftSet, cache: Path = CACHE) -> Checkpoints:
     if not folder.is_dir():
         _write(folder)
     other = FOLDERS.get(draft, "")
-    return Checkpoints(models=(str(folder / name),), draft_model=str(folder / other) if other else "", most=MOST)
+    draft_model, kept = str(folder / other) if other else "", FP8 if name.endswith("-fp8") else "auto"
+    return Checkpoints(models=(str(folder / name),), draft_model=draft_model, most=MOST, kv_cache_dtype=kept)
 
 
 def _write(folder: Path) -> None:

@@ -16,6 +16,7 @@
 | step3p5 | Step3p5ForCausalLM, of full attention | 3, with an embedding and a head of their own |
 | qwen3 | Qwen3ForCausalLM | none |
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
+| llama-fp8 | the same, with scales of its KV entries: `--kv-cache-dtype fp8_e4m3` | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
 | eagle3 | an EAGLE-3 head as SafeAILab writes it, of a width, an embedding and a vocabulary of its own | |
 | eagle3-unlisted | the same, but that its config.json lists no layers of the target | |
@@ -101,6 +102,8 @@ del QWEN3_5_MOE["intermediate_size"], QWEN3_5_MOE["mlp_only_layers"]
 LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
+# No two alike. The first is so small that the largest keys are beyond what FP8 holds.
+SCALES = ((0.006, 0.05), (0.31, 0.7))
 # Not two heads of keys: two and two would be two by two.
 DFLASH = {**SIZES, "num_key_value_heads": 3, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
 DFLASH |= {"target_layer_ids": [0, 2], "block_size": 8, "mask_token_id": VOCAB - 1}
@@ -157,6 +160,7 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     write_step(directory / "step3p5", shared, 3)
     write(model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
     write(model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
+    add_scales(write(model("LlamaForCausalLM", LLAMA), directory / "llama-fp8", shared))
     write(model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
     head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": SIZES["hidden_size"]}
     ours = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 0]}, "hidden_size": EAGLE3_WIDTH}
@@ -185,6 +189,16 @@ def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) ->
                 weight.copy_(_drawn(name, weight, source, shared, one_plus))
     model.save_pretrained(directory)
     return directory
+
+
+def add_scales(directory: Path) -> None:
+    """Add the scales of keys and values of every layer, under both names that files have for them."""
+    tensors = {}
+    for i, scales in enumerate(SCALES):
+        for part, scale in zip("kv", scales, strict=True):
+            name = f"model.layers.{i}.self_attn." + (f"{part}_proj." if i % 2 == 0 else "") + f"{part}_scale"
+            tensors[name] = torch.tensor([scale] if i % 2 == 0 else scale)
+    _add(directory, tensors)
 
 
 def add_mtp_layers(directory: Path, layers: PreTrainedModel, shared: dict[str, Tensor]) -> None:

@@ -24,12 +24,14 @@ from draftproof.properties.values.drafts import (
     Algorithm,
     CheckpointDraft,
     Draft,
+    KvCacheDtype,
     Ngram,
     algorithm,
     kind_of,
     proposing,
     read_from,
 )
+from draftproof.properties.values.fp8 import draft_keeps
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
@@ -68,7 +70,25 @@ class Offer(NamedTuple):
     lacking: Mapping[Algorithm, str]
 
 
-def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, built_in: bool = False) -> RealDraft:
+class KvDtypes(NamedTuple):
+    """How target and draft keep their entries (S-KV-4)."""
+
+    target: KvCacheDtype = "auto"
+    draft: KvCacheDtype = "auto"
+
+
+AUTO = KvDtypes()
+
+
+def one_draft(
+    path: Path,
+    name: Algorithm,
+    folder: Path | None,
+    seed: int,
+    *,
+    built_in: bool = False,
+    kv_dtypes: KvDtypes = AUTO,
+) -> RealDraft:
     """Return the named draft for the checkpoint in `path`. Raises ValueError if the directories do not make it.
 
     An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
@@ -77,7 +97,9 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
     if folder is None and BY_NAME[name].checkpoint == "directory":
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
-    model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
+    if isinstance(draft, CheckpointDraft):
+        draft = msgspec.structs.replace(draft, kv_cache_dtype=kv_dtypes.draft)
+    model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size, kv_cache_dtype=kv_dtypes.target)
     first = without_prefix_cache(with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1))
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
@@ -86,18 +108,19 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
     return RealDraft(draft, layers, f"{layers} {'layer' if layers == 1 else 'layers'} of the checkpoint")
 
 
-def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
+def every_draft(path: Path, folder: Path | None, seed: int, kv_dtypes: KvDtypes = AUTO) -> Offer:
     """Each draft that the checkpoint in `path`, and a draft's directory `folder`, allow.
 
     Raises ValueError if the checkpoint is bad, or the directory fits no draft.
     """
-    found = {name: one_draft(path, name, None, seed) for name in read_from("directory or seed")}
+    found = {name: one_draft(path, name, None, seed, kv_dtypes=kv_dtypes) for name in read_from("directory or seed")}
     lacking: dict[Algorithm, str] = {}
     for name in ALGORITHMS:
         if name in found and folder is None:
             continue
         try:
-            found[name] = one_draft(path, name, folder if name in _FROM_FOLDER else None, seed)
+            own = folder if name in _FROM_FOLDER else None
+            found[name] = one_draft(path, name, own, seed, kv_dtypes=kv_dtypes)
         except (ValueError, OSError) as error:
             lacking[name] = str(error)
     if folder is not None and not any(found[name].origin == str(folder) for name in found):
@@ -121,12 +144,14 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")
 
 
-def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: int) -> list[Scenario]:
+def real_scenarios(
+    path: Path, drafts: Sequence[RealDraft], seed: int, count: int, kv_cache_dtype: KvCacheDtype = "auto"
+) -> list[Scenario]:
     """`count` scenarios of a checkpoint directory, in which the drafts take turns.
 
     A function of the arguments and of what the directories hold. Raises ValueError if the checkpoint is bad.
     """
-    target, scenarios = RealTarget(path, drafts), []
+    target, scenarios = RealTarget(path, drafts, kv_cache_dtype), []
     drawn = generate(seed, count, sizes=SIZES[:1])
     of_probes = {"chain_as_tree", "alone"} if target.hybrid else {"chain_as_tree", "alone", "other_commit"}
     variants = tuple(variant for variant in VARIANTS if variant not in of_probes)
@@ -136,7 +161,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
         of_draft = turn // len(drafts)
-        if chosen.name in _TREED and of_draft % _A_TREE == 1:
+        if chosen.name in _TREED and of_draft % _A_TREE == 1 and not draft_keeps(chosen.draft):
             scenario = next(trees)
         scenarios.append(target.made(scenario, chosen, turn, of_draft, variant))
     return scenarios
@@ -145,11 +170,11 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
 class RealTarget:
     """A checkpoint in the place of probes, with the drafts that go with it. Raises ValueError for a bad checkpoint."""
 
-    def __init__(self, path: Path, drafts: Sequence[RealDraft]) -> None:
+    def __init__(self, path: Path, drafts: Sequence[RealDraft], kv_cache_dtype: KvCacheDtype = "auto") -> None:
         config = read_config(path)
         self.hybrid = config.has_states
         self._drafts = {one.name: one for one in drafts}
-        self._model = Checkpoint(path=str(path), vocab=config.vocab_size)
+        self._model = Checkpoint(path=str(path), vocab=config.vocab_size, kv_cache_dtype=kv_cache_dtype)
         self._positions = config.max_position_embeddings
 
     def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
@@ -206,7 +231,8 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = without_what_probes_have(scenario if kind_of(draft).trees else without_tree(scenario))
+    is_treed = kind_of(draft).trees and not draft_keeps(draft)
+    scenario = without_what_probes_have(scenario if is_treed else without_tree(scenario))
     # Chunks and verify rows of a checkpoint have launches of their own.
     variant = "none" if variant in ("unmixed", "unoverlapped") else variant
     scenario = msgspec.structs.replace(scenario, draft=draft)

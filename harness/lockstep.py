@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from draftproof.errors import ConditionError, DraftproofError
 from draftproof.harness.ranks.world import RanksHangError, World, world
@@ -14,9 +15,10 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_rank
-from draftproof.properties.evidence.tolerances import right_part
+from draftproof.properties.evidence.tolerances import right_part, slack_of_entries
 from draftproof.properties.values.chain_tree import script_as_tree
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.fp8 import draft_keeps, target_keeps
 from draftproof.properties.values.limits import NO_LIMITS, Limits, finish_of
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
@@ -25,6 +27,7 @@ from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
+from draftproof.properties.variants import RESHAPED
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.follow import drafts_given, drafts_in_place, drafts_verified, parents_verified, rounds_ended
@@ -34,6 +37,7 @@ from draftproof.reference.prefix_cache import without_served
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
 from draftproof.reference.solve import UNCHANGED, Place, resolve, solve
+from draftproof.reference.stored import Following
 from draftproof.reference.text import TokenGaps, token_gaps
 
 
@@ -83,7 +87,15 @@ def _traced(scenario: Scenario, script: Script, memo: Memo, limits: Limits = NO_
 
 
 def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -> Trace:
-    return with_rounded(scenario, script, run(scenario, script, memo, finish), finish)
+    return with_rounded(scenario, script, run(scenario, script, memo, finish), finish, memo.following)
+
+
+def _following(scenario: Scenario, ran: Trace) -> Following | None:
+    """Return what the reference takes of the entries that a subject stored: how it rounded them to FP8 (S-KV-6)."""
+    if not (target_keeps(scenario) or draft_keeps(scenario.draft)):
+        return None
+    texts = [request.prompt + ran.texts.get(index, ()) for index, request in enumerate(scenario.requests)]
+    return Following(ran, texts, partial(slack_of_entries, scenario))
 
 
 def resolved(
@@ -111,12 +123,14 @@ def _resolved(
     taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
+    following = _following(scenario, ran)
+    memo = Memo(following=following) if following else memo
     verified, again = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed
     parents = parents_verified(scenario, ran)
     solved_so = _is_as_solved(known.trace, "round.drafts", verified)
     solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
     ended = rounds_ended(scenario, rows)
-    if not scenario.dynamic and not again and not followed and not ended and solved_so:
+    if not scenario.dynamic and not again and not followed and not ended and solved_so and not following:
         return known if limits.finish == NO_LIMITS.finish else _traced(scenario, known.script, memo, limits)
     chooses = limits.steering == "none"
     given = drafts_given(scenario, rows)
@@ -212,9 +226,12 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     other = run_subject(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
     forked = other.texts != base.texts
     rounds = [(drafts_verified(scenario, one, limits), parents_verified(scenario, one)) for one in (base, other)]
-    if forked or rounds[0] != rounds[1]:
+    # Batches of other shapes may round an entry otherwise, and the reference follows each run.
+    follows = scenario.variant in RESHAPED and known.trace is not None and _following(changed, other) is not None
+    if forked or rounds[0] != rounds[1] or follows:
         if forked:
-            gaps = token_gaps(changed, solution.script, other.texts, drafts_in_place(changed, other, limits))
+            given = drafts_in_place(changed, other, limits)
+            gaps = token_gaps(changed, solution.script, other.texts, given, _following(changed, other))
         followed = _followed(changed, other, gaps)
         known = resolved(solution, other, limits, rows=None if forked and followed else base, followed=followed)
     varied = _expected(changed, known.varied or known.trace, gaps, other)
@@ -242,7 +259,8 @@ def _beside_alone(subject: Subject, of_run: Evidence, changed: Scenario, referen
 def _of_run(subject: Subject, solution: Solved, base: Trace, limits: Limits) -> tuple[Evidence, Solved, TokenGaps]:
     """Return the evidence of the base run, what the reference says of it, and the gaps of its texts."""
     scenario = solution.scenario
-    gaps = token_gaps(scenario, solution.script, base.texts, drafts_in_place(scenario, base, limits))
+    given, following = drafts_in_place(scenario, base, limits), _following(scenario, base)
+    gaps = token_gaps(scenario, solution.script, base.texts, given, following)
     known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
     expected = _expected(scenario, known.trace, gaps, base)
     silent = _silent(subject, scenario, base, expected)
@@ -307,7 +325,7 @@ def _for_subject(known: Solved, limits: Limits) -> Solved:
 def _expected(scenario: Scenario, trace: Trace | None, gaps: TokenGaps, ran: Trace) -> Trace:
     """Return what the reference says of a run, the text that it emitted and what it told of its tokens included."""
     assert trace is not None
-    told = logprob_gaps(scenario, trace, ran)
+    told = logprob_gaps(scenario, trace, ran, _following(scenario, ran))
     return replace(trace, token_gaps=gaps, logprob_gaps=told) if gaps or told else trace
 
 

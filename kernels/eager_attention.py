@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftproof.kernels.arrays import wide
 from draftproof.kernels.eager_codes import read_back
+from draftproof.kernels.eager_fp8 import decoded
 from draftproof.kernels.eager_ring import mix_in_place
 from draftproof.kernels.registry import register
 
@@ -50,6 +51,17 @@ def quantised_attention(
 ) -> None:  # fmt: skip
     """Attend as `windowed_attention` does, to what the codes of the pools [S,N,H] and their scales [S,N] stand for."""
     pools = (read_back(k_pool, k_scales), read_back(v_pool, v_scales))
+    _attend(out, q, pools, page_table, req_rows, first, positions, page_size, scale)
+
+
+@register("out")
+def fp8_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, first: Tensor,
+    positions: Tensor, page_size: int, scale: float, k_scale: float, v_scale: float,
+) -> None:  # fmt: skip
+    """Attend as `windowed_attention` does, to the numbers of e4m3fn in the pools [S,N,H] times their scales."""
+    dtype = wide(out.dtype)
+    pools = (decoded(k_pool, dtype) * k_scale, decoded(v_pool, dtype) * v_scale)
     _attend(out, q, pools, page_table, req_rows, first, positions, page_size, scale)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
+from draftproof.kernels.triton_fp8 import decode
 
 _PROGRAMS = 264
 _MOST_SPLITS = 16
@@ -58,11 +59,11 @@ def _read_back(b_codes, b_scale, o_h):
 @triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_as", "s_an", "s_bs", "s_bn", "s_r", "s_f", "s_p"])
 def _attention_kernel(
     p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_k_scales, p_v_scales, p_page_table, p_req_rows, p_first,
-    p_positions, page_size, scale, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs,
-    s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
-    CODES: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr,
-    GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
+    p_positions, page_size, scale, gain, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd,
+    s_vs, s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
+    CODES: tl.constexpr, FP8: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr,
+    LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One token t and KV head a program and split: q [T,N*G,Hk] against pools [S,N,H] into out [T,N*G,Hv], or into
     p_partial [T,N*G,splits,Hv] with (peak, total) of each split in p_weight [T,N*G,splits,2].
@@ -111,6 +112,9 @@ def _attention_kernel(
         if CODES:
             b_k = _read_back(b_k, tl.load(p_k_scales + b_slot * s_as + i_n * s_an, mask=seen, other=0), o_k)
             b_v = _read_back(b_v, tl.load(p_v_scales + b_slot * s_bs + i_n * s_bn, mask=seen, other=0), o_v)
+        if FP8:
+            # Exact in every dtype: the scales are in `scale` and in `gain`.
+            b_k, b_v = decode(b_k).to(b_q.dtype), decode(b_v).to(b_q.dtype)
         if RING:
             b_score = tl.sum(b_q[:, None, :] * b_k[None, :, :], 2)
             b_weight = tl.where(seen[None, :], mix(b_score) | 1, 0)
@@ -127,6 +131,8 @@ def _attention_kernel(
             b_acc = b_acc * b_decay[:, None] + tl.dot(b_weight.to(b_v.dtype), b_v, input_precision="ieee")
             b_highest = b_peak
 
+    if FP8:
+        b_acc *= gain
     out_mask = (o_g[:, None] < GROUP) & (o_v[None, :] < V_WIDTH)
     if SPLITS == 1:
         if not RING:
@@ -198,9 +204,18 @@ def quantised_attention(
     _launch(out, q, pools, scales, page_table, req_rows, first, positions, page_size, scale)
 
 
+def fp8_attention(
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, first: Tensor,
+    positions: Tensor, page_size: int, scale: float, k_scale: float, v_scale: float,
+) -> None:  # fmt: skip
+    """Launch as `windowed_attention` does, over bytes of e4m3fn; the scales of a layer leave both products."""
+    pools = (k_pool, v_pool)
+    _launch(out, q, pools, None, page_table, req_rows, first, positions, page_size, scale * k_scale, v_scale)
+
+
 def _launch(
     out: Tensor, q: Tensor, pools: tuple[Tensor, Tensor], scales: tuple[Tensor, Tensor] | None, page_table: Tensor,
-    req_rows: Tensor, first: Tensor | None, positions: Tensor, page_size: int, scale: float,
+    req_rows: Tensor, first: Tensor | None, positions: Tensor, page_size: int, scale: float, gain: float = 1.0,
 ) -> None:  # fmt: skip
     k_pool, v_pool = pools
     # Without codes nobody reads a scale.
@@ -229,9 +244,9 @@ def _launch(
         weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
     _attention_kernel[(tokens, kv_heads, splits)](
         out, partial, weight, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions, page_size,
-        scale, size, *page_table.shape,
+        scale, gain, size, *page_table.shape,
         *strides(out, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions),
-        CODES=scales is not None, WINDOWED=first is not None, RING=ring,
+        CODES=scales is not None, FP8=k_pool.dtype == torch.uint8, WINDOWED=first is not None, RING=ring,
         PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
         GROUP=heads // kv_heads, K_WIDTH=k_width, V_WIDTH=v_width, SPLITS=splits,
         BLOCK_G=power_of_two(heads // kv_heads, least), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least),

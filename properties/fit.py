@@ -27,6 +27,7 @@ from draftproof.properties.strategies.trees import beside_tree, without_tree
 from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
+from draftproof.properties.values.fp8 import FP8, draft_keeps, target_keeps
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import (
@@ -88,6 +89,8 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
         if architecture not in limits.architectures:
             takers = f"{' or '.join(limits.architectures)}, for this subject"
             raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
+    if not limits.codes and (target_keeps(scenario) or draft_keeps(scenario.draft)):
+        raise UnfitError(f"invalid kv_cache_dtype {FP8!r}: expected auto, for this subject")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")
 

@@ -77,6 +77,8 @@ _CHANGED: dict[Variant, frozenset[str]] = {
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 """Variants of graphs and captured sizes: without any they are the base run again."""
+RESHAPED: frozenset[Variant] = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
+"""Variants in which batches have other shapes, or sums another order: floats of a real model round otherwise."""
 
 
 def varied(scenario: Scenario) -> Scenario:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from draftproof.properties.values.drafts import StateOf
-from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.memo import ALL_SURE, Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
+from draftproof.reference.models.fp8 import Fp8, Fp8Store
 from draftproof.reference.models.layers import KV
 from draftproof.reference.models.target import DraftLayer, PassLayer
 
@@ -23,21 +25,44 @@ class Named(NamedTuple):
     target: Hashable
 
 
+M = TypeVar("M")
+
+
+def stored_by(fp8: Fp8 | None, model: M, tokens: tuple[int, ...], memo: Memo) -> tuple[M, Fp8Store | None]:
+    """Return a model with the memory of one pass over tokens, and that memory; as it is unless it keeps FP8."""
+    if fp8 is None:
+        return model, None
+    made, store = copy(model), fp8.store(tokens, memo)
+    made.store = store  # type: ignore[attr-defined]  # of the architectures and drafts that `properties.values.fp8` has
+    return made, store
+
+
 class CheckpointHead:
     """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself; see `ReferenceHead`."""
 
     ids: tuple[int, ...] | None = None
 
-    def __init__(self, head: PassLayer, width: int, name: Hashable, memo: Memo, takes: StateOf = "after_norm") -> None:
+    def __init__(
+        self,
+        head: PassLayer,
+        width: int,
+        name: Hashable,
+        memo: Memo,
+        takes: StateOf = "after_norm",
+        fp8: Fp8 | None = None,
+    ) -> None:
+        self._fp8 = fp8
         self._head, self._memo, self._known, self.width, self.takes = head, memo, memo.of(name), width, takes
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
-        inputs = (tokens, hidden.tobytes())
+        head, store = stored_by(self._fp8, self._head, tokens, self._memo)
+        inputs: tuple[Hashable, ...] = (tokens, hidden.tobytes(), *(store.name if store else ()))
         if (known := self._known.exact(inputs)) is not None:
             return self._memo.note(known)
-        done = self._head.forward(tokens, torch.from_numpy(np.array(hidden)))
-        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)), gap=done.gap)
+        done = head.forward(tokens, torch.from_numpy(np.array(hidden)))
+        unsure = store.unsure if store else ALL_SURE
+        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)), gap=done.gap, unsure=unsure)
         self._known.keep_exact(inputs, whole)
         return self._memo.note(whole)
 
@@ -45,8 +70,8 @@ class CheckpointHead:
 class CheckpointWideHead(CheckpointHead):
     """An EAGLE-3 head on a checkpoint; see `ReferenceWideHead`."""
 
-    def __init__(self, head: ReferenceEagle3Head, name: Named, memo: Memo) -> None:
-        super().__init__(head, head.fc.shape[1], name, memo)
+    def __init__(self, head: ReferenceEagle3Head, name: Named, memo: Memo, fp8: Fp8 | None = None) -> None:
+        super().__init__(head, head.fc.shape[1], name, memo, fp8=fp8)
         self._fc, self.features, self.ids = head.fc, head.features, head.ids
 
     def join(self, features: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ import torch
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.base import invalid
-from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, Ngram
+from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.checkpoint_drafts import (
     CheckpointBlock,
@@ -28,15 +29,18 @@ from draftproof.reference.checkpoint_drafts import (
     CheckpointWideHead,
     Named,
     packed,
+    stored_by,
 )
 from draftproof.reference.drafts import dflash, eagle, eagle3, mtp, ngram, standalone
 from draftproof.reference.drafts.base import ReferenceDraft
-from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.memo import ALL_SURE, Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
+from draftproof.reference.models.fp8 import Fp8, scales_of
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
+from draftproof.reference.models.tensors import tensor_names
 
 Model = ReferenceCheckpointTarget[Any]
 
@@ -52,15 +56,20 @@ class RememberingTarget:
     asked for.
     """
 
-    def __init__(self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = (), fp8: Fp8 | None = None
+    ) -> None:
+        self._fp8 = fp8
         self._model, self._memo, self._known, self._room = model, memo, memo.of((name, kept)), _REMEMBERED_BYTES
         self._kept, self.layer_types, self.widened = kept, model.layer_types, 1.0
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""
-        if (known := self._known.exact(tokens)) is not None:
+        model, store = stored_by(self._fp8, self._model, tokens, self._memo)
+        inputs: tuple[Hashable, ...] = (tokens, store.name) if store else tokens
+        if (known := self._known.exact(inputs)) is not None:
             return self._memo.note(known)
-        done = self._model.forward(tokens)
+        done = model.forward(tokens)
         nothing = np.empty((len(tokens), 0))
         whole = Pass(
             hidden=done.hidden.numpy(),
@@ -70,10 +79,11 @@ class RememberingTarget:
             layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
             before_norm=done.layers[-1].numpy(),
             gap=done.gap,
+            unsure=store.unsure if store else ALL_SURE,
         )
         self._room -= sum(layer.nbytes for layer in (*whole.states, *whole.layers))
         if self._room >= 0:
-            self._known.keep_exact(tokens, whole)
+            self._known.keep_exact(inputs, whole)
         return self._memo.note(whole)
 
 
@@ -89,13 +99,32 @@ def load(
         raise ValueError(
             f"invalid model.vocab {model.vocab}: expected {target.config.vocab_size}, that of {model.path}"
         )
+    fp8 = _fp8(model.kv_cache_dtype, "model.kv_cache_dtype", target, model.path, "target")
     if isinstance(draft, Ngram):
-        return RememberingTarget(_nudged(target, nudge), model, memo), ngram.probe(draft, model, memo)
+        return RememberingTarget(_nudged(target, nudge), model, memo, fp8=fp8), ngram.probe(draft, model, memo)
     if not isinstance(draft, CheckpointDraft):
         kind = draft.__struct_config__.tag
         raise ValueError(f"invalid draft.kind {kind!r}: expected checkpoint or ngram, since the model is a checkpoint")
     made, kept = _BUILD[draft.algorithm](target, model, draft, memo)
-    return RememberingTarget(_nudged(target, nudge), model, memo, kept), made
+    return RememberingTarget(_nudged(target, nudge), model, memo, kept, fp8), made
+
+
+def _fp8(dtype: KvCacheDtype, field: str, model: Model, path: str, name: str) -> Fp8 | None:
+    """Return how a language model keeps its entries. Raises CheckpointError."""
+    if dtype != FP8:
+        return None
+    check_architecture(field, model.config.architecture, path)
+    prefixes = [f"model.layers.{i}.self_attn" for i in range(model.config.num_hidden_layers)]
+    return Fp8(scales_of(path, prefixes), name, 0)
+
+
+def _fp8_of_head(draft: CheckpointDraft) -> Fp8 | None:
+    """Return how a head of one layer keeps its entries, of which entry 0 takes token 1. Raises CheckpointError."""
+    if draft.kv_cache_dtype != FP8:
+        return None
+    names = tensor_names(draft.path) if draft.path else frozenset()
+    middle = any(name.startswith("midlayer.") for name in names)
+    return Fp8(scales_of(draft.path, ["midlayer.self_attn" if middle else "layers.0.self_attn"]), "draft", 1)
 
 
 def _nudged(target: Model, seed: int) -> Model:
@@ -122,7 +151,7 @@ def _eagle(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo)
     else:
         head = ReferenceEagleHead.random(target, draft.seed)
     name, width = Named(draft, model), target.config.hidden_size
-    return eagle.ReferenceEagle(CheckpointHead(head, width, name, memo, head.takes)), ()
+    return eagle.ReferenceEagle(CheckpointHead(head, width, name, memo, head.takes, _fp8_of_head(draft))), ()
 
 
 def _mtp(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
@@ -138,7 +167,8 @@ def _dflash(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo
 
 
 def _eagle3(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
-    head = CheckpointWideHead(ReferenceEagle3Head.load(target, _directory(draft)), Named(draft, model), memo)
+    made = ReferenceEagle3Head.load(target, _directory(draft))
+    head = CheckpointWideHead(made, Named(draft, model), memo, _fp8_of_head(draft))
     return eagle3.ReferenceEagle3(head), head.features
 
 
@@ -149,9 +179,9 @@ def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: 
         raise invalid(path, "architectures", list(config.architectures), "a standalone draft without linear attention")
     if config.vocab_size != target.config.vocab_size:
         raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
-    return standalone.ReferenceStandalone(
-        RememberingTarget(_target(path, _stamp(path), target.dtype), Named(draft, model), memo)
-    ), ()
+    own = _target(path, _stamp(path), target.dtype)
+    fp8 = _fp8(draft.kv_cache_dtype, "draft.kv_cache_dtype", own, path, "draft")
+    return standalone.ReferenceStandalone(RememberingTarget(own, Named(draft, model), memo, fp8=fp8)), ()
 
 
 _BUILD: dict[str, Callable[[Model, Checkpoint, CheckpointDraft, Memo], _Made]] = {

@@ -11,27 +11,33 @@ import numpy as np
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, TokenGap, Trace
+from draftproof.reference.memo import Memo
 from draftproof.reference.real_sampling import Range, least_gap, weight_range
 from draftproof.reference.request_target import target_of
 from draftproof.reference.rounding import exact_and_rounded
+from draftproof.reference.stored import Following
 
 Told = tuple[int, ...]
 """As in `accept.logprobs`: the weight of a token, the sum of all, and the likeliest tokens, each with its weight."""
 
 
-def logprob_gaps(scenario: Scenario, reference: Trace, subject: Trace) -> dict[Key, TokenGap]:
+def logprob_gaps(
+    scenario: Scenario, reference: Trace, subject: Trace, following: Following | None = None
+) -> dict[Key, TokenGap]:
     """Return the gap of what a subject told of each token that the reference emits, of requests beside a real model.
 
     The rows are those of the reference's text; what is told of another text has the gaps that it has there.
     """
     if not isinstance(scenario.model, Checkpoint) or scenario.most_logprobs is None:
         return {}
-    targets, gaps = exact_and_rounded(scenario.model), dict[Key, TokenGap]()
+    memo = Memo(following=following)
+    targets, gaps = exact_and_rounded(scenario.model, memo), dict[Key, TokenGap]()
     told = subject.typed("accept.logprobs", tuple)
     keys = sorted(reference.channel("accept.logprobs"))
     for index, request in enumerate(scenario.requests):
         if request.logprobs is None:
             continue
+        memo.follow(index)
         tokens, first = request.prompt + reference.texts[index], len(request.prompt)
         own = [target_of(one, request) for one in targets]
         passes = [one.forward(tokens[:-1]) for one in own]

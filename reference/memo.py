@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from draftproof.reference.stored import Following
+
+ALL_SURE = 1 << 30
+"""A position that no pass has."""
+
 
 class Pass(NamedTuple):
     """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` [T, entry] for each full attention
@@ -20,7 +25,8 @@ class Pass(NamedTuple):
     uint64 for probes, float64 for real models. `before_norm` [T, L] is `hidden` of a target before its final norm. For
     a head `hidden` is what stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p: the
     window of the convolution, oldest first, then the recurrent state. `gap`: the least that an expert that was chosen
-    somewhere had over one that was not.
+    somewhere had over one that was not. `unsure`: the first row that a subject may right so have other values of, as
+    nobody knows how it rounded an entry (S-KV-6).
     """
 
     hidden: np.ndarray
@@ -30,6 +36,7 @@ class Pass(NamedTuple):
     layers: tuple[np.ndarray, ...] = ()
     before_norm: np.ndarray = np.empty((0, 0))
     gap: float = math.inf
+    unsure: int = ALL_SURE
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
@@ -43,6 +50,7 @@ class Pass(NamedTuple):
             layers=tuple(layer[:count] for layer in self.layers),
             before_norm=self.before_norm[:count],
             gap=self.gap,
+            unsure=self.unsure,
         )
 
 
@@ -78,12 +86,21 @@ class Prefixes:
 
 
 class Memo:
-    """A table of prefixes for each model. `solve` and `run` given the same memo do not repeat each other's work."""
+    """A table of prefixes for each model. `solve` and `run` given the same memo do not repeat each other's work.
 
-    def __init__(self, enabled: bool = True) -> None:
+    Passes of models with entries in FP8 are `following` a subject, if one has run.
+    """
+
+    def __init__(self, enabled: bool = True, following: Following | None = None) -> None:
+        self.following = following
         self._enabled = enabled
         self._tables: dict[Hashable, Prefixes] = {}
         self._closest = math.inf
+
+    def follow(self, request: int, *round_: int) -> None:
+        """Follow a request from now on, as it was after a round (else its last)."""
+        if self.following is not None:
+            self.following.move(request, *round_)
 
     def note(self, whole: Pass) -> Pass:
         """Return a pass of a real model, which was asked for."""

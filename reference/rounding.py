@@ -16,11 +16,14 @@ from draftproof.reference.build import treed
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.run import Models, trace
+from draftproof.reference.stored import Following
 
 _AGAIN = 4
 
 
-def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finish) -> Trace:
+def with_rounded(
+    scenario: Scenario, script: Script, exact: Trace, finish: Finish, following: Following | None = None
+) -> Trace:
     """Return the reference's trace of a scenario with its run in float32, if the model is a real one.
 
     That verifies what `exact` verified, and emits its text. Where a draft chooses another token nothing is known of
@@ -36,7 +39,7 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
     given = _given(script, exact)
 
     def rounded(nudge: int) -> Trace:
-        memo = Memo()
+        memo = Memo(following=following)
         target, draft = load(model, scenario.draft, memo, torch.float32, nudge)
         return trace(scenario, given, Models(target, treed(draft, scenario), scenario.states, finish, memo))
 
@@ -44,13 +47,15 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
     return replace(exact, rounded=rounded(0), rounded_again=again)
 
 
-def exact_and_rounded(model: Checkpoint) -> tuple[ReferenceTarget, ReferenceTarget]:
-    """Return the target of a checkpoint in float64, and the one in float32."""
+def exact_and_rounded(model: Checkpoint, memo: Memo | None = None) -> tuple[ReferenceTarget, ReferenceTarget]:
+    """Return the target of a checkpoint in float64, and the one in float32; both follow what `memo` does."""
     import torch  # probes need none
 
     from draftproof.reference.checkpoints import load
 
-    exact, rounded = (load(model, Ngram(max_n=1), Memo(), dtype)[0] for dtype in (torch.float64, torch.float32))
+    memos = (memo or Memo(), Memo(following=memo.following if memo else None))
+    dtypes = (torch.float64, torch.float32)
+    exact, rounded = (load(model, Ngram(max_n=1), *one)[0] for one in zip(memos, dtypes, strict=True))
     return exact, rounded
 
 

@@ -47,6 +47,7 @@ _ENDS = frozenset({"commit.final", "commit.unfolded"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
 _UNSEEN |= {"draft.discarded", "extend.discarded"}
 _DRAFTS = OF_DRAFTS - _UNSEEN
+_ACCEPTED = ("correct_len", "index", "bonus", "emitted")
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Told = dict[tuple[int, int], frozenset[str]]
@@ -90,6 +91,7 @@ class Known(NamedTuple):
     gaps: Gaps
     near: Near
     told: Told
+    unsure: frozenset[tuple[str, Key]]
 
 
 def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Known:
@@ -97,7 +99,7 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     out(Observation("config.draft", Key(-1, 0), DraftNeeds(*models.draft.config())))
     for layer, kind in enumerate(models.target.layer_types):
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
-    known = Known(Gaps(), Near(), Told())
+    known, unsure = Known(Gaps(), Near(), Told(), frozenset()), set[tuple[str, Key]]()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         eos = scenario.eos_of(request)
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop, solved.sequences, eos)
@@ -107,7 +109,8 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
         known.near.update(one.near)
         known.told.update({(index, number): names for number, names in one.told.items()})
-    return known
+        unsure |= one.unsure
+    return known._replace(unsure=frozenset(unsure))
 
 
 class ReferenceSubject(Subject):
@@ -162,6 +165,7 @@ class _RequestTrace:
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
+        self.unsure = set[tuple[str, Key]]()
         self.told: dict[int, frozenset[str]] = {}
         self._followed: tuple[int, ...] = ()
         kinds = list(enumerate(self._target.layer_types))
@@ -173,6 +177,7 @@ class _RequestTrace:
             # Aborted before its prompt was run.
             return
         self._memo.take_closest()
+        self._memo.follow(self._index, 0)
         self._followed = self._request.prompt + solved.followed
         self._prompt_logprobs()
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
@@ -181,6 +186,7 @@ class _RequestTrace:
             if self._limits.ended(emitted):
                 # In float32 another choice may have ended it earlier.
                 break
+            self._memo.follow(self._index, number)
             emitted += (
                 self._prefill(number, emitted)
                 if round_.resumed
@@ -194,6 +200,8 @@ class _RequestTrace:
     def _report(self, round_: int, said: Iterable[Said]) -> None:
         for one in said:
             self._say(one.channel, round_, one.value, one.step, one.layer, one.row)
+            if not one.sure:
+                self.unsure.add((one.channel, Key(self._index, round_, one.step, one.layer, one.row)))
             if one.near:
                 self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
 
@@ -338,6 +346,8 @@ class _RequestTrace:
         """Reports what the draft itself proposes, and what is verified; returns that, and what it was drawn by."""
         own = propose(self._draft, self._target, tokens, self._depth(number, round_))
         self._report(number, own.said)
+        if not all(one.sure for one in own.said):
+            self.unsure.update((channel, Key(self._index, number)) for channel in ("propose.tokens", "round.drafts"))
         self._say("propose.tokens", number, own.tokens)
         for row, weights in enumerate(own.weights, start=1):
             if weights:
@@ -361,8 +371,11 @@ class _RequestTrace:
             self._say("verify.ids", number, token, row=row)
             whole, position = verified.rows[row]
             self._say("verify.positions", number, position, row=row)
-            self._say("verify.hidden", number, vector(whole.hidden[position]), row=row)
-            self._report(number, (said_choice("verify.choice", choice, row=row),))
+            sure = position < whole.unsure
+            said = Said("verify.hidden", vector(whole.hidden[position]), row=row, sure=sure)
+            self._report(number, (said, said_choice("verify.choice", choice, row=row, sure=sure)))
+            if row in verified.accepted and not sure:
+                self.unsure.update((f"accept.{name}", Key(self._index, number)) for name in _ACCEPTED)
         self._say("accept.correct_len", number, verified.correct_len)
         self._say("accept.index", number, verified.accepted)
         self._say("accept.bonus", number, verified.emitted[-1])

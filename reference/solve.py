@@ -64,7 +64,8 @@ def resolve(
     """
     if not scenario.dynamic and not verified and not resumed and not followed and not ended:
         return script
-    target, draft = build(scenario, memo or Memo())
+    memo = memo or Memo()
+    target, draft = build(scenario, memo)
     requests = []
     counts = {**(drafts if scenario.dynamic else {}), **dict.fromkeys(resumed, 0)}
     own = {place: min(len(tokens), scenario.steps) for place, tokens in verified.items()} if chooses else {}
@@ -75,6 +76,7 @@ def resolve(
         solved = msgspec.structs.replace(solved, followed=followed.get(index, ()))
         rows = {round_: of_round for (of, round_), of_round in parents.items() if of == index}
         again = {round_ for of, round_ in resumed if of == index}
+        memo.follow(index)
         solver = _solver(scenario, request, target, draft, rows)
         requests.append(solver.resolve(solved, given, seen, chosen, again, ended.get(index)))
     return Script(requests=tuple(requests))

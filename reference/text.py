@@ -13,9 +13,11 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import TokenGap
 from draftproof.reference.chooser import TokenPlace, chooser_of
+from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_target import target_of
 from draftproof.reference.rounding import exact_and_rounded
+from draftproof.reference.stored import Following
 
 TokenGaps = Mapping[int, tuple[TokenGap, ...]]
 Given = Mapping[int, tuple[tuple[int, ...], ...]]
@@ -24,7 +26,11 @@ UNKNOWN: Given = MappingProxyType({})
 
 
 def token_gaps(
-    scenario: Scenario, script: Script, texts: Mapping[int, tuple[int, ...]], given: Given = UNKNOWN
+    scenario: Scenario,
+    script: Script,
+    texts: Mapping[int, tuple[int, ...]],
+    given: Given = UNKNOWN,
+    following: Following | None = None,
 ) -> TokenGaps:
     """Return the gaps, by request, of every text of a real model that is not the script's.
 
@@ -36,9 +42,11 @@ def token_gaps(
     others = {at: text for at, text in texts.items() if text != script.requests[at].tokens and text}
     if not others:
         return {}
-    exact, rounded = exact_and_rounded(scenario.model)
+    memo = Memo(following=following)
+    exact, rounded = exact_and_rounded(scenario.model, memo)
     gaps = {}
     for at, text in others.items():
+        memo.follow(at)
         known = _known(text, scenario.model.vocab)
         tokens = (*scenario.requests[at].prompt, *known)
         first = len(tokens) - len(known)

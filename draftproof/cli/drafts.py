@@ -13,14 +13,17 @@ from draftproof.properties.values.drafts import (
     ALGORITHMS,
     BY_NAME,
     DRAFT_SETS,
+    KV_CACHE_DTYPES,
     Algorithm,
     DraftSet,
+    KvCacheDtype,
     drafts_of,
     read_from,
 )
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from draftproof.harness.checkpoint_scenarios import KvDtypes
     from draftproof.properties.values.scenario import Scenario
 
 Draft = Annotated[
@@ -44,8 +47,20 @@ Folder = Annotated[
 Mtp = Annotated[
     bool, typer.Option("--mtp", help="With --model and --draft eagle: the checkpoint's first MTP layer is the head.")
 ]
+KvCache = Annotated[
+    str,
+    typer.Option(
+        "--kv-cache-dtype",
+        help=f"With --model, how the target keeps its KV entries: {' or '.join(KV_CACHE_DTYPES)} (with the checkpoint's"
+        " k_scale and v_scale).",
+    ),
+]
+DraftKvCache = Annotated[
+    str, typer.Option("--draft-kv-cache-dtype", help="The same of the draft, whatever the target has.")
+]
 
 
+_KEPT = ("--kv-cache-dtype", "--draft-kv-cache-dtype")
 _MADE_UP = read_from("directory or seed")
 _FROM_FOLDER = read_from("directory", "directory or seed")
 
@@ -57,6 +72,8 @@ class Chosen(NamedTuple):
     model: Path | None
     draft_model: Path | None
     mtp: bool
+    kv_cache_dtype: KvCacheDtype = "auto"
+    draft_kv_cache_dtype: KvCacheDtype = "auto"
     of: tuple[Algorithm, ...] = ALGORITHMS
 
     @property
@@ -74,8 +91,15 @@ class Chosen(NamedTuple):
     @property
     def arguments(self) -> dict[str, object]:
         """The options that say the same again."""
-        given = {name: value for name, value in self._asdict().items() if name != "of"}
+        given = {name: value for name, value in self._asdict().items() if name != "of" and value != "auto"}
         return {**given, "draft": self.name}
+
+    @property
+    def kv_dtypes(self) -> KvDtypes:
+        """How target and draft keep their entries."""
+        from draftproof.harness.checkpoint_scenarios import KvDtypes
+
+        return KvDtypes(self.kv_cache_dtype, self.draft_kv_cache_dtype)
 
 
 class Given(NamedTuple):
@@ -85,23 +109,37 @@ class Given(NamedTuple):
     model: Path | None
     draft_model: Path | None
     mtp: bool
+    kv_cache_dtype: str = "auto"
+    draft_kv_cache_dtype: str = "auto"
 
 
-def given(draft: Draft = None, model: Model = None, draft_model: Folder = None, mtp: Mtp = False) -> Given:
+def given(
+    draft: Draft = None,
+    model: Model = None,
+    draft_model: Folder = None,
+    mtp: Mtp = False,
+    kv_cache_dtype: KvCache = "auto",
+    draft_kv_cache_dtype: DraftKvCache = "auto",
+) -> Given:
     """Return the options of a command that name target and drafts. Raises InputError for no directories."""
     for option, path in (("--model", model), ("--draft-model", draft_model)):
         if model is not None and path is not None and not path.is_dir():
             raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
-    return Given(draft, model, draft_model, mtp)
+    return Given(draft, model, draft_model, mtp, kv_cache_dtype, draft_kv_cache_dtype)
 
 
 def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
     """Return the options if they go together, and with what the subject can run. Raises InputError."""
-    draft, model, folder, mtp = options
+    draft, model, folder, mtp, *kept = options
+    target_dtype, own_dtype = (inputs.choose(one, KV_CACHE_DTYPES, name) for name, one in zip(_KEPT, kept, strict=True))
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
-    found = Chosen(named[0] if named else None, model, folder, mtp, limits.drafts)
+    for name, dtype in zip(_KEPT, (target_dtype, own_dtype), strict=True):
+        if dtype != "auto" and (model is None or not limits.codes):
+            expected = "auto, the only one that this subject has" if model else "only together with --model"
+            raise inputs.InputError(f"invalid {name} {dtype!r}: expected {expected}")
+    found = Chosen(named[0] if named else None, model, folder, mtp, target_dtype, own_dtype, limits.drafts)
     if model is None and "probe" not in limits.models:
         raise inputs.InputError("invalid --subject without --model: expected a checkpoint, which this subject needs")
     if found.name not in ("all", *limits.drafts):
@@ -152,10 +190,10 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
     from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 
     if options.name != "all":
-        return real_scenarios(
-            model, [one_draft(model, options.name, options.draft_model, seed, built_in=options.mtp)], seed, count
-        )
-    offer = every_draft(model, options.draft_model, seed)
+        folder, dtypes = options.draft_model, options.kv_dtypes
+        draft = one_draft(model, options.name, folder, seed, built_in=options.mtp, kv_dtypes=dtypes)
+        return real_scenarios(model, [draft], seed, count, options.kv_cache_dtype)
+    offer = every_draft(model, options.draft_model, seed, options.kv_dtypes)
     offered = [one for one in offer.drafts if one.name in options.of]
     told = ", ".join(f"{one.name} ({one.origin})" for one in offered)
     lacking = "".join(f"; no {name} ({why})" for name, why in offer.lacking.items() if name in options.of)
@@ -164,7 +202,7 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
         raise ValueError(
             f"invalid --draft all: the checkpoint has none of the subject's drafts, {', '.join(options.of)}"
         )
-    return real_scenarios(model, offered, seed, count)
+    return real_scenarios(model, offered, seed, count, options.kv_cache_dtype)
 
 
 def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rounds: bool = True) -> None:

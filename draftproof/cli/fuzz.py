@@ -98,6 +98,8 @@ def fuzz(
         model=str(options.model) if options.model else None,
         draft_model=str(options.draft_model) if options.draft_model else None,
         mtp=options.mtp or None,
+        kv_cache_dtype=None if options.kv_cache_dtype == "auto" else options.kv_cache_dtype,
+        draft_kv_cache_dtype=None if options.draft_kv_cache_dtype == "auto" else options.draft_kv_cache_dtype,
         device=None if device is None else under_test.where,
         fault=file.fault.id if file else None,
         # This tells one patch file from another.

@@ -97,7 +97,8 @@ class CacheShape:
     """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
 
     `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all. With
-    `codes` entries are kept as numbers of that dtype, and a scale of `dtype` for each head.
+    `codes` entries are kept as numbers of that dtype, and a scale of `dtype` for each head; with `fp8` as bytes of
+    e4m3fn, and the scales of keys and of values are those of each layer.
     """
 
     layers: int
@@ -107,6 +108,12 @@ class CacheShape:
     dtype: torch.dtype
     windows: tuple[int, ...] = ()
     codes: torch.dtype | None = None
+    fp8: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def stored(self) -> torch.dtype:
+        """Return the dtype of the pools."""
+        return torch.uint8 if self.fp8 else self.codes or self.dtype
 
     @property
     def widest(self) -> int:

@@ -14,6 +14,9 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_object
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+# Early Llama checkpoints store the rotary frequencies, which follow from config.json; scales of entries are read where
+# these are kept in FP8.
+_OPTIONAL = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
 
 
 class Tensors(Mapping[str, Tensor]):
@@ -62,8 +65,7 @@ class Tensors(Mapping[str, Tensor]):
         self._refuse(name for name in self if name.startswith(parts))
 
     def _refuse(self, names: Iterable[str]) -> None:
-        # Early Llama checkpoints store the rotary frequencies, which follow from config.json.
-        unread = sorted(name for name in names if name not in self._read and not name.endswith("rotary_emb.inv_freq"))
+        unread = sorted(name for name in names if name not in self._read and not name.endswith(_OPTIONAL))
         if unread:
             raise CheckpointError(f"tensor {unread[0]} in {self._files[unread[0]]} is unknown to the architecture")
 

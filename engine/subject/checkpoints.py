@@ -18,6 +18,7 @@ from draftproof.engine.models.config_fields import draft_fields, fingerprint, ta
 from draftproof.engine.models.dflash import load_dflash
 from draftproof.engine.models.eagle3_head import load_eagle3
 from draftproof.engine.models.eagle_head import EagleHead, load_head
+from draftproof.engine.models.fp8 import keep_in_fp8
 from draftproof.engine.models.layers import LayerSizes
 from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.registry import build_target, load_target
@@ -28,6 +29,7 @@ from draftproof.properties.values.checkpoint_config import parse_config, read_fi
 from draftproof.properties.values.checkpoint_config.base import LINEAR
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
@@ -54,14 +56,36 @@ def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, d
     tensors = open_tensors(model.path, device, DTYPES[model.dtype])
     seen = [fingerprint(config)]
     target = build_target(config, tensors)
+    if model.kv_cache_dtype == FP8:
+        check_architecture("model.kv_cache_dtype", target.config.architecture, model.path)
+        keep_in_fp8(target, tensors, _attentions(target))
     seen.append(fingerprint(config))
     if isinstance(draft, Ngram):
         built = DraftModel(algorithm(draft), NgramSettings(draft.max_n, draft.min_n, draft.match))
     else:
         source = Source(config, tensors, target, draft, device)
-        built = DraftModel(draft.algorithm, _BUILD[draft.algorithm](source))
+        built = DraftModel(draft.algorithm, _kept(draft, _BUILD[draft.algorithm](source)))
     seen.append(fingerprint(config))
     return Pair(target, built, config, tuple(seen))
+
+
+def _kept(draft: CheckpointDraft, made: Any) -> Any:
+    """Return a draft's model, which keeps its entries as the draft says, with the scales of its own directory."""
+    if draft.kv_cache_dtype != FP8:
+        return made
+    tensors = open_tensors(draft.path, "cpu", torch.float32) if draft.path else {}
+    if isinstance(made, CheckpointTarget):
+        check_architecture("draft.kv_cache_dtype", made.config.architecture, draft.path)
+        keep_in_fp8(made, tensors, _attentions(made))
+    else:
+        is_middle = any(name.startswith("midlayer.") for name in tensors)
+        keep_in_fp8(made, tensors, ["midlayer.self_attn" if is_middle else "layers.0.self_attn"])
+    return made
+
+
+def _attentions(model: CheckpointTarget[Any]) -> list[str]:
+    """Return what the names of the tensors of each attention begin with."""
+    return [f"model.layers.{i}.self_attn" for i in range(model.cache_shape.layers)]
 
 
 def _eagle(source: Source) -> Head:

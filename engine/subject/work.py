@@ -10,8 +10,8 @@ from draftproof.kernels.registry import CALLS
 from draftproof.properties.values.observed import LaunchWork
 
 _PARTS = (
-    ("kv_write", "kv_move", "quantised_write"),
-    ("paged_attention", "windowed_attention", "quantised_attention"),
+    ("kv_write", "kv_move", "quantised_write", "fp8_write"),
+    ("paged_attention", "windowed_attention", "quantised_attention", "fp8_attention"),
     (
         "conv_update",
         "gdn_update",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from draftproof.fuzz.campaign.batches import BlockPlanner
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
-from draftproof.harness.checkpoint_scenarios import RealTarget, every_draft, one_draft
+from draftproof.harness.checkpoint_scenarios import AUTO, KvDtypes, RealTarget, every_draft, one_draft
 from draftproof.properties.fit import fit_generated
 from draftproof.properties.values.drafts import Algorithm, read_from
 from draftproof.properties.values.limits import Limits
@@ -37,10 +37,10 @@ class FittedPlanner:
         return fit_generated(made, self._limits)
 
 
-def offered(model: str, folder: str, limits: Limits) -> tuple[Algorithm, ...]:
+def offered(model: str, folder: str, limits: Limits, kv_dtypes: KvDtypes = AUTO) -> tuple[Algorithm, ...]:
     """Return the drafts that directories offer and a subject has. Raises CampaignError."""
     try:
-        offer = every_draft(Path(model), Path(folder) if folder else None, 0)
+        offer = every_draft(Path(model), Path(folder) if folder else None, 0, kv_dtypes)
     except (ValueError, OSError) as error:
         raise CampaignError(f"--model {model}: {error}") from None
     return tuple(one.name for one in offer.drafts if one.name in limits.drafts)
@@ -50,11 +50,19 @@ def _target(settings: Settings) -> RealTarget | None:
     if not settings.model:
         return None
     path, folder = Path(settings.model), Path(settings.draft_model) if settings.draft_model else None
+    dtypes = KvDtypes(settings.kv_cache_dtype, settings.draft_kv_cache_dtype)
     try:
         drafts = [
-            one_draft(path, name, folder if name in _FROM_FOLDER else None, settings.seed, built_in=settings.mtp)
+            one_draft(
+                path,
+                name,
+                folder if name in _FROM_FOLDER else None,
+                settings.seed,
+                built_in=settings.mtp,
+                kv_dtypes=dtypes,
+            )
             for name in settings.drafts
         ]
-        return RealTarget(path, drafts)
+        return RealTarget(path, drafts, settings.kv_cache_dtype)
     except (ValueError, OSError) as error:
         raise CampaignError(f"--model {path}: {error}") from None

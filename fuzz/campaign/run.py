@@ -14,6 +14,7 @@ from draftproof.fuzz.campaign.guide import Guide
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
+from draftproof.harness.checkpoint_scenarios import KvDtypes
 from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
@@ -51,7 +52,8 @@ def run_campaign(
         if asked.drafts is None and fault is not None and directory.settings is None:
             asked = asked._replace(drafts=drafts_of(fault.fault.draft))
         if asked.drafts is None and asked.model and directory.settings is None:
-            asked = asked._replace(drafts=offered(asked.model, asked.draft_model or "", subject_limits))
+            dtypes = KvDtypes(asked.kv_cache_dtype or "auto", asked.draft_kv_cache_dtype or "auto")
+            asked = asked._replace(drafts=offered(asked.model, asked.draft_model or "", subject_limits, dtypes))
         settings = directory.begin(asked, read_sources(), fault)
         device = settings.device if settings.subject.python else present(settings.device)
         count = workers or (ON_GPU if device == "cuda" else len(os.sched_getaffinity(0)))

@@ -12,7 +12,7 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.version import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvCacheDtype
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 
@@ -41,7 +41,8 @@ class Settings(Value, frozen=True, kw_only=True):
     `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
     checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: another subject than the
     engine. `model` is the directory of a checkpoint in the place of probes, `draft_model` that of its draft; with `mtp`
-    its first MTP layer is the head. `strategies` is the version of what generates scenarios.
+    its first MTP layer is the head; they keep their KV entries as `kv_cache_dtype` and `draft_kv_cache_dtype` say.
+    `strategies` is the version of what generates scenarios.
     """
 
     seed: int = 0
@@ -54,6 +55,8 @@ class Settings(Value, frozen=True, kw_only=True):
     model: str = ""
     draft_model: str = ""
     mtp: bool = False
+    kv_cache_dtype: KvCacheDtype = "auto"
+    draft_kv_cache_dtype: KvCacheDtype = "auto"
     guided: bool = True
     strategies: int = STRATEGIES
 
@@ -82,6 +85,8 @@ class Asked(NamedTuple):
     model: str | None = None
     draft_model: str | None = None
     mtp: bool | None = None
+    kv_cache_dtype: KvCacheDtype | None = None
+    draft_kv_cache_dtype: KvCacheDtype | None = None
     guided: bool | None = None
 
 

@@ -167,7 +167,7 @@ CONTRACTS = (
     ),
     equals(
         "extend.kv",
-        cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3, S-KV-3",
+        cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3, S-KV-3, S-KV-5",
         minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked coded_drafts "
         "formats_differ window_drafts windows_unequal",
     ),

@@ -158,7 +158,11 @@ CONTRACTS = (
         cites="S-ROUND-4, S-LIMIT-12",
         minimum="scenarios decode_rounds",
     ),
-    equals("commit.kv", cites="S-ROUND-5, S-TREE-9, S-KV-1", minimum=f"{_PARTIAL} page_crossings coded_targets"),
+    equals(
+        "commit.kv",
+        cites="S-ROUND-5, S-TREE-9, S-KV-1, S-KV-4, S-KV-6",
+        minimum=f"{_PARTIAL} page_crossings coded_targets",
+    ),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(
         "output.lossless",

@@ -28,10 +28,9 @@ from draftproof.properties.values.observed import (
 )
 from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.variants import NEED_SIZES, unchanged
+from draftproof.properties.variants import NEED_SIZES, RESHAPED, unchanged
 
 Values = Mapping[Key, Datum]
-_RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
 
 
 def _check(variant: Variant, evidence: Evidence) -> Differences:
@@ -51,11 +50,11 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
         if channel == "commit.step_index" and variant == "other_commit" and evidence.scenario.tree:
             # Each way counts the rows of a tree in its own manner (S-STATE-11, S-STATE-12); states are the same.
             continue
-        if not evidence.exact and variant in _RESHAPED and _rounded(channel, evidence):
+        if not evidence.exact and variant in RESHAPED and _rounded(channel, evidence):
             continue
         expected = _comparable(variant, channel, evidence.varied, evidence)
         got = _comparable(variant, channel, evidence.subject, evidence)
-        if not evidence.exact and variant in _RESHAPED:
+        if not evidence.exact and variant in RESHAPED:
             expected, got = _before_forks(channel, expected, evidence), _before_forks(channel, got, evidence)
         yield first_divergence(f"variant.{variant}", channel, expected, got)
 

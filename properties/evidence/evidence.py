@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import cast
+from typing import Any, cast
 
 from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
@@ -18,6 +18,7 @@ from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.fp8 import draft_keeps, target_keeps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import Choice, Datum, DiscardedRound, DraftNeeds, LayerKind, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, columns_freed
@@ -111,16 +112,36 @@ class Evidence:
 
     def comparable(self, channel: str, values: Mapping[Key, Datum]) -> Mapping[Key, Datum]:
         """Return what no tie of a real model has made another continuation."""
-        before = comparison.before_ties(channel, values, self.ties)
+        before = comparison.before_ties(channel, self._sure(channel, values), self.ties)
         return comparison.without_draft_ties(channel, before, self.draft_ties)
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
-        if self.exact:
+        if self.exact or channel in self._kept_in_fp8:
             return exactly
         exact, rounded = self.reference.channel(channel), self.reference.rounded
         first = comparison.before_ties(channel, rounded.channel(channel), self._rounded_ties) if rounded else {}
+        first = self._sure(channel, first)
         return near(self.scenario, channel, exact, first, partial(self._rounded_again, channel))
+
+    def _sure(self, channel: str, values: Mapping[Key, Datum]) -> Mapping[Key, Datum]:
+        """Return what a subject cannot right so have otherwise (S-KV-6)."""
+        unsure = self.reference.unsure
+        return {key: one for key, one in values.items() if (channel, key) not in unsure} if unsure else values
+
+    @property
+    def _kept_in_fp8(self) -> frozenset[str]:
+        """Return the channels of entries that are kept in FP8: what is read of them is exact."""
+        keeps = {"commit.kv": target_keeps(self.scenario), "extend.kv": draft_keeps(self.scenario.draft)}
+        return frozenset(channel for channel, is_kept in keeps.items() if is_kept)
+
+    def _stored_otherwise(self, channel: str) -> Iterator[Key]:
+        """Yield where the variant run stored an entry otherwise; the reference judges either."""
+        assert self.varied is not None
+        other = self.varied.channel(channel)
+        for key, entry in self.subject.channel(channel).items():
+            if key in other and not exactly(key, cast(Any, entry), cast(Any, other[key])):
+                yield key
 
     def _rounded_again(self, channel: str) -> list[Mapping[Key, Datum]]:
         """Return a channel of more runs in float32, each as far as it is of the same tokens as that in float64."""
@@ -166,6 +187,7 @@ class Evidence:
         if self.exact or self.varied is None:
             return None
         rounds = [*_tied_rounds(self), *_tied_rounds(self.variant_run)]
+        rounds += [key[:2] for channel in self._kept_in_fp8 for key in self._stored_otherwise(channel)]
         return min((self.schedule.steps.get(place, 0) for place in rounds), default=None)
 
     @cached_property
@@ -288,6 +310,7 @@ def _tied_rounds(one: Evidence) -> Iterator[tuple[int, int]]:
     """Yield (request, round) of every tie of a run: of experts, of a draft, and of the text."""
     yield from ((request, order[0]) for request, order in one.ties.items())
     yield from ((request, start[0]) for request, spans in one.draft_ties.items() for start, _ in spans)
+    yield from (key[:2] for _, key in one.reference.unsure)
     for request in one.followed:
         pairs = enumerate(one.reference.token_gaps[request])
         first = next((place for place, gap in pairs if gap.below > 0), None)

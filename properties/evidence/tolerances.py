@@ -46,6 +46,8 @@ MODELS = {
         f"commit.{name}": Bound(24, 0.5, "as commit.kv; the delta rule adds up what every token before contributed")
         for name in ("state", "intermediate", "base", "checkpoint", "final")
     },
+    # Behind the rounding two neighbours are a sixteenth of a number apart or more, which no bound could let pass.
+    "entry": Bound(16, 0.5, "as commit.kv, of a number before it is rounded to FP8 (S-KV-6); what is read is exact"),
     "logits": Bound(32, 0.5, "one dot product over the hidden width after the last hidden state"),
 }
 # Logits of the checkpoints in use lie within this; the margin alone does not tell their size.
@@ -112,6 +114,11 @@ def _distance(one: Datum | None, other: Datum | None) -> float:
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return 0.0
     return float(np.abs(one - other).max(initial=0.0))
+
+
+def slack_of_entries(scenario: Scenario, position: int) -> float:
+    """Return how far off a number may be before it is rounded to FP8, relative to the largest of its entry (or 1)."""
+    return limit(MODELS["entry"], _dtype(scenario), position + 1, 1.0)
 
 
 def logit_bound(scenario: Scenario) -> float:

@@ -45,6 +45,8 @@ VALUE_POISONS: dict[torch.dtype, Sequence[float]] = {
     torch.int64: (0x5EED5EED5EED5EED, -1),
     torch.int16: (0x5EED, -1),
     torch.int8: (0x5E, -1),
+    # 384 and NaN of e4m3fn.
+    torch.uint8: (0x7C, 0xFF),
 }
 # Poison for indices is in range where it can be: a wild one would crash rather than mislead.
 INDEX_POISONS = (0, 1, 2)

@@ -148,6 +148,10 @@ _ROWS = (
     Op("quantised_write", ("k_pool", "v_pool", "k_scales", "v_scales")),
     # Each code is read with the scale of its own entry and head.
     Op("quantised_attention", ("out",)),
+    # Each number is the nearest of e4m3fn to it over its scale, saturated, at its own slot and nowhere else.
+    Op("fp8_write", ("k_pool", "v_pool"), _FLOAT),
+    # Each byte is read as the number of e4m3fn that it is, times the scale of keys or of values.
+    Op("fp8_attention", ("out",), _FLOAT, _ATTENTION),
     # Each token attends to exactly the positions of its own window, and to none before its first.
     Op("windowed_attention", ("out",), _RING, _ATTENTION, has_large=True),
     # Each row is normed by its own mean square, rounded, then weighted.

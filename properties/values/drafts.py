@@ -23,6 +23,9 @@ Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Layers = Annotated[int, Meta(ge=1, le=16)]
 Window = Annotated[int, Meta(ge=0, le=1024)]
 KvBits = Literal[64, 16, 8]
+KvCacheDtype = Literal["auto", "fp8_e4m3"]
+"""How a real model's entries are kept: in its own dtype, or in FP8 with a scale for each layer (S-KV-4)."""
+KV_CACHE_DTYPES: tuple[KvCacheDtype, ...] = KvCacheDtype.__args__  # type: ignore[attr-defined]
 Features = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone", "eagle3"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
@@ -142,7 +145,8 @@ class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     """A draft of a real architecture: a directory, or "" for an EAGLE head made from `seed`.
 
     `built_in`: the MTP layers that the target's own checkpoint brings; as "eagle" the first of them, run again and
-    again, as "mtp" all of them, chained or, without `chain`, each on the target's hidden states.
+    again, as "mtp" all of them, chained or, without `chain`, each on the target's hidden states. Its entries are
+    kept as `kv_cache_dtype` says, whatever the target's are.
     """
 
     algorithm: Literal["eagle", "mtp", "dflash", "standalone", "eagle3"] = "eagle"
@@ -150,6 +154,7 @@ class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     seed: Seed = 0
     built_in: bool = False
     chain: bool = True
+    kv_cache_dtype: KvCacheDtype = "auto"
 
 
 ProbeDraft = Eagle | Mtp | DFlash | Standalone | Eagle3

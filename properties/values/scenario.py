@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Draft, KvBits, Lanes, Seed, Small, Window, kind_of
+from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
@@ -96,11 +96,12 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
 
 
 class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
-    """A Hugging Face checkpoint directory (config.json and safetensors), run in `dtype`."""
+    """A Hugging Face checkpoint directory (config.json and safetensors), run in `dtype`; `kv_cache_dtype`: S-KV-4."""
 
     path: str
     vocab: Annotated[int, Meta(ge=4)]
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    kv_cache_dtype: KvCacheDtype = "auto"
 
 
 class Memory(Value, frozen=True, kw_only=True):

@@ -66,7 +66,8 @@ class Trace:
     that round otherwise, `token_gaps` are, by request, those of a subject's text that is not the reference's
     (reference/text.py), and `near` are, by (channel, key), the tokens that come near a choice, and how far each is
     below the best. `told` are, by (request, round), the names of counts that only it can tell (S-PENALTY-5,
-    S-GRAMMAR-8), `logprob_gaps` are those of what a subject told of its tokens (S-SAMPLE-15).
+    S-GRAMMAR-8), `logprob_gaps` are those of what a subject told of its tokens (S-SAMPLE-15). `unsure` are those of its
+    observations that a subject may right so have otherwise, as it says nowhere how it rounded an entry (S-KV-6).
     """
 
     subject: str
@@ -79,6 +80,7 @@ class Trace:
     near: Mapping[tuple[str, Key], tuple[tuple[int, float], ...]] = field(default_factory=dict)
     told: Mapping[tuple[int, int], frozenset[str]] = field(default_factory=dict)
     logprob_gaps: Mapping[Key, TokenGap] = field(default_factory=dict)
+    unsure: frozenset[tuple[str, Key]] = frozenset()
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:

@@ -19,6 +19,7 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
+from draftproof.properties.values.fp8 import validate_fp8
 from draftproof.properties.values.invalid import InvalidScenarioError, require
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -45,6 +46,7 @@ def validate(scenario: Scenario) -> Scenario:
     _mixed(scenario)
     _handover(scenario)
     _overlap(scenario)
+    validate_fp8(scenario)
     beyond = max(scenario.eos, default=0)
     require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
     runs = any(request.abort_at != request.arrival for request in scenario.requests)

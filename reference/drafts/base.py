@@ -23,7 +23,10 @@ from draftproof.reference.sampling import draft_coins, filtered, grid_weights, s
 
 
 class Said(NamedTuple):
-    """An observation that lacks its request and round; `near` as in Choice."""
+    """An observation that lacks its request and round; `near` as in Choice.
+
+    It is not `sure` where a subject may right so say something else (S-KV-6).
+    """
 
     channel: str
     value: Datum
@@ -31,11 +34,14 @@ class Said(NamedTuple):
     layer: int = -1
     row: int = -1
     near: tuple[tuple[int, float], ...] = ()
+    sure: bool = True
 
 
-def said_choice(channel: str, choice: Choice, *, step: int = -1, layer: int = -1, row: int = -1) -> Said:
+def said_choice(
+    channel: str, choice: Choice, *, step: int = -1, layer: int = -1, row: int = -1, sure: bool = True
+) -> Said:
     """A choice with the tokens that come near it."""
-    return Said(channel, (choice.token, choice.margin), step, layer, row, choice.near)
+    return Said(channel, (choice.token, choice.margin), step, layer, row, choice.near, sure)
 
 
 class ReferenceProposal(NamedTuple):

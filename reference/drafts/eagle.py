@@ -42,16 +42,17 @@ class ReferenceEagle:
             return ReferenceProposal((), ())
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
         entries = self.head.forward(ids, hidden)
-        picked = [self.pick(entries.logits[-1], len(tokens), self.head.ids)]
+        picked, sure = [self.pick(entries.logits[-1], len(tokens), self.head.ids)], len(ids) <= entries.unsure
         for k in range(1, count):
             ids, stand_in = (*ids, picked[-1].choice.token), entries.hidden[-1]
             hidden = np.concatenate((hidden, stand_in[None]))
             entries = self.head.forward(ids, hidden)
             picked.append(self.pick(entries.logits[-1], len(tokens) + k, self.head.ids))
-            said.append(Said("draft.step.ids", ids[-1], step=k))
+            said.append(Said("draft.step.ids", ids[-1], step=k, sure=sure))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
-            said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
-            said.append(said_choice("draft.step.proposal", picked[-1].choice, step=k))
+            said.append(Said("draft.step.hidden_in", vector(stand_in), step=k, sure=sure))
+            sure = len(ids) <= entries.unsure
+            said.append(said_choice("draft.step.proposal", picked[-1].choice, step=k, sure=sure))
         drafts, drawn_by = tuple(one.choice.token for one in picked), tuple(one.weights for one in picked)
         return ReferenceProposal(drafts, tuple(said), weights=drawn_by)
 

@@ -38,12 +38,14 @@ class ReferenceStandalone:
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """See `ReferenceDraft`."""
-        ids, said, weights = tokens, list[Said](), tuple[tuple[int, ...], ...]()
+        ids, said, weights, sure = tokens, list[Said](), tuple[tuple[int, ...], ...](), True
         for k in range(1, count + 1):
-            choice, drawn_by = self.pick(self._model.forward(ids).logits[-1], len(ids))
-            said.append(Said("draft.step.ids", ids[-1], step=k))
+            entries = self._model.forward(ids)
+            choice, drawn_by = self.pick(entries.logits[-1], len(ids))
+            said.append(Said("draft.step.ids", ids[-1], step=k, sure=sure))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
-            said.append(said_choice("draft.step.proposal", choice, step=k))
+            sure = len(ids) <= entries.unsure
+            said.append(said_choice("draft.step.proposal", choice, step=k, sure=sure))
             ids, weights = (*ids, choice.token), (*weights, drawn_by)
         return ReferenceProposal(ids[len(tokens) :], tuple(said), weights=weights)
 

@@ -12,7 +12,7 @@ from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
-from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rotate_first
+from draftproof.reference.models.layers import KV, EntryStore, Places, attend_causally, rms_norm, rotate_first
 from draftproof.reference.models.tensors import Shapes
 
 
@@ -49,15 +49,19 @@ def attention(
     weights: Mapping[str, Tensor],
     config: LlamaConfig | Glm4MoeConfig | Eagle3Config,
     places: Places | None = None,
+    store: EntryStore | None = None,
 ) -> tuple[Tensor, KV]:
     """Causal self-attention over x [n, D], positions 0 .. n-1 if none are given; RoPE turns the first components of a
     head.
 
-    Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds.
+    Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds. With a `store` that is
+    what is read of it, and what rows attend to.
     """
     size, rope = head_size(config), config.rope_parameters
     q, k, v = (project_heads(x, weights, name, size, config.rms_norm_eps) for name in "qkv")
     q, k = (rotate_first(part, rope, int(size * rope.partial_rotary_factor), places) for part in (q, k))
+    if store is not None:
+        k, v = store.kept(k, v)
     return project(attend_causally(q, k, v, places), weights, "o_proj"), (k, v)
 
 

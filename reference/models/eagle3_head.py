@@ -27,7 +27,16 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
-from draftproof.reference.models.layers import Places, look_up, mlp, mlp_shapes, norm_shapes, rms_norm, with_prefix
+from draftproof.reference.models.layers import (
+    EntryStore,
+    Places,
+    look_up,
+    mlp,
+    mlp_shapes,
+    norm_shapes,
+    rms_norm,
+    with_prefix,
+)
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors, tensor_names
 
@@ -36,6 +45,8 @@ EMBEDDING = "embed_tokens.weight"
 
 class ReferenceEagle3Head:
     """An EAGLE-3 head on a target; `ids` are the target's of its own tokens, None if these are all of them."""
+
+    store: EntryStore | None = None
 
     def __init__(
         self,
@@ -72,7 +83,7 @@ class ReferenceEagle3Head:
         check_inputs(tokens, hidden, self.config.hidden_size)
         e = self._normed(look_up(self.embedding, tokens), "input_layernorm")
         s = self._normed(hidden, "hidden_norm")
-        attended, entry = attention(torch.cat((e, s), dim=-1), self.layer, self.config, places)
+        attended, entry = attention(torch.cat((e, s), dim=-1), self.layer, self.config, places, self.store)
         y = (s if self.config.norm_before_residual else hidden) + attended
         g = y + mlp(self._normed(y, "post_attention_layernorm"), self.layer)
         states = rms_norm(g, self.tensors["norm.weight"], self.config.rms_norm_eps)

@@ -30,7 +30,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ch
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
-from draftproof.reference.models.layers import Places, look_up, mlp, rms_norm, with_prefix
+from draftproof.reference.models.layers import EntryStore, Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.llama import dense_shapes
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors
@@ -44,6 +44,7 @@ class ReferenceEagleHead:
     """An EAGLE-1 head on a target. Its config is the target's, save for what its own config.json changes."""
 
     takes: StateOf = "after_norm"
+    store: EntryStore | None = None
 
     def __init__(
         self, target: ReferenceCheckpointTarget[Any], tensors: Mapping[str, Tensor], config: LlamaConfig | None = None
@@ -81,7 +82,7 @@ class ReferenceEagleHead:
         """
         check_inputs(tokens, hidden, self.config.hidden_size)
         x = torch.cat((look_up(self.embedding, tokens), hidden), dim=-1) @ self.fc.T
-        attended, entry = attention(x, self.layer, self.config, places)
+        attended, entry = attention(x, self.layer, self.config, places, self.store)
         x = x + attended
         normed = rms_norm(x, self.layer["post_attention_layernorm.weight"], self.config.rms_norm_eps)
         g = x + mlp(normed, self.layer)

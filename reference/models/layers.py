@@ -8,7 +8,7 @@ Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` que
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,14 @@ class Places(NamedTuple):
     def written(self, entries: Tensor) -> Tensor:
         """Return keys or values [n, N, H] as they are read."""
         return entries.masked_fill(self.blank[:, None, None], 0.0)
+
+
+class EntryStore(Protocol):
+    """A memory that keeps entries otherwise than they are computed."""
+
+    def kept(self, k: Tensor, v: Tensor) -> KV:
+        """Return keys and values [n, N, H] of the next layer as they are read."""
+        ...
 
 
 def look_up(table: Tensor, tokens: Sequence[int]) -> Tensor:

@@ -8,13 +8,15 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
-from draftproof.reference.models.layers import KV, Places, mlp_shapes, norm_shapes
+from draftproof.reference.models.layers import KV, EntryStore, Places, mlp_shapes, norm_shapes
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import Shapes
 
 
 class ReferenceLlama(ReferenceCheckpointTarget[LlamaConfig]):
-    """LlamaForCausalLM and Qwen3ForCausalLM."""
+    """LlamaForCausalLM and Qwen3ForCausalLM. Without a `store` entries are read as they were computed."""
+
+    store: EntryStore | None = None
 
     @staticmethod
     def layer_shapes(config: LlamaConfig, index: int) -> Shapes:
@@ -28,7 +30,7 @@ class ReferenceLlama(ReferenceCheckpointTarget[LlamaConfig]):
 
     def mixer(self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None) -> tuple[Tensor, KV]:
         """See ReferenceCheckpointTarget."""
-        return attention(x, weights, self.config, places)
+        return attention(x, weights, self.config, places, self.store)
 
 
 def dense_shapes(config: LlamaConfig | DFlashConfig) -> Shapes:

@@ -21,6 +21,7 @@ EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
 
+_SCALES = (".k_scale", ".v_scale")
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _WHOLE = {"d2t": (torch.int64, torch.int32), "t2d": (torch.bool,)}
 """Tensors that are no floats, by name."""
@@ -46,10 +47,11 @@ def read_tensors(
     missing = sorted(shapes.keys() - location.keys())
     if missing:
         raise CheckpointError(f"{directory}: tensor {missing[0]} is missing ({len(missing)} missing in all)")
-    # Early Llama checkpoints store the rotary frequencies, which are a function of the configuration.
+    # Early Llama checkpoints store the rotary frequencies, which are a function of the configuration; scales of entries
+    # are read by `read_scales`, where these are kept in FP8.
     known = {*expected, *ignored}
     unread = [name for name in location if name not in known and not name.startswith(ignored_prefixes)]
-    extra = sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+    extra = sorted(name for name in unread if not name.endswith(("rotary_emb.inv_freq", *_SCALES)))
     if extra:
         raise CheckpointError(f"{directory}: tensor {extra[0]} is unknown to the architecture ({len(extra)} in all)")
     wanted = {name: path for name, path in location.items() if name in expected}
@@ -57,6 +59,16 @@ def read_tensors(
     for path in sorted(set(wanted.values())):
         tensors |= _read_file(path, [name for name, where in wanted.items() if where == path], expected)
     return unstacked({name: tensor if name in _WHOLE else tensor.to(dtype) for name, tensor in tensors.items()})
+
+
+def read_scales(directory: Path) -> dict[str, torch.Tensor]:
+    """Return all tensors of a checkpoint directory that are scales of entries, by name. Raises CheckpointError."""
+    found = {}
+    for name, path in _locate(directory).items():
+        if name.endswith(_SCALES):
+            with _open(path) as file:
+                found[name] = file.get_tensor(name)
+    return found
 
 
 def tensor_names(directory: str | Path) -> frozenset[str]:

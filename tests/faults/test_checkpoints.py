@@ -79,7 +79,7 @@ def test_the_code_of_real_models_has_at_least_25_faults():
 def test_a_fault_of_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path):
     path = tmp_path / "x.patch"
     path.write_text('+++\nmodel = "lama"\n+++\n')
-    with pytest.raises(PatchError, match="invalid model 'lama': expected llama, qwen3"):
+    with pytest.raises(PatchError, match="invalid model 'lama': expected llama, llama-fp8, qwen3"):
         read_fault(path)
 
 

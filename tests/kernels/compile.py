@@ -20,6 +20,7 @@ from draftproof.kernels import (
     triton_codes,
     triton_decisions,
     triton_dense,
+    triton_fp8,
     triton_gdn,
     triton_linear,
     triton_penalties,
@@ -72,6 +73,10 @@ def launch_pools(dtype: torch.dtype) -> None:
         triton_attention.windowed_attention(out, q, k_pool, v_pool, table, index, index, index, page_size, 0.125)
         codes = [values(torch.int8, *pool.shape) for pool in (k_pool, v_pool)]
         scales = [values(torch.int64, *pool.shape[:2]) for pool in (k_pool, v_pool)]
+        if dtype != torch.int64:
+            fp8 = [values(torch.uint8, *pool.shape) for pool in (k_pool, v_pool)]
+            triton_fp8.fp8_write(*fp8, k_pool[:tokens], v_pool[:tokens], index, 0.5, 0.3)
+            triton_attention.fp8_attention(out, q, *fp8, table, index, index, index, page_size, 0.125, 0.5, 0.3)
         if dtype == torch.int64:
             triton_codes.quantised_write(*codes, *scales, k_pool[:tokens], v_pool[:tokens], index)
             triton_attention.quantised_attention(out, q, *codes, *scales, table, index, index, index, page_size, 0.125)

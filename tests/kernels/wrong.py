@@ -120,6 +120,37 @@ def scale_of_the_first_head(out, q, k_pool, v_pool, k_scales, v_scales, *rest):
     ops.quantised_attention(out, q, k_pool, v_pool, k_scales, first, *rest)
 
 
+@wrong("fp8_write")
+def scale_multiplies(k_pool, v_pool, k, v, slots, k_scale, v_scale):
+    ops.fp8_write(k_pool, v_pool, k, v, slots, 1 / k_scale, 1 / v_scale)
+
+
+@wrong("fp8_write")
+def scale_of_values_for_keys(k_pool, v_pool, k, v, slots, k_scale, v_scale):
+    ops.fp8_write(k_pool, v_pool, k, v, slots, v_scale, v_scale)
+
+
+@wrong("fp8_write")
+def cut_and_not_rounded(k_pool, v_pool, k, v, slots, k_scale, v_scale):
+    bits = (k.double() / k_scale).float().view(torch.int32) & ~0xFFFFF
+    ops.fp8_write(k_pool, v_pool, bits.view(torch.float32).double() * k_scale, v, slots, k_scale, v_scale)
+
+
+@wrong("fp8_write")
+def beyond_the_largest_is_nan(k_pool, v_pool, k, v, slots, k_scale, v_scale):
+    ops.fp8_write(k_pool, v_pool, k.where((k / k_scale).abs() < 464, torch.nan), v, slots, k_scale, v_scale)
+
+
+@wrong("fp8_attention")
+def values_without_their_scale(out, q, k_pool, v_pool, *rest):
+    ops.fp8_attention(out, q, k_pool, v_pool, *rest[:-1], 1.0)
+
+
+@wrong("fp8_attention")
+def bias_of_another_fp8(out, q, k_pool, v_pool, *rest):
+    ops.fp8_attention(out, q, k_pool, v_pool, *rest[:-2], rest[-2] / 2, rest[-1] / 2)
+
+
 @wrong("windowed_attention")
 def window_one_too_wide(out, q, k_pool, v_pool, table, rows, first, positions, page_size, scale):
     ops.windowed_attention(out, q, k_pool, v_pool, table, rows, first - 1, positions, page_size, scale)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import Arguments, Draw, calls, codes, ring_and_floats
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, codes, floats, ring_and_floats
 from draftproof.properties.strategies.examples import integers, sampled
 
 # Most positions of a usual table, and head sizes of keys and values in large calls.
@@ -18,6 +18,10 @@ _WIDE = ((40, 24), (24, 48), (33, 40))
 @calls(ring_and_floats)
 def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
+    return _written(draw, dtype, dtype)
+
+
+def _written(draw: Draw, dtype: torch.dtype, stored: torch.dtype) -> Arguments:
     tokens, heads, *widths, extra = bf.distinct(draw, 5)
     k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
@@ -26,8 +30,8 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     slots = [draw(st.one_of(st.just(slot), st.just(slot), wild)) for slot in free[:tokens]]
     slots += [draw(wild) for _ in range(tokens - len(slots))]
     return {
-        "k_pool": bf.given(draw, (size, heads, k_width), dtype, 9 * size),
-        "v_pool": bf.given(draw, (size, heads, v_width), dtype, 9 * size),
+        "k_pool": bf.given(draw, (size, heads, k_width), stored, 9 * size),
+        "v_pool": bf.given(draw, (size, heads, v_width), stored, 9 * size),
         "k": bf.given(draw, (tokens, heads, k_width), dtype),
         "v": bf.given(draw, (tokens, heads, v_width), dtype),
         "slot_mapping": bf.index(draw, slots),
@@ -113,6 +117,35 @@ def quantised_attention(draw: Draw, dtype: torch.dtype) -> Arguments:
                 shape = arguments[f"{pool}_pool"].tensor.shape[:2]  # type: ignore[union-attr]
                 made[f"{pool}_scales"] = bf.given(draw, shape, torch.int64)
     return made
+
+
+# Scales of layers: powers of two, and others; with the small ones numbers are beyond what FP8 holds.
+_FP8_SCALES = tuple(torch.tensor((1.0, 0.5, 0.3, 0.011, 0.004, 7.0), dtype=torch.float32).tolist())
+
+
+@calls(floats)
+def fp8_write(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw the slots of `kv_write`; numbers that lie between two of FP8, on one, and beyond the largest."""
+    arguments = _written(draw, dtype, torch.uint8)
+    if draw(sampled((True, False))):
+        # Half of them lie in the middle of two numbers of FP8, where scales are powers of two.
+        for name in ("k", "v"):
+            shape = arguments[name].tensor.shape  # type: ignore[union-attr]
+            arguments[name] = bf.place(draw, bf.numbers(draw, shape, 64, -64).to(dtype) / 16)
+    return {**arguments, "k_scale": draw(sampled(_FP8_SCALES)), "v_scale": draw(sampled(_FP8_SCALES))}
+
+
+@calls(floats)
+def fp8_attention(draw: Draw, dtype: torch.dtype) -> Arguments:
+    """Draw the calls of `windowed_attention`, over bytes that read back are as large as its numbers."""
+    arguments = _windowed(draw, dtype, False)
+    scales = [draw(sampled((1.0, 0.25, 0.75, 3.0))) for _ in range(2)]
+    for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
+        pool = arguments[name].tensor.float() / scale  # type: ignore[union-attr]
+        # What nobody owns is NaN, or far beyond.
+        codes = pool.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
+        arguments[name] = bf.place(draw, codes)
+    return {**arguments, "k_scale": scales[0], "v_scale": scales[1]}
 
 
 def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:

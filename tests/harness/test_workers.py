@@ -43,8 +43,8 @@ SECONDS = 8.0
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     """A small one with drafts, without a variant run."""
-    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 300) if is_plain(one) and not one.tree and rejects(one)]
-    return min(drawn, key=tokens_in)
+    drawn = (one for one in generate(3, 300) if is_plain(one) and not one.tree and rejects(one))
+    return min((msgspec.structs.replace(one, variant="none") for one in drawn), key=tokens_in)
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ def test_only_drafts_that_were_asked_for_come(name: Algorithm) -> None:
 def test_every_coverpoint_that_is_seldom_has_an_aim() -> None:
     of_size = {"keys", "state shape", "draft width", "vocabulary size"}
     of_layers = {"windows", "freed", "window", "entries", "draft entries", "images", "handover"}
-    by_itself = of_size | of_layers | {"stops", "stopped by", "wrong", "surplus", "lockstep"}
+    by_itself = of_size | of_layers | {"stops", "stopped by", "wrong", "surplus", "lockstep", "launch", "delay"}
     assert frozenset(POINTS) - AIMED == by_itself, "those come in every list"
     with pytest.raises(ValueError, match="invalid point 'colour': expected one of"):
         scenarios_of(st.composite(lambda draw: aim(draw, CORPUS[0], {"colour": "red"}))(), 1)

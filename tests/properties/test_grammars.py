@@ -34,7 +34,7 @@ from draftproof.properties.values.validate import is_valid, validate
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject, idealized
 
-DRAWN = list(generate(seed_=4, count=60))
+DRAWN = list(generate(seed_=4, count=120))
 SCENARIO = next(one for one in DRAWN if one.is_constrained and not (one.is_sampled or one.tree))
 VOCAB = SCENARIO.model.vocab
 

@@ -13,13 +13,14 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
+from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from draftproof.report.text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
-from tests.drawn import generate
+from tests.drawn import example, generate
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
 
@@ -192,7 +193,8 @@ def test_what_a_scenario_is_in_words():
 def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
-    case.write_text(encode(generate(0, 46)[45]), encoding="utf-8")
+    turn = list(turns(0, 153, ("eagle",)))[-1]
+    case.write_text(encode(example(0, turn)), encoding="utf-8")
     arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0
     told = json.loads(report.read_text())

@@ -110,7 +110,12 @@ _NEVER |= {
 # Seldom, or of what gives way, which the ideal subject never does; its steps have no budget of tokens either.
 _UNSEEN = {"taps", "copied", "preempted", "resumed in", "refilled", "attempt", "handover", "lockstep"}
 _UNSEEN |= {"launch", "delay"}
-_SELDOM = {"limit: limit=tokens", "topk: topk=5 and more", "sequence: sequence=from prompt"}
+_SELDOM = {
+    "variant: variant=unoverlapped",
+    "limit: limit=tokens",
+    "topk: topk=5 and more",
+    "sequence: sequence=from prompt",
+}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 # Seldom do all requests end with the token of their prompts.
 _ALWAYS |= {"decode_rounds", "verify_rows"}

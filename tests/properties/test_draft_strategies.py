@@ -57,8 +57,9 @@ _OF_FEW = {"alone", "unmixed", "unoverlapped"}
 
 
 def variants_of(name: Algorithm) -> set[str]:
-    """What scenarios of a draft are compared with; only some drafts can be trees."""
-    return {"none", *VARIANTS} - (set() if BY_NAME[name].trees else {"chain_as_tree"})
+    """What scenarios of a draft are compared with; only some drafts can be trees, and lookups are never overlapped."""
+    never = set() if BY_NAME[name].trees else {"chain_as_tree"}
+    return {"none", *VARIANTS} - never - ({"unoverlapped"} if BY_NAME[name].proposes == "lookup" else set())
 
 
 @FAST

@@ -54,7 +54,7 @@ matrix: $(READY)
 
 # Some faults of every part, on one seed: at most three minutes on two cores.
 smoke: $(READY)
-	$(BIN) -m draftproof.cli faults run --smoke --seed 2 --seeds 1 --examples 12 $(ARGS)
+	$(BIN) -m draftproof.cli faults run --smoke --seed 3 --seeds 1 --examples 24 $(ARGS)
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)

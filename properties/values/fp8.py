@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, proposing
 from draftproof.properties.values.invalid import require
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
 FP8: KvCacheDtype = "fp8_e4m3"
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 """Models whose layers all keep keys and values by head, with a scale each."""
-DRAFTS = ("eagle", "eagle3", "standalone")
+DRAFTS = proposing("steps")
+"""Those that are run step by step, over entries of their own."""
 
 
 def target_keeps(scenario: Scenario) -> bool:

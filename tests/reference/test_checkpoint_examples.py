@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny")
     write_all(path, 2, 3)
     heads = {"dflash", "eagle3", "eagle3-speculators", "eagle3-unlisted"}
-    assert {entry.name for entry in path.iterdir()} == {*LAYERS, *heads}
+    assert {entry.name for entry in path.iterdir()} == {*LAYERS, *heads, "llama-fp8"}
     return path
 
 

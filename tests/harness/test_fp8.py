@@ -98,7 +98,7 @@ def test_what_is_not_defined_is_refused(model: Path):
     ("words", "told"),
     [
         (("--kv-cache-dtype", "fp8_e5m2"), "invalid --kv-cache-dtype 'fp8_e5m2': expected auto, fp8_e4m3"),
-        (("--draft", "mtp", "--draft-kv-cache-dtype", FP8), "expected auto; fp8_e4m3 is for eagle, eagle3, standalone"),
+        (("--draft", "mtp", "--draft-kv-cache-dtype", FP8), "expected auto; fp8_e4m3 is for eagle, standalone, eagle3"),
     ],
 )
 def test_wrong_options_are_refused(model: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]):

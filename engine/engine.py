@@ -59,8 +59,6 @@ from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.verify import Verifier
 from draftproof.engine.verify_tree import TreeVerifier
 
-COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "replay": Replay}
-
 
 class Engine:
     """Serves requests with a target and a draft on one device. `capture` before the first step, if at all."""
@@ -94,7 +92,7 @@ class Engine:
             shapes["mrope_positions"] = ((num_rows, 3, columns), torch.int64)
         if config.penalized:
             shapes |= penalty_shapes(num_rows, target.vocab)
-        commit = (parts.snapshot if config.commit == "snapshot" else None) or COMMITS[config.commit]
+        commit = Replay if config.commit == "replay" else parts.snapshot or Snapshot
         if target.state_shape:
             shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
             shapes |= checkpoint_shapes(target.state_shape, num_rows + config.checkpoint_slots)

@@ -179,7 +179,7 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
     if (point, value) in (("windows", "draft's"), ("windows", "both")) or point == "draft entries":
         return tuple(kind.name for kind in KINDS if kind.extends)
     if point == "delay" and value != "no":
-        return tuple(kind.name for kind in KINDS if kind.name not in proposing("lookup"))
+        return tuple(kind.name for kind in KINDS if kind.proposes != "lookup")
     if (point, value) == ("drawn", "yes"):
         return tuple(kind.name for kind in KINDS if kind.draws)
     if point in OF_ENTRIES:

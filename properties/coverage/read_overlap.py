@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.delays import delay_of, lag
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import lag
 from draftproof.properties.values.trace import Key
 
 OF_OVERLAP = (
@@ -50,7 +50,7 @@ def read_overlap(evidence: Evidence) -> Mapping[str, int]:
 
 def _of_step(evidence: Evidence, step: int) -> Iterator[str]:
     own = evidence.scenario.schedule.overlap
-    delay = own[step % len(own)]
+    delay = delay_of(own, step)
     if delay == "none":
         yield "overlap_waits"
         return

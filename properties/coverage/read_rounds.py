@@ -16,6 +16,7 @@ from draftproof.properties.coverage.samples import BatchSample, RequestSample, R
 from draftproof.properties.evidence.ends import STOPS, ended_by
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.delays import delay_of
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.probe import draft_vocabulary
@@ -89,7 +90,7 @@ def _delay(evidence: Evidence, step: int) -> str:
     delays = evidence.scenario.schedule.overlap
     if not delays:
         return "no"
-    delay = delays[step % len(delays)]
+    delay = delay_of(delays, step)
     return "waited for" if delay == "none" else delay
 
 

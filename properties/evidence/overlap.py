@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import BufferKind
-from draftproof.properties.values.scenario import lag
 from draftproof.properties.values.trace import Key
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple
 
+from draftproof.properties.values.delays import Delay, lag
 from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, PoolReport
-from draftproof.properties.values.scenario import Delay, lag
 from draftproof.properties.values.trace import Trace
 
 

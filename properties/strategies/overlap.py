@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Delay, Request, Scenario, pages_needed
+from draftproof.properties.values.scenario import Request, Scenario, pages_needed
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late",),

@@ -11,6 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
@@ -192,12 +193,6 @@ class Graphs(Value, frozen=True, kw_only=True):
     sizes: tuple[Small, ...] = ()
     capture: bool = True
     tokens: tuple[Annotated[int, Meta(ge=1, le=1 << 16)], ...] = ()
-
-
-Delay = Literal["none", "early", "late"]
-DELAYS: tuple[Delay, ...] = Delay.__args__  # type: ignore[attr-defined]
-"""When the results of a step are there: at its end, or a step later, of work that runs as soon as it can, or as late
-as it may (S-OVERLAP-1)."""
 
 
 class Schedule(Value, frozen=True, kw_only=True):
@@ -450,11 +445,6 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_served_twice(self) -> bool:
         """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
         return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
-
-
-def lag(overlap: tuple[Delay, ...], step: int) -> int:
-    """Return how many steps the results of an engine step come later than it (S-OVERLAP-1)."""
-    return int(overlap[step % len(overlap)] != "none") if overlap else 0
 
 
 def of_rank(scenario: Scenario, rank: int) -> Scenario:

@@ -21,13 +21,7 @@ from draftproof.properties.values.drafts import (
 )
 from draftproof.properties.values.fp8 import validate_fp8
 from draftproof.properties.values.invalid import InvalidScenarioError, require
-from draftproof.properties.values.scenario import (
-    Adaptive,
-    Checkpoint,
-    ProbeModel,
-    Scenario,
-    least_window,
-)
+from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, least_window
 from draftproof.properties.values.validate_request import validate_request
 
 

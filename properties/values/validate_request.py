@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from draftproof.properties.values.drafts import (
-    KINDS,
-    kind_of,
-)
+from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.invalid import InvalidScenarioError, require
 from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
 from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
-from draftproof.properties.values.scenario import (
-    ProbeModel,
-    Request,
-    RoundPlan,
-    Scenario,
-    pages_needed,
-)
+from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import depths
 
 

@@ -17,12 +17,13 @@ from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import SharedUse, TokenIds
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Checkpoint, Delay, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.control import steps_in_force

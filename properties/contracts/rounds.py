@@ -176,6 +176,6 @@ CONTRACTS = (
         ("accept.emitted",),
         by_round=False,
         cites="S-ROUND-7, S-SAMPLE-8, S-PLAN-6, S-TEXT-2, S-TEXT-3",
-        minimum="scenarios tokens_emitted accept_partial accept_all sampled_dynamic_rounds sampled_stops",
+        minimum="scenarios settled_tokens accept_partial accept_all sampled_dynamic_rounds sampled_stops",
     ),
 )

@@ -203,6 +203,7 @@ _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
     "rounds": lambda request: request.is_prefilled,
     "tokens_emitted": lambda request: request.tokens,
+    "settled_tokens": lambda request: request.is_text_settled * request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
     **{f"prompt_logprobs_{name}": _is_told_of_prompt(name) for name in ("told", "in_chunks", "behind_prefix")},
     "variant_alone_of_served": lambda request: request.run.changed == "alone" and request.prefix in ("in part", "all"),

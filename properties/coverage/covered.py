@@ -43,7 +43,8 @@ _BY_CHANNEL = {
     "rank.collectives": {*OF_RANKS, *OF_TENSOR_RANKS},
     "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced", "overlap_cut_ends"},
     "accept.emitted": {
-        *("tokens_emitted", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut", "window_prompts"),
+        *("tokens_emitted", "settled_tokens", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut"),
+        "window_prompts",
     },
     "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
     "round.rows": {

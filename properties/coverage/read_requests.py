@@ -152,6 +152,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 resumed_in_chunks=sum(row.request == index and row.chunk == 1 for row in again),
                 ends_across_resume="ends_by_sequence" in ends and _is_across_resume(evidence, index),
                 tokens=sum(count for owner, count in tokens if owner == index),
+                is_text_settled=evidence.scenario.requests[index].sampling is None or not evidence.scenario.dynamic,
                 stops_in_run=_stops_in_run(evidence, index),
                 is_at_limit=len(script.tokens) == length,
                 prompt_logprobs=_told_of_prompt(evidence, index, is_chunked=index in chunked),

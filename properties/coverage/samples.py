@@ -83,7 +83,7 @@ class RunSample(NamedTuple):
 class RequestSample(NamedTuple):
     """One request; `reuses` pages that another request had before, `shorter_reuses` where that one was longer.
 
-    `ends` are the counts of ends that it adds to.
+    `ends` are the counts of ends that it adds to. `is_text_settled`: no schedule decides what it emits.
     """
 
     run: RunSample
@@ -118,6 +118,7 @@ class RequestSample(NamedTuple):
     resumed_in_chunks: int
     ends_across_resume: bool
     tokens: int
+    is_text_settled: bool
     stops_in_run: bool
     is_at_limit: bool
     prompt_logprobs: frozenset[str]

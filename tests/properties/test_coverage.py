@@ -304,7 +304,7 @@ def test_rounds_that_are_not_reported_are_not_counted() -> None:
         ("round.rows", ("engine_steps", "mixed_draft_counts", "prefill_beside_decode")),
         ("round.state", ("state_slot_reuses", "states_started")),
         ("graph.replay", ("graph_replays", "padded_replays", "captures", "verifies_at_width_4")),
-        ("accept.emitted", ("tokens_emitted",)),
+        ("accept.emitted", ("tokens_emitted", "settled_tokens")),
         ("commit.final", ("finals",)),
     ],
 )
@@ -314,6 +314,19 @@ def test_counts_of_what_a_subject_does_not_report_are_zero(channel: str, lost: t
     less = counts(with_observations(of, (one for one in of.subject.observations if one.channel != channel)))
     assert all(full[name] for name in lost)
     assert not any(less[name] for name in lost)
+
+
+def test_a_text_that_the_schedule_decides_is_not_settled() -> None:
+    """Its tokens hang on its rounds: a list of such texts alone must not be enough for `output.lossless`."""
+    drawn = generate(13, PLAIN, ALGORITHMS)
+    scenario = next(one for one in drawn if one.dynamic and any(request.sampling for request in one.requests))
+    sampling = next(request.sampling for request in scenario.requests if request.sampling)
+    for texts, are_settled in ((None, True), (sampling, False)):
+        requests = tuple(msgspec.structs.replace(one, sampling=texts) for one in scenario.requests)
+        of = lockstep(IdealSubject(), msgspec.structs.replace(scenario, requests=requests))
+        settled, emitted = (counts(of)[name] for name in ("settled_tokens", "tokens_emitted"))
+        assert emitted > 0
+        assert settled == emitted * are_settled
 
 
 @pytest.mark.parametrize("cross", _BY_HAND)

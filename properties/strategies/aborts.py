@@ -33,7 +33,7 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     preempts, depends = schedule.preemption, schedule.preemption or schedule.prefix_cache
     if schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
         return _in_line(draw, scenario)
-    certain = draw(sampled((last, last if depends else 0)))
+    certain = draw(sampled((last, last) if depends else (0, 0, last)))
     after: tuple[int, ...] = _SOON if schedule.prefix_cache else _AFTER
     after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled(_MOSTLY)) else after
     requests = list(scenario.requests)

@@ -29,7 +29,8 @@ ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
 BY_BATCH = (True, False, True)
 """Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
-"""Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
+"""Once or twice: of small scenarios, and of long ones that overlap. The second takes time, and shows nothing that
+depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens; one of them where the rounds hang on the schedule."""
 PENALIZED = (True, False, False, True, False)
@@ -61,7 +62,7 @@ CACHED_ADAPTIVE = (True, False, False)
 CACHED_DRAFT_BATCH = (True, True, False)
 """Whether pages are kept in a prefix cache: of small scenarios, of trees, under a controller, and where large batches
 have no drafts, of which there are few."""
-ABORTED = (False, True, False)
+ABORTED = (False, True)
 ABORTED_CACHED = (False, True)
 ABORTED_TREES = (False, True)
 ABORTED_PREEMPTED = (True, False, True, False, True)
@@ -70,13 +71,16 @@ ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False, True, False)
 ENDED_TREES = (True, True, True, False)
 ENDED_PREEMPTED = (True, True, True, False)
+ENDED_HANDED_OVER = (False, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether
 those that share pages do, of which emitted tokens are to be served; those of trees, of which there are few; and those
-that give way, of which few come back before they end."""
+that give way, of which few come back before they end; and those that are to last until they are handed over."""
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 HANDED_OVER = (True, False, True, True)
-"""Whether one engine runs prompts for another, of small scenarios without trees, controllers and budgets of steps."""
+HANDED_OVER_LONG = (False, True, False)
+"""Whether one engine runs prompts for another, of small scenarios and long ones, without trees, controllers and
+budgets of steps."""
 PREEMPTED = (True, False)
 PREEMPTED_CACHED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
@@ -89,7 +93,7 @@ nothing is freed by them; and beside preemption, of which there is less where pa
 WINDOWED_RANKS = (True, False, True)
 """Whether layers have windows, where requests are spread over ranks."""
 CODED = (False, True, False, False)
-CODED_HANDED_OVER = (True, True, False)
+CODED_HANDED_OVER = (True, True, True, False)
 CODED_TREES = (False, True)
 """Whether target or draft keep their entries in fewer bits, those that are handed over, and those that trees move."""
 ALONE = (False, True, False, False)
@@ -106,12 +110,13 @@ UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 and whether they are compared with launches of their own."""
 OVERLAPPED = (True, True, False)
-OVERLAPPED_PLAIN = (False, True, False)
+OVERLAPPED_PLAIN = (False, True, False, False)
+BY_BATCH_OVERLAPPED = (True, False)
 SERVICES_OVERLAPPED = (2, 1, 2)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4
 """Whether a host plans a step while the one before runs, of drafts that are made on the device where nothing else is;
-whether that is without a controller where one was dealt; how often small ones are served; and the comparison with a
-host that waits, four of twelve."""
+whether that is without a controller where one was dealt; whether a controller by batch size, where one was dealt,
+stays one; how often small ones are served; and the comparison with a host that waits, four of twelve."""
 OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 MORE_HYBRIDS = (*OF_PREEMPTED, *(one for one in OF_PREEMPTED if one.hybrid))
 MOST_HYBRIDS = (*MORE_HYBRIDS, *(one for one in OF_PREEMPTED if one.hybrid))

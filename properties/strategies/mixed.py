@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
@@ -31,6 +31,8 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         requests = tuple(_one_after_another(draw, requests))
     requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
     mixed = replace(scenario, requests=requests, schedule=schedule)
+    if schedule.prefix_cache and not schedule.preemption and draw(st.booleans()):
+        mixed = _for_two(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
     if not mixed.graphs.sizes and draw(sampled((True, True, False))):
@@ -61,6 +63,12 @@ def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
         (whole + 1,),
     )
     return tuple(sorted(set(draw(sampled(about)))))
+
+
+def _for_two(scenario: Scenario) -> Scenario:
+    """Return the scenario with pages for the two longest requests: one alone would meet no chunk of another."""
+    needs = sorted(pages_needed(scenario, request) for request in scenario.requests)
+    return put_in(scenario, "memory", pages=max(scenario.memory.pages, sum(needs[-2:])))
 
 
 def _plainer(request: Request, place: int) -> Request:

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.lasting import lasting, rejecting
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Request, Scenario, pages_needed
+from draftproof.properties.values.scenario import Adaptive, Request, RoundPlan, Scenario, pages_needed
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late",),
@@ -22,29 +23,63 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 
 _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
+_SWINGING = (True, True, False)
+_LASTING = 3
+_LASTING_CONTROLLED = 5
+"""Rounds that a request could accept all of: a length that is a step old shows in the second of them, and under a
+controller step counts are to rise and fall.
+"""
+_CHECKPOINTS = (3, 2, 5)
+"""After how many tokens a state is kept: some rounds reach it by the length that the host has, and not by their own."""
 
 
 def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Most of those without a controller have pages for two at a time: others get what these give back.
+    Without a controller each has budget for some rounds, of which one rejects a draft, and most scenarios have pages
+    for two at a time: others get what these give back.
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
-    requests = tuple(_ending(draw, scenario, one) for one in scenario.requests)
-    made = replace(scenario, schedule=schedule, requests=requests)
-    if made.dynamic or not draw(sampled(_ROOMY)):
+    made = replace(scenario, schedule=schedule)
+    made = _long_enough(draw, made)
+    made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
+    if made.states.checkpoint:
+        made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
+    if made.dynamic or draw(sampled(_ROOMY)):
         return made
-    needs = sorted(pages_needed(made, request) for request in requests)
+    needs = sorted(pages_needed(made, request) for request in made.requests)
     return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))
 
 
+def _long_enough(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that last until what is a step old shows."""
+    if not scenario.dynamic:
+        return lasting(rejecting(scenario), _LASTING)
+    adaptive = scenario.adaptive
+    if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates and draw(sampled(_SWINGING)):
+        scenario = _swinging(scenario, min(adaptive.candidates))
+    return scenario if scenario.schedule.draft_batch else lasting(scenario, _LASTING_CONTROLLED)
+
+
+def _swinging(scenario: Scenario, least: int) -> Scenario:
+    """Return the scenario with rounds that accept as many as the least step count, and then rounds that accept none.
+
+    The count then rises while drafts are accepted: what is unpacked by the width of another step shows only there.
+    """
+    right = RoundPlan(num_drafts=scenario.steps, num_correct=least)
+    rounds = (right,) * 3 + (replace(right, num_correct=0),) * 2
+    requests = (one if one.sampling else replace(one, rounds=rounds) for one in scenario.requests)
+    return put_in(replace(scenario, requests=tuple(requests)), "adaptive", initial=least)
+
+
 def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:
+    """Return the request with a stop token in the second half of its text, mostly."""
     request = replace(request, min_tokens=0)
     is_open = request.sampling is not None and scenario.dynamic
     most = min(request.budget, scenario.memory.max_len - len(request.prompt)) - 2
     if is_open or most < 0 or not draw(sampled(_STOPPED)):
         return request
-    return replace(request, stop_at=draw(integers(min(1, most), most)))
+    return replace(request, stop_at=draw(integers(max(min(1, most), most // 2), most)))
 
 
 def without_overlap(scenario: Scenario) -> Scenario:

@@ -61,7 +61,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
     dealer = _Dealer(seed, len(drafts))
     for index, turn in enumerate(_turns(seed, count, drafts, sizes)):
         player = index % len(drafts)
-        if _may_be_handed_over(turn) and dealer.deal("handed over", decks.HANDED_OVER, player):
+        if _is_handed_over(turn, dealer, player):
             turn = _handed_over(turn, dealer, player)
         if may_be_overlapped(turn) and dealer.deal("overlapped", decks.OVERLAPPED, player):
             yield _overlapped(turn, dealer, player)
@@ -81,15 +81,17 @@ def may_be_overlapped(turn: Turn) -> bool:
 def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn with a host that is a step behind; what other turns are does not hang on it."""
     if turn.profile.adaptive and dealer.deal("overlapped plain", decks.OVERLAPPED_PLAIN, player):
-        turn = _of_several(turn, dealer, player, "overlap", decks.OF_PREEMPTED)
+        turn = _of_several(turn, dealer, player, "overlap", decks.MORE_HYBRIDS)
     profile = turn.profile
+    if turn.is_by_batch:
+        turn = turn._replace(is_by_batch=dealer.deal("controller of overlap", decks.BY_BATCH_OVERLAPPED, player))
     variants: tuple[Variant, ...] = decks.HYBRID_VARIANTS if profile.hybrid else decks.DENSE_VARIANTS
     if not (profile.adaptive or profile.draft_batch):
         variants = (*variants, *decks.UNOVERLAPPED)
         # One is to wait for the pages of two.
         turn = turn._replace(profile=profile._replace(requests=max(3, profile.requests)))
-    if turn.size.name == SMALL.name:
-        turn = turn._replace(services=dealer.deal("services of overlap", decks.SERVICES_OVERLAPPED, player))
+    services = decks.SERVICES_OVERLAPPED if turn.size.name == SMALL.name else decks.SERVICES
+    turn = turn._replace(services=dealer.deal(f"services of overlap {turn.size.name}", services, player))
     return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
 
 
@@ -161,11 +163,11 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
         turn = _of_kind(turn, dealer, player)
         # What other turns are does not hang on it.
         if _may_have_ranks(turn):
-            if dealer.deal("ranks", decks.RANKS, player):
+            if not turn.profile.draft_batch and dealer.deal("ranks", decks.RANKS, player):
                 turn = _ranked(turn, dealer, player)
             elif dealer.deal("tensor ranks", decks.TENSOR, player):
                 turn = _shared(turn, dealer, player)
-        elif _may_be_handed_over(turn) and dealer.deal("tensor ranks alone", decks.TENSOR_ALONE, player):
+        elif turn.size.name == SMALL.name and _is_simple(turn) and dealer.deal("tensor ranks alone", decks.TENSOR_ALONE, player):
             turn = _shared(turn, dealer, player)
         yield turn
 
@@ -196,11 +198,18 @@ def _may_have_ranks(turn: Turn) -> bool:
     return turn.size.name == SMALL.name and turn.profile.adaptive and not _is_few(turn)
 
 
-def _may_be_handed_over(turn: Turn) -> bool:
-    """Return whether two engines may serve a turn in place of one."""
-    profile = turn.profile
-    is_alone = turn.size.name == SMALL.name and turn.spread == "alone"
-    return is_alone and not (_is_few(turn) or profile.adaptive or profile.draft_batch)
+def _is_handed_over(turn: Turn, dealer: _Dealer, player: int) -> bool:
+    """Return whether two engines serve a turn in place of one."""
+    if turn.size.name == WIDE.name or not _is_simple(turn):
+        return False
+    cards = decks.HANDED_OVER if turn.size.name == SMALL.name else decks.HANDED_OVER_LONG
+    return dealer.deal(f"handed over {turn.size.name}", cards, player)
+
+
+def _is_simple(turn: Turn) -> bool:
+    """Return whether nothing of a turn hangs on its schedule yet."""
+    of_controllers = turn.profile.adaptive or turn.profile.draft_batch
+    return turn.spread == "alone" and not (_is_few(turn) or of_controllers)
 
 
 def _is_few(turn: Turn) -> bool:
@@ -220,6 +229,7 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of handovers", decks.PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of handovers", decks.CONSTRAINED_TREES, player),
         has_codes=dealer.deal("coded of handovers", decks.CODED_HANDED_OVER, player),
+        is_ended=dealer.deal("ended of handovers", decks.ENDED_HANDED_OVER, player),
         is_handed_over=True,
     )
 

@@ -1,0 +1,39 @@
+"""Requests that last for some rounds, and the memory that they then need."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
+
+
+def lasting(scenario: Scenario, rounds: int) -> Scenario:
+    """Return the scenario with budgets for so many rounds that accept all drafts; `max_len` follows if it cut nobody.
+
+    Pages are as many more as the requests came to need more.
+    """
+    least = rounds * scenario.width
+    requests = tuple(replace(one, budget=max(one.budget, least)) for one in scenario.requests)
+    before, after = (max(len(one.prompt) + one.budget for one in some) for some in (scenario.requests, requests))
+    memory = scenario.memory
+    max_len = memory.max_len + (after - before) * (memory.max_len >= before)
+    made = put_in(replace(scenario, requests=requests), "memory", max_len=max_len)
+    more = _pages(made) - _pages(scenario)
+    return put_in(made, "memory", pages=memory.pages + more)
+
+
+def rejecting(scenario: Scenario) -> Scenario:
+    """Return the scenario with a round of each request that accepts some drafts and not all."""
+    some = RoundPlan(num_drafts=scenario.steps, num_correct=scenario.steps // 2)
+    requests = tuple(
+        one
+        if any(0 <= plan.num_correct < plan.num_drafts for plan in one.rounds)
+        else replace(one, rounds=(some, *one.rounds))
+        for one in scenario.requests
+    )
+    return replace(scenario, requests=requests)
+
+
+def _pages(scenario: Scenario) -> int:
+    return sum(pages_needed(scenario, request) for request in scenario.requests)

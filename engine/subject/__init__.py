@@ -123,7 +123,8 @@ class EngineSubject(Subject):
         if scenario.is_served_twice:
             recorder.report_reachable(steps, service=1)
             recorder.stop_recording()
-            steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
+            again = build.first_step_again(scenario, steps)
+            steps += _serve(engine, build.requests(scenario, script, again, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
 

@@ -188,6 +188,12 @@ def _prompt_logprobs(request: Request) -> PromptLogprobParams | None:
     return PromptLogprobParams(asked.top, asked.start) if asked else None
 
 
+def first_step_again(scenario: Scenario, steps: int) -> int:
+    """Return in which step the requests come again when `steps` have run: delays of results are then as before."""
+    period = len(scenario.schedule.overlap) or 1
+    return -(-steps // period) * period
+
+
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
     """Return the scenario's requests in order of arrival, with stop tokens and sequences as the script resolved them.
 

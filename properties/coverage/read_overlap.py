@@ -29,9 +29,9 @@ OF_OVERLAP = (
 """Steps whose results came a step late, those among them that ran as late as they could, and those that were waited
 for; rounds that ran after an end, of these after one that cut what was accepted, and ends that were certain in time;
 rounds with more pages than they came to need, and such as came to need a page that a length a step old would not have
-had; rounds before an end that were planned by a length that was too long; steps whose verify is of another width than that of the
-step in flight; steps for which a controller would have decided otherwise, had it known; requests that came to pages of
-one that had run a round after its end."""
+had; rounds before an end that were planned by a length that was too long; steps whose verify is of another width than
+that of the step in flight; steps for which a controller would have decided otherwise, had it known; requests that came
+to pages of one that had run a round after its end."""
 
 
 def read_overlap(evidence: Evidence) -> Mapping[str, int]:

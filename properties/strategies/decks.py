@@ -12,8 +12,8 @@ Commit = Literal["snapshot", "replay"]
 Alike = frozenset[Literal["keys", "states", "widths"]]
 
 COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
-COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot", "replay")
-"""How states are committed, and those of trees, of which replay has more to do."""
+COMMITS_TREES: tuple[Commit, ...] = ("replay", "snapshot")
+"""How states are committed, and those of trees."""
 # Only a hybrid target has two ways to commit; two of ten scenarios compare them. Chains are compared with trees apart.
 OF_SOME = frozenset({"other_commit", "chain_as_tree", "alone", "unmixed", "unoverlapped"})
 DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant not in OF_SOME))
@@ -78,9 +78,10 @@ that give way, of which few come back before they end; and those that are to las
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 HANDED_OVER = (True, False, True, True)
+HANDED_OVER_ANYWAY = (False,) * 6 + (True,)
 HANDED_OVER_LONG = (False, True, False)
-"""Whether one engine runs prompts for another, of small scenarios and long ones, without trees, controllers and
-budgets of steps."""
+"""Whether one engine runs prompts for another, of small scenarios without trees, controllers and whatever else hangs
+on a schedule; of those that have something of it and are without it then; and of long ones."""
 PREEMPTED = (True, False)
 PREEMPTED_CACHED = (False, True, True, True)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those

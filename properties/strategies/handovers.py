@@ -10,7 +10,6 @@ from draftproof.properties.strategies.lasting import lasting
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
-
 _ROOMY = (True, True, True, False)
 _ROUNDS = 2
 

@@ -167,7 +167,7 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
                 turn = _ranked(turn, dealer, player)
             elif dealer.deal("tensor ranks", decks.TENSOR, player):
                 turn = _shared(turn, dealer, player)
-        elif turn.size.name == SMALL.name and _is_simple(turn) and dealer.deal("tensor ranks alone", decks.TENSOR_ALONE, player):
+        elif _may_be_shared(turn) and dealer.deal("tensor ranks alone", decks.TENSOR_ALONE, player):
             turn = _shared(turn, dealer, player)
         yield turn
 
@@ -200,10 +200,18 @@ def _may_have_ranks(turn: Turn) -> bool:
 
 def _is_handed_over(turn: Turn, dealer: _Dealer, player: int) -> bool:
     """Return whether two engines serve a turn in place of one."""
-    if turn.size.name == WIDE.name or not _is_simple(turn):
+    if turn.size.name == WIDE.name or turn.spread != "alone" or turn.profile.adaptive or turn.profile.draft_batch:
         return False
-    cards = decks.HANDED_OVER if turn.size.name == SMALL.name else decks.HANDED_OVER_LONG
-    return dealer.deal(f"handed over {turn.size.name}", cards, player)
+    if turn.size.name != SMALL.name:
+        return _is_simple(turn) and dealer.deal("handed over long", decks.HANDED_OVER_LONG, player)
+    if dealer.deal("handed over anyway", decks.HANDED_OVER_ANYWAY, player):
+        return not (turn.is_tree or turn.variant == "chain_as_tree")
+    return _is_simple(turn) and dealer.deal("handed over", decks.HANDED_OVER, player)
+
+
+def _may_be_shared(turn: Turn) -> bool:
+    """Return whether tensor-parallel ranks may serve a turn without a controller."""
+    return turn.size.name == SMALL.name and _is_simple(turn)
 
 
 def _is_simple(turn: Turn) -> bool:

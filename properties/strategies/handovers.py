@@ -10,14 +10,14 @@ from draftproof.properties.strategies.lasting import lasting
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
-_ROOMY = (True, True, True, False)
+_ROOMY = (True, False)
 _ROUNDS = 2
 
 
 def with_handover(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw a decode batch that is full soon, so that some wait for a place in it, and requests that come together.
 
-    All but the last have budgets for rounds, and no stop in front of them; most have rows for all of them at once.
+    All but the last have budgets for rounds, and no stop in front of them; half have rows for all of them at once.
     """
     batch, count = scenario.schedule.max_batch, len(scenario.requests)
     most = max(1, draw(sampled((1, count - 2, batch, 1))))

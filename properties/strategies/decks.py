@@ -48,7 +48,7 @@ layers, where a tree shows more."""
 BESIDE_TREES = (False, True, *(False,) * 10)
 """Whether chains are compared with trees, where the draft can propose one and neither is anything else in the way."""
 CONSTRAINED = (False, True, False)
-CONSTRAINED_TREES = (False, True)
+CONSTRAINED_TREES = (False, True, False)
 CONSTRAINED_PREEMPTED = (True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 LOGPROBS = (False, True, False)
@@ -64,12 +64,12 @@ CACHED_DRAFT_BATCH = (True, True, False)
 have no drafts, of which there are few."""
 ABORTED = (False, True)
 ABORTED_CACHED = (False, True)
-ABORTED_TREES = (False, True)
+ABORTED_TREES = (False, True, False)
 ABORTED_PREEMPTED = (True, False, True, False, True)
 """Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
 ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False, True, False)
-ENDED_TREES = (True, True, True, False)
+ENDED_TREES = (True, False)
 ENDED_PREEMPTED = (True, True, True, False)
 ENDED_HANDED_OVER = (False, True, False)
 """Whether requests end by more than their own stop ids and limits, where no controller is to see them for long; whether

@@ -12,7 +12,7 @@ from draftproof.properties.strategies.requests import without_stops
 from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
 
 Kind = Literal["both", "sequences", "minimum", "ids"]
-_KINDS: tuple[Kind, ...] = ("both", "sequences", "minimum", "ids")
+_KINDS: tuple[Kind, ...] = ("both", "ids", "sequences", "minimum", "ids")
 _BELOW = 97
 # Of a vocabulary of 61 tokens few come in a text of ten.
 _EOS = (10, 8, 15, 12, 3)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.some_requests import sooner
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
 
@@ -26,7 +27,7 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         schedule = replace(schedule, chunk=draw(sampled((scenario.width, scenario.width, schedule.chunk))))
     requests = scenario.requests
     if schedule.prefix_cache and not scenario.has_aborts:
-        requests = tuple(_sooner(requests))
+        requests = sooner(requests)
     elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
         requests = tuple(_one_after_another(draw, requests))
     requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
@@ -77,15 +78,6 @@ def _plainer(request: Request, place: int) -> Request:
         return replace(request, rounds=(_NO_DRAFTS, _NO_DRAFTS, request.rounds[0], _NO_DRAFTS, *request.rounds[1:]))
     most = max(request.rounds, key=lambda plan: plan.num_drafts)
     return replace(request, rounds=(most, most, *request.rounds))
-
-
-def _sooner(requests: tuple[Request, ...]) -> list[Request]:
-    """Return requests that come in half the time, each a step behind the one before at least."""
-    arrival, made = -1, list[Request]()
-    for request in requests:
-        arrival = max(arrival + 1, request.arrival // 2)
-        made.append(replace(request, arrival=arrival))
-    return made
 
 
 def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import endless
+from draftproof.properties.strategies.some_requests import sooner
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Request, Scenario, pages_needed
 
@@ -70,18 +71,22 @@ def _prompt(
 
 
 def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw pages for the longest request, or for a few pages more; positions for all that is wanted."""
-    memory, requests = scenario.memory, scenario.requests
-    arrivals = [one.arrival for one in requests]
+    """Draw pages for the longest request, or for a few pages more; positions for all that is wanted.
+
+    Of trees, which differ from row to row, there are pages for two in half of the scenarios, and they come sooner.
+    """
+    at_once = 2 if scenario.tree and draw(st.booleans()) else 1
+    requests = scenario.requests if at_once == 1 or scenario.schedule.preemption else sooner(scenario.requests)
+    memory, arrivals = scenario.memory, [one.arrival for one in requests]
     longest = max(len(one.prompt) + one.budget for one in requests)
     memory = replace(
         memory,
         max_len=max(memory.max_len, longest + scenario.steps),
         request_slots=max(memory.request_slots, *map(arrivals.count, arrivals)),
     )
-    scenario = _with_states(draw, replace(scenario, memory=memory))
-    needs = [pages_needed(scenario, one) for one in requests]
-    pages = max(needs) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
+    scenario = _with_states(draw, replace(scenario, requests=requests, memory=memory))
+    needs = sorted(pages_needed(scenario, one) for one in requests)
+    pages = sum(needs[-at_once:]) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
     schedule = replace(scenario.schedule, prefix_cache=True, services=1)
     return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
 

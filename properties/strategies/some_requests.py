@@ -1,14 +1,34 @@
-"""Some of a scenario's requests, changed."""
+"""Requests of a scenario, changed: some of them, or when they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
+
+_SOON = 1
+
+
+def together(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that come in the first steps, and a row for each of those of one step."""
+    requests = tuple(replace(one, arrival=min(one.arrival, _SOON)) for one in scenario.requests)
+    slots = max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
+    return put_in(replace(scenario, requests=requests), "memory", request_slots=slots)
+
+
+def sooner(requests: Sequence[Request]) -> tuple[Request, ...]:
+    """Return requests that come in half the time, each a step behind the one before at least."""
+    arrival, made = -1, list[Request]()
+    for request in requests:
+        arrival = max(arrival + 1, request.arrival // 2)
+        made.append(replace(request, arrival=arrival))
+    return tuple(made)
 
 
 def with_some(draw: st.DrawFn, scenario: Scenario, changed: Callable[[Request], Request]) -> Scenario:

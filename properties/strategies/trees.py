@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.lasting import lasting
 from draftproof.properties.strategies.sampling import with_greedy_drafts
+from draftproof.properties.strategies.some_requests import together
 from draftproof.properties.values.chain_tree import pages_as_tree
 from draftproof.properties.values.drafts import Eagle, Ngram, kind_of
 from draftproof.properties.values.paths import put_in
@@ -25,6 +27,12 @@ _BESIDE = 2
 _LIKELY = 2
 
 
+_ROUNDS = 2
+"""Of all drafts right, that a request has budget for: rows of two trees are to meet in a batch."""
+_LIMITED = (False, True, False)
+"""Whether `max_len` ends requests where it was drawn so."""
+
+
 def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
     """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
     steps, draft = scenario.steps, scenario.draft
@@ -37,12 +45,19 @@ def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = ()) ->
     # Matches are few, and should not all fit.
     nodes = draw(sampled((*sizes, steps, min(steps + 1, most)) if looks else sizes))
     plain, scenario = scenario, _with_history(draw, scenario) if looks else scenario
+    scenario = lasting(together(scenario if draw(sampled(_LIMITED)) else _with_room(scenario)), _ROUNDS)
     first, *others = scenario.requests
     drawn = tuple(
         replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
         for request in (_with_own(first, steps), *others)
     )
     return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), plain)
+
+
+def _with_room(scenario: Scenario) -> Scenario:
+    """Return the scenario with a `max_len` that ends no request."""
+    longest = max(len(one.prompt) + one.budget for one in scenario.requests)
+    return put_in(scenario, "memory", max_len=max(scenario.memory.max_len, longest + scenario.steps))
 
 
 def _with_history(draw: st.DrawFn, scenario: Scenario) -> Scenario:

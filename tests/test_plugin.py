@@ -230,19 +230,20 @@ def test_a_subject_of_ones_own_with_given(project):
         from hypothesis import given
         from conftest import ReferenceSubject, Wrong
         from draftproof.properties.strategies.aborts import without_aborts
+        from draftproof.properties.strategies.overlap import without_overlap
         from draftproof.properties.strategies.scenarios import scenarios
         from draftproof.pytest_checks import hold
 
-        # The reference goes on with what is aborted: when that is, only a subject says.
+        # It goes on with what is aborted, and cuts what an overlap commits: when that is, only a subject says.
         @hypothesis.settings(max_examples=12)
         @given(scenarios(draft="eagle"))
         def test_right(scenario):
-            hold(ReferenceSubject(), without_aborts(scenario))
+            hold(ReferenceSubject(), without_overlap(without_aborts(scenario)))
 
         @hypothesis.settings(phases=[hypothesis.Phase.generate])
         @given(scenarios(draft="eagle"))
         def test_wrong(scenario):
-            hold(Wrong(), without_aborts(scenario))
+            hold(Wrong(), without_overlap(without_aborts(scenario)))
 
         def test_settings():
             chosen = hypothesis.settings()

@@ -26,6 +26,7 @@ LIMITS = Limits(
     models=("checkpoint",), steering="none", arrivals="together", controllers=False, ends=False, variants=()
 )
 FOREIGN = Settings(drafts=("eagle",), subject=SubjectChoice(name="openai"), model="somewhere")
+TOKENS = {"tokens_emitted": 50, "settled_tokens": 50}
 COUNTS = dict.fromkeys((*WORK, *COMMON, "requests", "stops_in_accepted_run", "limits_hit"), 3)
 
 
@@ -38,7 +39,14 @@ def answer(number: int, channels: frozenset[str], **counts: int) -> Answer:
         number=number,
         outcome=Outcome.PASS,
         judged=judged,
-        counts={"scenarios_shown": 1, "texts_shown": 1, **able, "scenarios": 1, "tokens_emitted": 50},
+        counts={
+            "scenarios_shown": 1,
+            "texts_shown": 1,
+            **able,
+            "scenarios": 1,
+            "tokens_emitted": 50,
+            "settled_tokens": 50,
+        },
         beyond=tuple(sorted(beyond)),
         channels=tuple(sorted(channels)),
     )

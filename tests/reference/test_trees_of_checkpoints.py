@@ -24,10 +24,10 @@ from tests.checkpoints import tiny_llama, tiny_qwen3_next
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """A scenario with a tree whose own drafts are verified, on the engine."""
+    """A scenario with a tree whose own drafts are verified, on the engine, and which is no chain."""
     path = tiny_llama(tmp_path_factory.mktemp("llama"))
     drawn = (one for seed in range(9) for one in checkpoint_scenarios(path, draft="eagle", seed=seed, count=9))
-    seen = (evidence(EngineSubject(), one) for one in drawn if one.tree and one.taps and one.steps > 1)
+    seen = (evidence(EngineSubject(), one) for one in drawn if one.tree and one.tree.topk > 1 and one.taps)
     return next(one for one in seen if counts(one)["trees_of_their_own"] and counts(one)["beams"])
 
 

@@ -96,7 +96,12 @@ _NEVER |= {"sequences_across_resume"}
 _NEVER |= {"aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"}
 _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 # Seldom.
-_NEVER |= {"prompt_logprobs_behind_prefix", "prefix_hits_on_running", "variant_alone_of_served"}
+_NEVER |= {
+    "prompt_logprobs_behind_prefix",
+    "prefix_hits_on_running",
+    "variant_alone_of_served",
+    "checkpoints_copied_again",
+}
 # One engine serves all of them, and packs no launches.
 _NEVER |= {
     *OF_RANKS,

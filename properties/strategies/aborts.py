@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.strategies.some_requests import slots_for
 from draftproof.properties.values.scenario import Request, Scenario
 
 _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
@@ -57,8 +56,7 @@ def _in_line(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         is_aborted = place == 1 or (place < len(others) and draw(sampled(_SOME)))
         abort_at = arrival + draw(sampled((2, 3, 1, 4))) if is_aborted else None
         requests.append(replace(one, arrival=arrival, abort_at=abort_at))
-    slots = max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
-    memory = replace(scenario.memory, request_slots=slots)
+    memory = replace(scenario.memory, request_slots=slots_for(scenario, requests))
     return replace(scenario, requests=tuple(requests), memory=memory)
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import endless
-from draftproof.properties.strategies.some_requests import sooner
+from draftproof.properties.strategies.some_requests import slots_for, sooner
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Request, Scenario, pages_needed
 
@@ -77,12 +77,12 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """
     at_once = 2 if scenario.tree and draw(st.booleans()) else 1
     requests = scenario.requests if at_once == 1 or scenario.schedule.preemption else sooner(scenario.requests)
-    memory, arrivals = scenario.memory, [one.arrival for one in requests]
+    memory = scenario.memory
     longest = max(len(one.prompt) + one.budget for one in requests)
     memory = replace(
         memory,
         max_len=max(memory.max_len, longest + scenario.steps),
-        request_slots=max(memory.request_slots, *map(arrivals.count, arrivals)),
+        request_slots=slots_for(scenario, requests),
     )
     scenario = _with_states(draw, replace(scenario, requests=requests, memory=memory))
     needs = sorted(pages_needed(scenario, one) for one in requests)

@@ -18,8 +18,12 @@ _SOON = 1
 def together(scenario: Scenario) -> Scenario:
     """Return the scenario with requests that come in the first steps, and a row for each of those of one step."""
     requests = tuple(replace(one, arrival=min(one.arrival, _SOON)) for one in scenario.requests)
-    slots = max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
-    return put_in(replace(scenario, requests=requests), "memory", request_slots=slots)
+    return put_in(replace(scenario, requests=requests), "memory", request_slots=slots_for(scenario, requests))
+
+
+def slots_for(scenario: Scenario, requests: Sequence[Request]) -> int:
+    """Return how many rows there are to be: those of the scenario, and one for each request that comes in one step."""
+    return max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
 
 
 def sooner(requests: Sequence[Request]) -> tuple[Request, ...]:

@@ -25,8 +25,6 @@ _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
 # Tokens whose logits tie with the highest are chosen by their low ids.
 _LIKELY = 2
-
-
 _ROUNDS = 2
 """Of all drafts right, that a request has budget for: rows of two trees are to meet in a batch."""
 _LIMITED = (False, True, False)

@@ -83,9 +83,10 @@ HANDED_OVER_LONG = (False, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and whatever else hangs
 on a schedule; of those that have something of it and are without it then; and of long ones."""
 PREEMPTED = (True, False)
+PREEMPTED_MATCHES = (False, True)
 PREEMPTED_CACHED = (False, True, True, True)
-"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; and of those
-that share pages."""
+"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule; of matches, half
+of which are trees, whatever else was dealt; and of those that share pages."""
 WINDOWED = (True, False, True)
 WINDOWED_CACHED = (False, True, False, True, False)
 WINDOWED_PREEMPTED = (False, True, False)

@@ -175,11 +175,15 @@ def _turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[S
 def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return the turn as what it is about besides its profile: trees, budgets, shared pages, preemption."""
     profile = turn.profile
-    trees = decks.TREES_OF_MATCHES if BY_NAME[turn.draft].proposes == "lookup" else decks.TREES
+    of_matches = BY_NAME[turn.draft].proposes == "lookup"
+    trees = decks.TREES_OF_MATCHES if of_matches else decks.TREES
     if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", trees, player):
         return _of_tree(turn, dealer, player)
     if BY_NAME[turn.draft].trees and dealer.deal("beside trees", decks.BESIDE_TREES, player):
         return _beside_tree(turn, dealer, player)
+    may_be_preempted = turn.size.name == SMALL.name and not profile.adaptive
+    if of_matches and may_be_preempted and dealer.deal("preempted matches", decks.PREEMPTED_MATCHES, player):
+        return _preempted(turn, dealer, player)
     if _may_be_budgeted(turn) and dealer.deal(f"budgeted {turn.size.name}", decks.BUDGETED, player):
         return _budgeted(turn, dealer, player)
     if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("cached", decks.CACHED, player):
@@ -188,7 +192,7 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         cards = decks.CACHED_DRAFT_BATCH if profile.draft_batch else decks.CACHED_ADAPTIVE
         is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
         return turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
-    if turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", decks.PREEMPTED, player):
+    if may_be_preempted and dealer.deal("preempted", decks.PREEMPTED, player):
         return _preempted(turn, dealer, player)
     return _windowed(turn, dealer, player)
 

@@ -54,7 +54,7 @@ CONSTRAINED_PREEMPTED = (True, False)
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 PROMPT_LOGPROBS = (False, True, False)
-PROMPT_LOGPROBS_CACHED = (True, True, False)
+PROMPT_LOGPROBS_CACHED = (True, True, False, True)
 """Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
 CACHED = (False, True, False, True, False)
 CACHED_TREES = (True, False, True)

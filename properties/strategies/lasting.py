@@ -11,13 +11,14 @@ from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_nee
 def lasting(scenario: Scenario, rounds: int) -> Scenario:
     """Return the scenario with budgets for so many rounds that accept all drafts; `max_len` follows if it cut nobody.
 
-    Pages are as many more as the requests came to need more.
+    Otherwise it cuts none before it has had these rounds. Pages are as many more as the requests came to need more.
     """
     least = rounds * scenario.width
     requests = tuple(replace(one, budget=max(one.budget, least)) for one in scenario.requests)
     before, after = (max(len(one.prompt) + one.budget for one in some) for some in (scenario.requests, requests))
     memory = scenario.memory
-    max_len = memory.max_len + (after - before) * (memory.max_len >= before)
+    cut = max(memory.max_len, max(len(one.prompt) for one in requests) + least)
+    max_len = memory.max_len + after - before if memory.max_len >= before else cut
     made = put_in(replace(scenario, requests=requests), "memory", max_len=max_len)
     more = _pages(made) - _pages(scenario)
     return put_in(made, "memory", pages=memory.pages + more)

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.lasting import lasting, rejecting
+from draftproof.properties.strategies.some_requests import together
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Adaptive, Request, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, RoundPlan, Scenario, pages_needed
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late",),
@@ -23,7 +24,7 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 
 _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
-_SWINGING = (True, True, False)
+_SWINGING = (True, True, True, False)
 _LASTING = 3
 _LASTING_CONTROLLED = 5
 """Rounds that a request could accept all of: a length that is a step old shows in the second of them, and under a
@@ -41,8 +42,8 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
     made = replace(scenario, schedule=schedule)
-    made = _long_enough(draw, made)
     made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
+    made = _long_enough(draw, made)
     if made.states.checkpoint:
         made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
     if made.dynamic or draw(sampled(_ROOMY)):
@@ -55,21 +56,32 @@ def _long_enough(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Return the scenario with requests that last until what is a step old shows."""
     if not scenario.dynamic:
         return lasting(rejecting(scenario), _LASTING)
-    adaptive = scenario.adaptive
-    if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates and draw(sampled(_SWINGING)):
-        scenario = _swinging(scenario, min(adaptive.candidates))
+    if scenario.adaptive is not None and draw(sampled(_SWINGING)):
+        return _swinging(scenario, scenario.adaptive)
     return scenario if scenario.schedule.draft_batch else lasting(scenario, _LASTING_CONTROLLED)
 
 
-def _swinging(scenario: Scenario, least: int) -> Scenario:
-    """Return the scenario with rounds that accept as many as the least step count, and then rounds that accept none.
+def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scenario:
+    """Return the scenario with rounds that accept drafts, and then rounds that accept none: step counts rise and fall.
 
-    The count then rises while drafts are accepted: what is unpacked by the width of another step shows only there.
+    Of one list of step counts the least is accepted: the count then rises while drafts are accepted. What is unpacked
+    by the width of another step shows only there, and in the second row of a batch: two come together, and are forced.
     """
-    right = RoundPlan(num_drafts=scenario.steps, num_correct=least)
-    rounds = (right,) * 3 + (replace(right, num_correct=0),) * 2
-    requests = (one if one.sampling else replace(one, rounds=rounds) for one in scenario.requests)
-    return put_in(replace(scenario, requests=tuple(requests)), "adaptive", initial=least)
+    right = scenario.steps
+    if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates:
+        right = min(adaptive.candidates)
+        scenario = put_in(scenario, "adaptive", initial=right)
+    accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
+    rounds = (accepting,) * 3 + (replace(accepting, num_correct=0),) * 2
+    requests = (
+        one if one.sampling and place > 1 else replace(one, sampling=None, stop_at=-1, stops=(), rounds=rounds)
+        for place, one in enumerate(scenario.requests)
+    )
+    made = lasting(replace(scenario, requests=tuple(requests)), _LASTING_CONTROLLED)
+    longest = max(len(one.prompt) + one.budget for one in made.requests)
+    made = put_in(made, "memory", max_len=max(made.memory.max_len, longest))
+    needs = sum(pages_needed(made, one) for one in made.requests)
+    return together(put_in(made, "memory", pages=max(made.memory.pages, needs)))
 
 
 def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:

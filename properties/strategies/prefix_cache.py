@@ -73,9 +73,11 @@ def _prompt(
 def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw pages for the longest request, or for a few pages more; positions for all that is wanted.
 
-    Of trees, which differ from row to row, there are pages for two in half of the scenarios, and they come sooner.
+    Of trees, which differ from row to row, there are pages for two in half of the scenarios, and they come sooner. So
+    they do where large batches get no drafts: two rows are such a batch there.
     """
-    at_once = 2 if scenario.tree and draw(st.booleans()) else 1
+    limit = min(1, scenario.schedule.draft_batch)
+    at_once = 2 if limit or (scenario.tree and draw(st.booleans())) else 1
     requests = scenario.requests if at_once == 1 or scenario.schedule.preemption else sooner(scenario.requests)
     memory = scenario.memory
     longest = max(len(one.prompt) + one.budget for one in requests)
@@ -87,7 +89,7 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     scenario = _with_states(draw, replace(scenario, requests=requests, memory=memory))
     needs = sorted(pages_needed(scenario, one) for one in requests)
     pages = sum(needs[-at_once:]) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
-    schedule = replace(scenario.schedule, prefix_cache=True, services=1)
+    schedule = replace(scenario.schedule, prefix_cache=True, services=1, draft_batch=limit)
     return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
 
 

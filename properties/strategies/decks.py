@@ -111,8 +111,8 @@ MIXED = (True, True, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
 and whether they are compared with launches of their own."""
-OVERLAPPED = (True, True, False)
-OVERLAPPED_PLAIN = (False, True, False, False)
+OVERLAPPED = (True, True, True, False)
+OVERLAPPED_PLAIN = (False, False, False, True, False, False, False)
 BY_BATCH_OVERLAPPED = (True, False)
 SERVICES_OVERLAPPED = (2, 1, 2)
 UNOVERLAPPED: tuple[Variant, ...] = ("unoverlapped",) * 4

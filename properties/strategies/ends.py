@@ -48,8 +48,10 @@ def _ended(draw: st.DrawFn, request: Request, scenario: Scenario, kind: Kind) ->
     """Draw what ends a request; but where that is to be shown, it ends by no id of the model."""
     if scenario.schedule.preemption:
         # Who gives way is to go on for some rounds.
-        least = 0 if request.grammar else min(draw(sampled(_LEAST)), request.budget)
-        request = replace(request, ignore_eos=True, min_tokens=least)
+        request = replace(request, ignore_eos=True)
+        if not request.grammar:
+            least = min(draw(sampled(_LEAST)), request.budget)
+            request = replace(request, min_tokens=least, stops=(), stop_at=-1)
         return _late_sequence(draw, request) if request.sampling is None else request
     if kind == "ids":
         return request

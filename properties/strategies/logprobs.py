@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -22,20 +25,33 @@ def with_prompt_logprobs(draw: st.DrawFn, scenario: Scenario) -> Scenario:
 
     Where prompts share pages the first request has nobody before it.
     """
-    size = scenario.memory.page_size
-
-    def asking(request: Request) -> Request:
-        last = len(request.prompt) - 1
-        end = draw(sampled((1, 2, 1, 1 + last // size))) * size
-        start = draw(sampled((end - 1, end, end - 1, 0, end - 1, end + 1, last - 1)))
-        asked = PromptLogprobs(top=draw(sampled(_TOP)), start=max(0, start))
-        return replace(request, prompt_logprobs=asked)
-
     first, *others = scenario.requests
     if not (scenario.schedule.prefix_cache and others):
-        return with_some(draw, scenario, asking)
-    later = with_some(draw, replace(scenario, requests=tuple(others)), asking)
+        return with_some(draw, scenario, lambda request: _asking(draw, request, scenario, 1))
+    later = with_some(
+        draw,
+        replace(scenario, requests=tuple(others)),
+        lambda request: _asking(draw, request, scenario, _shared_pages(request, scenario)),
+    )
     return replace(scenario, requests=(first, *later.requests))
+
+
+def _asking(draw: st.DrawFn, request: Request, scenario: Scenario, shared: int) -> Request:
+    """Draw from where on a request asks: of a page that others share the last token, mostly."""
+    size, last = scenario.memory.page_size, len(request.prompt) - 1
+    end = draw(sampled((shared, 1, shared, 2, shared, 1 + last // size))) * size
+    start = draw(sampled((end - 1, end, end - 1, 0, end - 1, end + 1, end - 1, last - 1, end - 1)))
+    return replace(request, prompt_logprobs=PromptLogprobs(top=draw(sampled(_TOP)), start=max(0, start)))
+
+
+def _shared_pages(request: Request, scenario: Scenario) -> int:
+    """Return how many pages of a prompt begin another request's, and leave it a token to run; at least one."""
+    most = max(_shared(one.prompt, request.prompt[:-1]) for one in scenario.requests if one is not request)
+    return max(1, most // scenario.memory.page_size)
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def without_logprobs(scenario: Scenario) -> Scenario:

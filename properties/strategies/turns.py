@@ -191,7 +191,10 @@ def _of_kind(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     if turn.size.name == SMALL.name and profile.adaptive:
         cards = decks.CACHED_DRAFT_BATCH if profile.draft_batch else decks.CACHED_ADAPTIVE
         is_cached = dealer.deal(f"cached adaptive {profile.draft_batch}", cards, player)
-        return turn._replace(is_cached=True) if is_cached else _windowed(turn, dealer, player)
+        if not is_cached:
+            return _windowed(turn, dealer, player)
+        asks = dealer.deal("prompt logprobs of caching", decks.PROMPT_LOGPROBS_CACHED, player)
+        return turn._replace(is_cached=True, has_prompt_logprobs=asks)
     if may_be_preempted and dealer.deal("preempted", decks.PREEMPTED, player):
         return _preempted(turn, dealer, player)
     return _windowed(turn, dealer, player)

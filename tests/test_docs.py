@@ -140,6 +140,18 @@ def test_the_index_of_decisions_lists_them_in_order():
     assert listed == re.findall(r"^### (.+)$", text, re.MULTILINE)
 
 
+def test_the_contents_of_the_definitions_list_its_sections():
+    listed = re.findall(r"\[([^\]]+)\]\(#", SEMANTICS.partition("\n## ")[0])
+    sections = re.findall(r"^## (.+)$", SEMANTICS, flags=re.MULTILINE)
+    assert [title for title in listed if title in sections] == sections
+
+
+def test_the_limits_of_the_tutorial_are_those_of_its_example():
+    page, example = (ROOT / name for name in ("docs/own-engine.md", "examples/own_engine.py"))
+    shown = next(body for body in blocks("text", page) if body.startswith("limits = "))
+    assert shown in re.sub(r"^    ", "", example.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
 def test_every_definition_has_one_number():
     numbers = re.findall(r"\*\*(S-[A-Z]+-\d+)", SEMANTICS)
     assert len(numbers) > 100

@@ -37,6 +37,8 @@ from draftproof.errors import DraftproofError
 from draftproof.process import CRASHED, leave, run_apart
 
 USAGE = 2
+UNREAD = 141
+"""As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
 APART = (["check"], ["replay"], ["audit"], ["kernels"], ["doctor"])
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 app = typer.Typer(
@@ -84,9 +86,9 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         exited = app(args=arguments, prog_name="draftproof", standalone_mode=False)
         return _say_ended() if exited is not None and subjects.is_made() else exited or 0
-    except SystemExit:
-        # No command of ours raises it.
-        return _say_ended()
+    except SystemExit as ended:
+        # No command of ours raises it; click does where what it prints is read no more.
+        return UNREAD if isinstance(ended.__context__, BrokenPipeError) else _say_ended()
     except inputs.Ended as end:
         return end.code
     except DraftproofError as error:

@@ -94,8 +94,8 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if verbose:
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
-        screen.show(("trigger", "came up in so many of 100 scenarios"), _shares(report, report.triggers))
-        screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report, report.shares))
+        screen.show(("trigger", "came up in percent of scenarios"), _shares(report, report.triggers))
+        screen.show(("coverpoint", "in percent of scenarios"), _shares(report, report.shares))
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         lacking = _lacking(report)

@@ -160,7 +160,7 @@ class UnderTest(NamedTuple):
             if isinstance(error, ImportError) and (lacking := _needed(self.choice.name, error)):
                 raise EngineMissingError(self.choice.name, lacking) from error
             raise inputs.InputError(
-                f"invalid --subject {self.choice.name!r}: expected a module and a name in it, not {error}"
+                f"invalid --subject {self.choice.name!r}: expected a module and a name in it: {error}"
             ) from error
         require_subject(subject)
         return subject

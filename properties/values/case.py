@@ -13,6 +13,7 @@ import msgspec.inspect
 from draftproof.properties.values.base import Value, explain
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.located import located
+from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
@@ -111,8 +112,12 @@ def _problem(message: str, raw: Any, kind: type) -> str:
     """Return what is wrong by msgspec's message, with the value and the names that it does not list."""
     path, value, expected = explain(message, raw)
     names = _names(msgspec.inspect.type_info(kind), re.findall(r"\w+", path), raw)
-    if names and "missing" not in expected:
-        expected = f"one of {', '.join(names)}"
+    if "missing" in expected:
+        return f"invalid {path}, which is missing: expected a value"
+    if names and "not supported" in expected:
+        near = did_you_mean(path.rpartition(".")[2], names)
+        return f"invalid {path} {_shown(value)}, no field: expected one of the fields {', '.join(names)}{near}"
+    expected = f"one of {', '.join(names)}" if names else expected
     return f"invalid {path or 'top level'} {_shown(value)}: expected {expected}"
 
 

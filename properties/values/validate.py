@@ -344,4 +344,6 @@ def _overlap(scenario: Scenario) -> None:
     fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
     require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
     for name in beside_overlap(scenario):
-        require(False, "schedule.overlap", f"{list(overlap)} beside {name}", f"none, or a scenario without {name}")
+        require(
+            False, "schedule.overlap", f"{list(overlap)} beside {name}", f"an empty list, or a scenario without {name}"
+        )

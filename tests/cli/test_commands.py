@@ -46,17 +46,20 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (lambda raw: raw.update(chunks=3), ["invalid chunks 3: expected one of model, draft"]),
+        (lambda raw: raw.update(chunks=3), ["invalid chunks 3, no field: expected one of the fields model, draft"]),
         (lambda raw: raw["draft"].update(kind="medusa"), ["invalid draft.kind 'medusa': expected one of eagle, mtp"]),
         (
             lambda raw: raw["requests"][0].update(promt=[]),
-            ["invalid requests[0].promt an empty JSON array: expected one of arrival, prompt"],
+            ["invalid requests[0].promt an empty JSON array, no field: expected one of the fields arrival, prompt"],
         ),
         (
             lambda raw: raw.update(variant="mirrored"),
             ["invalid variant 'mirrored': expected one of", "graph_vs_eager, none"],
         ),
-        (lambda raw: raw["memory"].update(page=3), ["invalid memory.page 3: expected one of page_size, pages"]),
+        (
+            lambda raw: raw["memory"].update(page=3),
+            ["invalid memory.page 3, no field: expected one of the fields page_size, pages"],
+        ),
         (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
         (
             lambda raw: raw["requests"][0].update(sampling={"temperature": 10**400, "seed": 1}),
@@ -77,10 +80,14 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
         ),
         (
             lambda raw: raw["schedule"].update(overlap=["late"], preemption=True),
-            ["invalid schedule.overlap ['late'] beside schedule.preemption: expected none, or a scenario without"],
+            ["invalid schedule.overlap ['late'] beside schedule.preemption: expected an empty list, or"],
         ),
         (lambda raw: raw["model"].update(vocab="many"), ["invalid model.vocab 'many': expected `int`, got `str`"]),
-        (lambda raw: raw.pop("requests"), ["invalid requests None: expected a value, it is missing"]),
+        (lambda raw: raw.pop("requests"), ["invalid requests, which is missing: expected a value"]),
+        (
+            lambda raw: raw["schedule"].update(overlapp=["late"]),
+            ["invalid schedule.overlapp a JSON array, no field: expected one of the fields", "; did you mean overlap?"],
+        ),
     ],
 )
 def test_a_bad_scenario_names_field_value_and_what_is_allowed(tmp_path, capsys, change, parts):
@@ -337,6 +344,15 @@ def test_doctor_lists_lanes(tmp_path, capsys):
     assert lanes["CPU HostGraph"]["runs"]
     assert all(lane["runs"] or lane["missing"] for lane in lanes.values())
     assert found["versions"]["torch"] in capsys.readouterr().out
+
+
+def test_whoever_reads_no_further_ends_a_command_without_a_word():
+    command = [sys.executable, "-P", "-m", "draftproof.cli", "faults", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline()
+        started.stdout.close()
+        assert started.stderr.read() == ""
+    assert started.returncode == 141
 
 
 def test_the_installed_command_runs_from_anywhere(tmp_path):

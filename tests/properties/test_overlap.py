@@ -243,7 +243,7 @@ def test_what_is_discarded_says_nothing_else() -> None:
     ],
 )
 def test_what_is_not_defined_beside_it_is_refused(scenario: Scenario, what: str) -> None:
-    beside = rf"invalid schedule.overlap \['late'\] beside {what}: expected none, or a scenario without {what}"
+    beside = rf"invalid schedule.overlap \['late'\] beside {what}: expected an empty list, or a scenario without {what}"
     with pytest.raises(InvalidScenarioError, match=beside):
         validate(behind(scenario))
 

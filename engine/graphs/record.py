@@ -35,23 +35,23 @@ class Recorder(TorchDispatchMode):
         self.error: CaptureError | None = None
         self.steps: list[Step] = []
         self.private: dict[int, torch.UntypedStorage] = {}
-        self.private_tensors: list[Tensor] = []
+        self.private_tensors: list[tuple[int, Tensor]] = []
         self._declared = {storage_key(tensor) for tensor in declared}
         self._saved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._rng_state: Tensor | None = None
-        # By id: what a step uses in place of a tensor. _alive keeps ids and storage keys from being used again.
+        # By id: what a step uses in place of a tensor. _alive keeps ids and storage keys from being used again, as does
+        # private_tensors, which has the key of the storage beside each.
         self._bound: dict[int, Tensor] = {}
         self._alive: list[Any] = list(declared)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         facts = facts_of(func)
         if facts.composite:
             # Only inference mode brings composites here; elsewhere autograd has taken them apart before.
             with self:
-                result = func.decompose(*args, **kwargs)
+                result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         if facts.restricted:
@@ -61,6 +61,7 @@ class Recorder(TorchDispatchMode):
         bound_args = tuple(
             [self._bind(facts, value) if (known := bound.get(id(value))) is None else known for value in args]
         )
+        kwargs = kwargs or {}
         bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)
@@ -90,7 +91,9 @@ class Recorder(TorchDispatchMode):
             return bound
         key = storage_key(tensor)
         if key in self.private:
-            return self._adopt(tensor)
+            self.private_tensors.append((key, tensor))
+            self._bound[id(tensor)] = tensor
+            return tensor
         if key in self._declared:
             # An alias of our own: rebinding the caller's tensor later must not move what the graph reads.
             return self._remember(tensor, tensor.detach())
@@ -134,25 +137,24 @@ class Recorder(TorchDispatchMode):
     def _register(self, result: Any) -> list[tuple[int, Tensor]]:
         """Adopt the outputs; return those in newly allocated memory, each with its place in the result."""
         results = result if isinstance(result, (list, tuple)) else (result,)
+        bound, private = self._bound, self.private
         fresh: list[tuple[int, Tensor]] = []
         allocated: set[int] = set()
         for place, tensor in enumerate(results):
-            if not isinstance(tensor, Tensor) or id(tensor) in self._bound:
+            if not isinstance(tensor, Tensor) or id(tensor) in bound:
                 continue
-            key = storage_key(tensor)
+            bound[id(tensor)] = tensor
+            storage = tensor.untyped_storage()
+            key = storage._cdata
             if key in self._declared:
-                self._remember(tensor, tensor)
+                self._alive.append(tensor)
                 continue
-            if key not in self.private or key in allocated:
+            if key not in private or key in allocated:
                 allocated.add(key)
-                self.private[key] = tensor.untyped_storage()
+                private[key] = storage
                 fresh.append((place, tensor))
-            self._adopt(tensor)
+            self.private_tensors.append((key, tensor))
         return fresh
-
-    def _adopt(self, tensor: Tensor) -> Tensor:
-        self.private_tensors.append(tensor)
-        return self._remember(tensor, tensor)
 
     def _remember(self, tensor: Tensor, bound: Tensor) -> Tensor:
         self._bound[id(tensor)] = bound
@@ -173,9 +175,9 @@ class FunctionGuard(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         if func not in WATCHED:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = kwargs or {}
         forbidden = forbidden_function(func, args, kwargs)
         if forbidden is not None:
             rule, reason = forbidden
@@ -195,7 +197,7 @@ def _step(
         out_func, names, dropped = facts.out
         if len(fresh) == len(names):
             outs = {name: tensor for name, (_, tensor) in zip(names, fresh, strict=True)}
-            kept = {name: value for name, value in kwargs.items() if name not in dropped}
+            kept = {name: value for name, value in kwargs.items() if name not in dropped} if kwargs else kwargs
             return partial(out_func._op, *args, **kept, **outs)
     return partial(_call_and_copy, func._op, args, kwargs, tuple(fresh))
 

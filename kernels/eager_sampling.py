@@ -19,8 +19,10 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     and positions[t]; a sum of weights is at most 2^30 + 2^17. A token without weights keeps its id.
     """
     given, drafted = weights.numpy(), drafts.numpy()
-    rows = np.arange(len(given))[:, None]
     total = given.sum(axis=1)
+    if not total.any():
+        return
+    rows = np.arange(len(given))[:, None]
     has_draft = (drafted >= 0) & (drafted < given.shape[1])
     draft = np.where(has_draft, drafted, 0)
     own = np.where(has_draft, given[rows, draft], 0)

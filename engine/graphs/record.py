@@ -1,6 +1,6 @@
 """Recording on the host: what a function does to torch, as a flat list of steps on fixed tensors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ def storage_key(tensor: Tensor) -> int:
 
 
 class Recorder(TorchDispatchMode):
-    """Runs each operation once, to learn its outputs, and records it as a step on fixed tensors.
+    """Records each operation as a step on fixed tensors, and runs it once to learn its outputs, if it has any.
 
     `declared` may be read and written; what the capture allocates is `private`. Views of either are fixed tensors
     too, so that no step is recorded for a view.
@@ -63,6 +63,10 @@ class Recorder(TorchDispatchMode):
         )
         kwargs = kwargs or {}
         bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
+        if facts.is_kernel:
+            self._leave_out(facts, bound_args, bound_kwargs)
+            self.steps.append(partial(func._op, *bound_args, **bound_kwargs))
+            return None
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)
         result = func._op(*args, **kwargs)
@@ -120,14 +124,21 @@ class Recorder(TorchDispatchMode):
             return [self._bind(facts, item) for item in value]
         return value
 
+    def _leave_out(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Do no more for a kernel than to tell memory that it writes from memory that nothing has written.
+
+        As on a device, a kernel in a capture does not run. What follows finds zeros where it would write, which are in
+        range as indices.
+        """
+        for tensor in _written(facts, args, kwargs):
+            if storage_key(tensor) in self.private:
+                tensor.zero_()
+
     def _save(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if facts.seeded and self._rng_state is None:
             self._rng_state = torch.get_rng_state()
-        for position, name in facts.writes:
-            value = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(tensor, Tensor):
-                    self._save_storage(tensor.untyped_storage())
+        for tensor in _written(facts, args, kwargs):
+            self._save_storage(tensor.untyped_storage())
 
     def _save_storage(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
@@ -183,6 +194,15 @@ class FunctionGuard(TorchFunctionMode):
             rule, reason = forbidden
             self._recorder.fail(rule, getattr(func, "__name__", str(func)), reason)
         return func(*args, **kwargs)
+
+
+def _written(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield the tensors that an operation writes."""
+    for position, name in facts.writes:
+        value = args[position] if position < len(args) else kwargs.get(name)
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, Tensor):
+                yield tensor
 
 
 def _step(

@@ -64,7 +64,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
         if facts.is_kernel:
-            self._leave_out(facts, bound_args, bound_kwargs)
+            # As on a device, a kernel in a capture does not run.
+            self._zero_written(facts, bound_args, bound_kwargs)
             self.steps.append(partial(func._op, *bound_args, **bound_kwargs))
             return None
         if facts.writes or facts.seeded:
@@ -124,11 +125,10 @@ class Recorder(TorchDispatchMode):
             return [self._bind(facts, item) for item in value]
         return value
 
-    def _leave_out(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Do no more for a kernel than to tell memory that it writes from memory that nothing has written.
+    def _zero_written(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Fill what a kernel would write of the graph's memory with zeros, which are in range as indices.
 
-        As on a device, a kernel in a capture does not run. What follows finds zeros where it would write, which are in
-        range as indices.
+        Memory that nothing would have written stays poison.
         """
         for tensor in _written(facts, args, kwargs):
             if storage_key(tensor) in self.private:

@@ -22,10 +22,10 @@ from draftproof.properties.values.observed import (
 )
 from draftproof.properties.values.trace import Key
 
-Entries = list[tuple[Key, Vector]]
+ReadEntries = list[tuple[Key, Vector]]
 
 
-class Span(NamedTuple):
+class EntrySpan(NamedTuple):
     """Positions start .. end-1 of the request of a commit."""
 
     commit: Commit
@@ -67,17 +67,21 @@ class PagedRecorder:
         if self._engine.states:
             self._log.add("round.state", key, slot)
 
-    def report_entries(self, channel: str, cache: PagedCache, layers: Sequence[int], spans: Sequence[Span]) -> None:
+    def report_entries(
+        self, channel: str, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
+    ) -> None:
         """Report KV entries of the positions of spans, read where the requests' own tables say they are."""
         for entries in self.read_entries(cache, layers, spans):
             self.add_entries(channel, entries)
 
-    def add_entries(self, channel: str, entries: Entries) -> None:
+    def add_entries(self, channel: str, entries: ReadEntries) -> None:
         """Report what was read of a span."""
         for key, entry in entries:
             self._log.add(channel, key, entry)
 
-    def read_entries(self, cache: PagedCache, layers: Sequence[int], spans: Sequence[Span]) -> Iterator[Entries]:
+    def read_entries(
+        self, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
+    ) -> Iterator[ReadEntries]:
         """Yield the entries of each span, all of which are read at once."""
         if not spans:
             return

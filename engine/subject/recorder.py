@@ -21,7 +21,7 @@ from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Pref
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
-from draftproof.engine.subject.paged_recorder import PagedRecorder, Span
+from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
 from draftproof.engine.subject.reachable import footprint
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
@@ -255,7 +255,7 @@ class TraceRecorder(Probes):
         self._log.add("control.average", key, struct.pack("<d", after.average))
 
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
-        spans = [Span(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
+        spans = [EntrySpan(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
         read = self.paged.read_entries(self._engine.verifier.cache, self._attending_layers, spans)
         for commit, entries in zip(commits, read, strict=True):
             if commit.round and not commit.seq_len_before:
@@ -321,7 +321,7 @@ class TraceRecorder(Probes):
             return
         if draft.cache:
             firsts = [max(0, commit.seq_len_before - draft.lookback) for commit in commits]
-            spans = [Span(commit, first, commit.seq_len) for commit, first in zip(commits, firsts, strict=True)]
+            spans = [EntrySpan(commit, first, commit.seq_len) for commit, first in zip(commits, firsts, strict=True)]
             self.paged.report_entries("extend.kv", draft.cache, range(len(draft.cache.keys)), spans)
         if commits[0].seq_len_before:
             self._tapped.report_extend(commits)
@@ -344,7 +344,7 @@ class TraceRecorder(Probes):
         self._log.add("handover.length", key, length)
         self._log.add("handover.token", key, sequence.emitted[-1])
         whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
-        cache, spans = self._engine.verifier.cache, [Span(whole, 0, length)]
+        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
         self.paged.report_entries("handover.kv", cache, self._attending_layers, spans)
         if draft.cache:
             self.paged.report_entries("handover.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)

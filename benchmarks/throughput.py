@@ -6,7 +6,6 @@ scenarios are those of the strategies, whose version is printed.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import bench
 import torch
 
 from draftproof.engine.subject import EngineSubject
+from draftproof.harness.collector import settle
 from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
@@ -45,7 +45,7 @@ def main() -> None:
     subject = EngineSubject(device="cpu")
     scenarios = generate(arguments.seed, arguments.scenarios)
     pair(subject, scenarios[0], dict.fromkeys(PARTS, 0.0))
-    gc.freeze()  # as the processes of a check and of a campaign do
+    settle()  # as the processes of a check and of a campaign do
     times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
     for scenario in scenarios:
         pair(subject, scenario, times)

@@ -48,14 +48,14 @@ class Arena:
             raw = self.memory[region.start : region.start + region.size]
             raw.zero_()
             self._tensors[region.name] = raw.view(dtype).view(shape)
-        self._guard = torch.ones_like(self.memory, dtype=torch.bool)
+        is_guard = torch.ones_like(self.memory, dtype=torch.bool)
         for region in regions:
-            self._guard[region.start : region.start + region.size] = False
+            is_guard[region.start : region.start + region.size] = False
+        self._guard = torch.nonzero(is_guard).flatten()
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
     def damaged(self) -> tuple[int, ...]:
         """Offsets of guard bytes that no longer hold the guard pattern."""
-        wrong = self._guard & (self.memory != GUARD_BYTE)
-        return tuple(torch.nonzero(wrong).flatten().tolist()) if bool(wrong.any()) else ()
+        return tuple(self._guard[self.memory[self._guard] != GUARD_BYTE].tolist())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
+
+from draftproof.harness.collector import settle
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,7 +60,7 @@ class SideBySide(Generic[Item, Result, State]):
 
     def _serve(self, place: int, pipe: Connection) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        gc.freeze()  # what came with the fork stays: a full collection need not look at it
+        settle()  # what came with the fork stays
         try:
             for number in range(place, len(self._items), self._processes):
                 pipe.send(self._work(number, self._items[number]))

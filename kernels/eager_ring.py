@@ -29,9 +29,14 @@ def mix_in_place(x: np.ndarray) -> np.ndarray:
 @register("out")
 def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Set out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
-    added = np.uint64(salt * _GOLDEN % _MODULUS)
-    values = np.atleast_1d(x.numpy().view(np.uint64)) + added
-    out.numpy()[...] = mix_in_place(values).view(np.int64).reshape(x.shape)
+    result = out.numpy().view(np.uint64)
+    if not result.ndim:
+        result = result.reshape(1)
+    if salt:
+        np.add(x.numpy().view(np.uint64), np.uint64(salt * _GOLDEN % _MODULUS), out=result)
+    elif out is not x:
+        result[...] = x.numpy().view(np.uint64)
+    mix_in_place(result)
 
 
 @register("out")

@@ -6,8 +6,9 @@ from torch import Tensor
 from draftproof.kernels.registry import register
 
 _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], dtype=np.uint64)[:, None, None]
+_WEYL = np.arange(10, dtype=np.uint64)[:, None, None] * np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)[:, None]
+"""What each of ten rounds adds to the two words of a key."""
 
 
 @register("token_ids")
@@ -18,18 +19,19 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     and positions[t]; a sum of weights is at most 2^30 + 2^17. A token without weights keeps its id.
     """
     given, drafted = weights.numpy(), drafts.numpy()
-    rows = np.arange(len(given))[:, None]
     total = given.sum(axis=1)
+    if not total.any():
+        return
+    rows = np.arange(len(given))[:, None]
     has_draft = (drafted >= 0) & (drafted < given.shape[1])
     draft = np.where(has_draft, drafted, 0)
     own = np.where(has_draft, given[rows, draft], 0)
-    key, place = seeds.numpy().astype(np.uint64), positions.numpy().astype(np.uint64)
-    accepted = has_draft & (own.cumsum(axis=1) > _coins(key, place, 0, total)[:, None])
+    number, second = _coins(seeds, positions, total, total - own.sum(axis=1))
+    accepted = has_draft & (own.cumsum(axis=1) > number[:, None])
     first = draft[rows[:, 0], accepted.argmax(axis=1)]
     rest = given.copy()
     rest[np.broadcast_to(rows, draft.shape)[has_draft], draft[has_draft]] = 0
-    number = _coins(key, place, 1, total - own.sum(axis=1))
-    drawn = (np.cumsum(rest, axis=1) > number[:, None]).argmax(axis=1)
+    drawn = (np.cumsum(rest, axis=1) > second[:, None]).argmax(axis=1)
     chosen = np.where(accepted.any(axis=1), first, drawn)
     ids = token_ids.numpy()
     ids[...] = np.where(total > 0, chosen, ids)
@@ -51,25 +53,29 @@ def rejection_choice(
     has_draft = (drafted >= 0) & (drafted < given.shape[1])
     draft = np.where(has_draft, drafted, 0)
     is_one = has_draft & (total > 0) & (by[rows, draft] > 0)
-    key, place = seeds.numpy().astype(np.uint64), positions.numpy().astype(np.uint64)
-    accepted = _coins(key, place, 0, by[rows, draft] * total) < given[rows, draft] * own
     rest = np.maximum(given * own[:, None] - by * total[:, None], 0)
-    number = _coins(key, place, 1, rest.sum(axis=1))
-    drawn = (np.cumsum(rest, axis=1) > number[:, None]).argmax(axis=1)
+    number, second = _coins(seeds, positions, by[rows, draft] * total, rest.sum(axis=1))
+    accepted = number < given[rows, draft] * own
+    drawn = (np.cumsum(rest, axis=1) > second[:, None]).argmax(axis=1)
     ids = token_ids.numpy()
     ids[...] = np.where(is_one, np.where(accepted, draft, drawn), ids)
 
 
-def _coins(seeds: np.ndarray, positions: np.ndarray, draw: int, most: np.ndarray) -> np.ndarray:
-    """Return a number below most [T] for each seed and position [T]."""
-    a, b = positions & _LOW, np.full_like(positions, draw)
-    c, d = np.zeros_like(positions), np.zeros_like(positions)
-    k0, k1 = seeds & _LOW, seeds >> _32
-    for _ in range(10):
-        first, second = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
-        a, b, c, d = (second >> _32) ^ b ^ k0, second & _LOW, (first >> _32) ^ d ^ k1, first & _LOW
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+def _coins(seeds: Tensor, positions: Tensor, *most: np.ndarray) -> np.ndarray:
+    """Return numbers below each of `most` [T], draws 0, 1, .. of each seed and position [T]."""
+    key, place = seeds.numpy().astype(np.uint64), positions.numpy().astype(np.uint64)
+    # Two words that are multiplied, and two that are not, of each draw: [2,draws,T].
+    words, others = np.zeros((2, 2, len(most), len(place)), dtype=np.uint64)
+    words[0], others[0] = place & _LOW, np.arange(len(most), dtype=np.uint64)[:, None]
+    keys = np.stack((key & _LOW, key >> _32))
+    for of_round in (keys + _WEYL) & _LOW:
+        products = _MULTIPLIERS * words
+        words = (products >> _32)[::-1] ^ others
+        words ^= of_round[:, None]
+        others = (products & _LOW)[::-1]
+    a, b = words[0], others[0]
     # The high word of (a 2^32 + b) times most, which is below 2^62.
-    low, high = most.astype(np.uint64) & _LOW, most.astype(np.uint64) >> _32
+    bounds = np.stack(most).astype(np.uint64)
+    low, high = bounds & _LOW, bounds >> _32
     middle = (b * low >> _32) + (a * low & _LOW) + (b * high & _LOW)
     return (a * high + (a * low >> _32) + (b * high >> _32) + (middle >> _32)).astype(np.int64)

@@ -62,5 +62,8 @@ def instead(choice: Choice, logits: np.ndarray, token: int) -> Choice:
 
 def _near(row: np.ndarray) -> tuple[tuple[int, float], ...]:
     count = min(MOST_NEAR + 1, len(row))
-    best, *others = sorted(np.argpartition(-row, count - 1)[:count].tolist(), key=lambda token: (-row[token], token))
-    return tuple((token, float(row[best] - row[token])) for token in others)
+    # Ascending ids before a sort that leaves equals as they are: of these the lowest id comes first.
+    some = np.sort(np.argpartition(-row, count - 1)[:count])
+    ranked = some[np.argsort(-row[some], kind="stable")]
+    below = row[ranked[0]] - row[ranked[1:]]
+    return tuple(zip(ranked[1:].tolist(), below.tolist(), strict=True))

@@ -104,8 +104,8 @@ def _move_to_one_block(recorder: Recorder, outputs: tuple[Tensor, ...]) -> tuple
         split = split if key in kept else end
     block = torch.full((end,), POISON, dtype=torch.uint8)
     storage = block.untyped_storage()
-    for tensor in recorder.private_tensors:
-        start = offsets[storage_key(tensor)] // tensor.element_size() + tensor.storage_offset()
+    for key, tensor in recorder.private_tensors:
+        start = offsets[key] // tensor.element_size() + tensor.storage_offset()
         tensor.set_(storage, start, tensor.size(), tensor.stride())
     for abandoned in recorder.private.values():
         abandoned.fill_(POISON)  # type: ignore[attr-defined]  # torch's stubs leave it out

@@ -1,6 +1,6 @@
 """Recording on the host: what a function does to torch, as a flat list of steps on fixed tensors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ def storage_key(tensor: Tensor) -> int:
 
 
 class Recorder(TorchDispatchMode):
-    """Runs each operation once, to learn its outputs, and records it as a step on fixed tensors.
+    """Records each operation as a step on fixed tensors, and runs it once to learn its outputs, if it has any.
 
     `declared` may be read and written; what the capture allocates is `private`. Views of either are fixed tensors
     too, so that no step is recorded for a view.
@@ -35,23 +35,23 @@ class Recorder(TorchDispatchMode):
         self.error: CaptureError | None = None
         self.steps: list[Step] = []
         self.private: dict[int, torch.UntypedStorage] = {}
-        self.private_tensors: list[Tensor] = []
+        self.private_tensors: list[tuple[int, Tensor]] = []
         self._declared = {storage_key(tensor) for tensor in declared}
         self._saved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._rng_state: Tensor | None = None
-        # By id: what a step uses in place of a tensor. _alive keeps ids and storage keys from being used again.
+        # By id: what a step uses in place of a tensor. _alive keeps ids and storage keys from being used again, as does
+        # private_tensors, which has the key of the storage beside each.
         self._bound: dict[int, Tensor] = {}
         self._alive: list[Any] = list(declared)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         facts = facts_of(func)
         if facts.composite:
             # Only inference mode brings composites here; elsewhere autograd has taken them apart before.
             with self:
-                result = func.decompose(*args, **kwargs)
+                result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         if facts.restricted:
@@ -61,7 +61,13 @@ class Recorder(TorchDispatchMode):
         bound_args = tuple(
             [self._bind(facts, value) if (known := bound.get(id(value))) is None else known for value in args]
         )
+        kwargs = kwargs or {}
         bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
+        if facts.is_kernel:
+            # As on a device, a kernel in a capture does not run.
+            self._zero_written(facts, bound_args, bound_kwargs)
+            self.steps.append(partial(func._op, *bound_args, **bound_kwargs))
+            return None
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)
         result = func._op(*args, **kwargs)
@@ -90,7 +96,9 @@ class Recorder(TorchDispatchMode):
             return bound
         key = storage_key(tensor)
         if key in self.private:
-            return self._adopt(tensor)
+            self.private_tensors.append((key, tensor))
+            self._bound[id(tensor)] = tensor
+            return tensor
         if key in self._declared:
             # An alias of our own: rebinding the caller's tensor later must not move what the graph reads.
             return self._remember(tensor, tensor.detach())
@@ -117,14 +125,20 @@ class Recorder(TorchDispatchMode):
             return [self._bind(facts, item) for item in value]
         return value
 
+    def _zero_written(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Fill what a kernel would write of the graph's memory with zeros, which are in range as indices.
+
+        Memory that nothing would have written stays poison.
+        """
+        for tensor in _written(facts, args, kwargs):
+            if storage_key(tensor) in self.private:
+                tensor.zero_()
+
     def _save(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if facts.seeded and self._rng_state is None:
             self._rng_state = torch.get_rng_state()
-        for position, name in facts.writes:
-            value = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(tensor, Tensor):
-                    self._save_storage(tensor.untyped_storage())
+        for tensor in _written(facts, args, kwargs):
+            self._save_storage(tensor.untyped_storage())
 
     def _save_storage(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
@@ -134,25 +148,24 @@ class Recorder(TorchDispatchMode):
     def _register(self, result: Any) -> list[tuple[int, Tensor]]:
         """Adopt the outputs; return those in newly allocated memory, each with its place in the result."""
         results = result if isinstance(result, (list, tuple)) else (result,)
+        bound, private = self._bound, self.private
         fresh: list[tuple[int, Tensor]] = []
         allocated: set[int] = set()
         for place, tensor in enumerate(results):
-            if not isinstance(tensor, Tensor) or id(tensor) in self._bound:
+            if not isinstance(tensor, Tensor) or id(tensor) in bound:
                 continue
-            key = storage_key(tensor)
+            bound[id(tensor)] = tensor
+            storage = tensor.untyped_storage()
+            key = storage._cdata
             if key in self._declared:
-                self._remember(tensor, tensor)
+                self._alive.append(tensor)
                 continue
-            if key not in self.private or key in allocated:
+            if key not in private or key in allocated:
                 allocated.add(key)
-                self.private[key] = tensor.untyped_storage()
+                private[key] = storage
                 fresh.append((place, tensor))
-            self._adopt(tensor)
+            self.private_tensors.append((key, tensor))
         return fresh
-
-    def _adopt(self, tensor: Tensor) -> Tensor:
-        self.private_tensors.append(tensor)
-        return self._remember(tensor, tensor)
 
     def _remember(self, tensor: Tensor, bound: Tensor) -> Tensor:
         self._bound[id(tensor)] = bound
@@ -173,14 +186,23 @@ class FunctionGuard(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         if func not in WATCHED:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = kwargs or {}
         forbidden = forbidden_function(func, args, kwargs)
         if forbidden is not None:
             rule, reason = forbidden
             self._recorder.fail(rule, getattr(func, "__name__", str(func)), reason)
         return func(*args, **kwargs)
+
+
+def _written(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    """Yield the tensors that an operation writes."""
+    for position, name in facts.writes:
+        value = args[position] if position < len(args) else kwargs.get(name)
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, Tensor):
+                yield tensor
 
 
 def _step(
@@ -195,7 +217,7 @@ def _step(
         out_func, names, dropped = facts.out
         if len(fresh) == len(names):
             outs = {name: tensor for name, (_, tensor) in zip(names, fresh, strict=True)}
-            kept = {name: value for name, value in kwargs.items() if name not in dropped}
+            kept = {name: value for name, value in kwargs.items() if name not in dropped} if kwargs else kwargs
             return partial(out_func._op, *args, **kept, **outs)
     return partial(_call_and_copy, func._op, args, kwargs, tuple(fresh))
 

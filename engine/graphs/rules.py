@@ -39,7 +39,8 @@ class OpFacts:
 
     `forbidden`: (rule, reason) or None. `restricted`: forbidden always or with some arguments. `is_view`: without
     effect, and all outputs alias inputs, unless they turn out to be in new memory. `writes`: positions and names of
-    mutated arguments. `out`: the out= variant, with the names of its outputs and of arguments to drop, or None.
+    mutated arguments. `is_kernel`: one of ours, which returns nothing. `out`: the out= variant, with the names of its
+    outputs and of arguments to drop, or None.
     """
 
     name: str
@@ -51,6 +52,7 @@ class OpFacts:
     seeded: bool
     composite: bool
     copies: bool
+    is_kernel: bool
     writes: tuple[tuple[int, str], ...]
     out: tuple[OpOverload, tuple[str, ...], frozenset[str]] | None
 
@@ -70,6 +72,7 @@ def facts_of(func: OpOverload) -> OpFacts:
         seeded=torch.Tag.nondeterministic_seeded in func.tags,
         composite=func._can_decompose(),
         copies=name in ("aten::clone", "aten::_to_copy"),
+        is_kernel=func.namespace == "draftproof" and not schema.returns,
         writes=written,
         out=_out_variant(func) if func.namespace == "aten" and not written else None,
     )

@@ -109,23 +109,24 @@ class MemoryWatch:
 
     def before(self) -> None:
         """Note the start of a launch; what changed in a pool since the last one counts as its own."""
-        self._astray = {place for place in self._changes() if place >> _SHIFT != _OTHER}
-        self._before.copy_(self._arena.memory)
+        self._astray = {place for place in self._take_changes() if place >> _SHIFT != _OTHER}
 
     def changed(self, rows: int) -> WriteSet:
         """Return everything that a launch of live `rows` changed, but for slot 0 and states after padding rows."""
-        changes = self._astray.union(self._changes())
-        self._before.copy_(self._arena.memory)
+        changes = self._astray.union(self._take_changes())
         live = rows * self._engine.config.most_width
         named = [(place >> _SHIFT, place & (1 << _SHIFT) - 1) for place in sorted(changes)]
         return tuple(
             WrittenPlace(_REGION_OF[code], place) for code, place in named if code != _INTERMEDIATE or place < live
         )
 
-    def _changes(self) -> set[int]:
-        words = torch.nonzero(self._words() != self._before.view(self._word)).flatten().cpu().numpy()
-        if not len(words):
+    def _take_changes(self) -> set[int]:
+        """Return what changed since the last call."""
+        now, before = self._words(), self._before.view(self._word)
+        if torch.equal(now, before):
             return set()
+        words = torch.nonzero(now != before).flatten().cpu().numpy()
+        before.copy_(now)
         return set((self._names(words) if self._named is None else self._named[words]).tolist()) - {-1}
 
     def _names(self, words: np.ndarray) -> np.ndarray:

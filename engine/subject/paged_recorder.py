@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -17,8 +18,19 @@ from draftproof.properties.values.observed import (
     Owner,
     PoolReport,
     StatePoolReport,
+    Vector,
 )
 from draftproof.properties.values.trace import Key
+
+ReadEntries = list[tuple[Key, Vector]]
+
+
+class EntrySpan(NamedTuple):
+    """Positions start .. end-1 of the request of a commit."""
+
+    commit: Commit
+    start: int
+    end: int
 
 
 class PagedRecorder:
@@ -56,16 +68,38 @@ class PagedRecorder:
             self._log.add("round.state", key, slot)
 
     def report_entries(
-        self, channel: str, cache: PagedCache, layers: Iterable[int], commit: Commit, start: int, end: int
+        self, channel: str, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
     ) -> None:
-        """Report KV entries of positions start .. end-1, read where the request's own table says they are."""
-        pages, size = self._engine.scheduler.page_table.pages[commit.req_row], cache.page_size
-        end = min(end, len(pages) * size)
-        slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
-        slots = slots.to(cache.page_table.device)
-        for order, layer in enumerate(layers):
-            for position, entry in zip(range(start, end), vectors(cache.read(order, slots)), strict=True):
-                self._log.add(channel, Key(commit.request, commit.round, layer=layer, row=position), entry)
+        """Report KV entries of the positions of spans, read where the requests' own tables say they are."""
+        for entries in self.read_entries(cache, layers, spans):
+            self.add_entries(channel, entries)
+
+    def add_entries(self, channel: str, entries: ReadEntries) -> None:
+        """Report what was read of a span."""
+        for key, entry in entries:
+            self._log.add(channel, key, entry)
+
+    def read_entries(
+        self, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
+    ) -> Iterator[ReadEntries]:
+        """Yield the entries of each span, all of which are read at once."""
+        if not spans:
+            return
+        tables, size = self._engine.scheduler.page_table.pages, cache.page_size
+        places = [range(span.start, min(span.end, len(tables[span.commit.req_row]) * size)) for span in spans]
+        slots = [
+            tables[span.commit.req_row][position // size] * size + position % size
+            for span, positions in zip(spans, places, strict=True)
+            for position in positions
+        ]
+        at = torch.tensor(slots, dtype=torch.int64).to(cache.page_table.device)
+        read = [(layer, iter(vectors(cache.read(order, at)))) for order, layer in enumerate(layers)]
+        for (commit, _, _), positions in zip(spans, places, strict=True):
+            yield [
+                (Key(commit.request, commit.round, layer=layer, row=row), next(of_layer))
+                for layer, of_layer in read
+                for row in positions
+            ]
 
     def report_pools(self, step: int) -> None:
         """Report who owns what after an engine step."""

@@ -21,7 +21,7 @@ from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Pref
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
-from draftproof.engine.subject.paged_recorder import PagedRecorder
+from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
 from draftproof.engine.subject.reachable import footprint
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
@@ -255,13 +255,12 @@ class TraceRecorder(Probes):
         self._log.add("control.average", key, struct.pack("<d", after.average))
 
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
-        cache = self._engine.verifier.cache
-        for commit in commits:
+        spans = [EntrySpan(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
+        read = self.paged.read_entries(self._engine.verifier.cache, self._attending_layers, spans)
+        for commit, entries in zip(commits, read, strict=True):
             if commit.round and not commit.seq_len_before:
                 self._without_drafts(commit)
-            self.paged.report_entries(
-                "commit.kv", cache, self._attending_layers, commit, commit.seq_len_before, commit.seq_len
-            )
+            self.paged.add_entries("commit.kv", entries)
         self._report_grammars(commits)
         if self._states and commits:
             with self._work.aside():
@@ -321,10 +320,9 @@ class TraceRecorder(Probes):
             self._tapped.report_extend(commits)
             return
         if draft.cache:
-            for commit in commits:
-                first = max(0, commit.seq_len_before - draft.lookback)
-                layers = range(len(draft.cache.keys))
-                self.paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.seq_len)
+            firsts = [max(0, commit.seq_len_before - draft.lookback) for commit in commits]
+            spans = [EntrySpan(commit, first, commit.seq_len) for commit, first in zip(commits, firsts, strict=True)]
+            self.paged.report_entries("extend.kv", draft.cache, range(len(draft.cache.keys)), spans)
         if commits[0].seq_len_before:
             self._tapped.report_extend(commits)
 
@@ -346,11 +344,10 @@ class TraceRecorder(Probes):
         self._log.add("handover.length", key, length)
         self._log.add("handover.token", key, sequence.emitted[-1])
         whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
-        cache = self._engine.verifier.cache
-        self.paged.report_entries("handover.kv", cache, self._attending_layers, whole, 0, length)
+        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
+        self.paged.report_entries("handover.kv", cache, self._attending_layers, spans)
         if draft.cache:
-            layers = range(len(draft.cache.keys))
-            self.paged.report_entries("handover.draft_kv", draft.cache, layers, whole, 0, length)
+            self.paged.report_entries("handover.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)
         if self._states:
             self._states.report_installed(whole)
         hidden_states = draft.next_hidden_states(row.req_row, length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,17 +41,25 @@ class WorkMeter:
     """Reads CALLS. What runs between two launches counts as work of the second: nothing runs unseen."""
 
     def __init__(self) -> None:
-        self._before = Counter(CALLS)
+        self._before = _calls()
 
     def take(self) -> LaunchWork:
         """Return the work since the last call."""
-        calls, self._before = CALLS - self._before, Counter(CALLS)
-        counts = [sum(calls[name] for name in names) for names in _PARTS]
-        return LaunchWork(*[*counts, calls.total()])
+        before, self._before = self._before, _calls()
+        return LaunchWork(*_less(self._before, before))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave out what runs meanwhile: an observer's own calls."""
-        start = Counter(CALLS)
+        so_far = _less(_calls(), self._before)
         yield
-        self._before.update(CALLS - start)
+        self._before = _less(_calls(), so_far)
+
+
+def _calls() -> list[int]:
+    """Return the calls of each field so far."""
+    return [*(sum(map(CALLS.__getitem__, names)) for names in _PARTS), CALLS.total()]
+
+
+def _less(calls: list[int], others: list[int]) -> list[int]:
+    return [count - other for count, other in zip(calls, others, strict=True)]

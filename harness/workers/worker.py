@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
+from draftproof.harness.collector import settle
 from draftproof.harness.hunk_counters import HunkCounters, replays
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
@@ -98,7 +98,7 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
     work = make(spec, journal, folder / f"{index}.kernels")
     if not _is_healthy(spec.device):
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
-    gc.freeze()  # what was loaded stays: a full collection need not look at it
+    settle()  # what was loaded stays
     _say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)

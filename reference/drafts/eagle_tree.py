@@ -86,8 +86,9 @@ class ReferenceEagleTree(ReferenceEagle):
 
     def _best_of(self, logits: np.ndarray, closest: _Closest) -> list[tuple[int, float]]:
         """The best tokens of a row [V], and how far each is below the best."""
-        ranked = sorted(range(len(logits)), key=lambda place: (-logits[place], place))[: self._tree.topk + 1]
-        closest.see([float(logits[place]) for place in ranked], 1)
+        # Of equals, which this sort leaves as they are, the lowest id.
+        ranked = np.argsort(-logits, kind="stable")[: self._tree.topk + 1].tolist()
+        closest.see(logits[ranked].tolist(), 1)
         order = ranked[: self._tree.topk]
         tokens = order if self.head.ids is None else [self.head.ids[place] for place in order]
         return [(token, float(logits[place] - logits[order[0]])) for token, place in zip(tokens, order, strict=True)]

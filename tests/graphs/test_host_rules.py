@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftproof import kernels
 from draftproof.engine.graphs.backend import CaptureError
 from draftproof.engine.graphs.host import HostBackend
+from draftproof.kernels.registry import CALLS
 from tests.graphs.memory import ints
 
 # Addresses, values, names
@@ -117,6 +119,43 @@ def test_conversions_are_replayed() -> None:
     assert graph.outputs[0].tolist() == [2.0, 4.0, 6.0]
     assert graph.outputs[1].dtype == torch.int32
     assert graph.outputs[1].tolist() == [2, 4, 6]
+
+
+# Kernels
+
+
+def _mixed(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.ring_mix(out, x, 0)
+    return out
+
+
+def test_a_kernel_does_not_run_in_a_capture_and_runs_in_every_replay() -> None:
+    x, before = ints(3), CALLS["ring_mix"]
+    graph = HostBackend().capture(lambda: (_mixed(x),), [x])
+    assert CALLS["ring_mix"] == before
+    for _ in range(2):
+        graph.replay()
+        assert torch.equal(graph.outputs[0], _mixed(x))
+    assert CALLS["ring_mix"] == before + 4
+
+
+def test_what_a_kernel_would_write_of_declared_memory_stays() -> None:
+    x = ints(3)
+    graph = HostBackend().capture(lambda: (kernels.ring_mix(x, x, 0), x + 1)[1:], [x])
+    assert x.tolist() == [1, 2, 3]
+    expected = _mixed(x)
+    graph.replay()
+    assert torch.equal(x, expected)
+
+
+def test_an_index_that_a_kernel_would_write_is_in_range_and_one_that_nothing_writes_is_refused() -> None:
+    x, one = ints(3), torch.zeros(1, dtype=torch.int64)
+    graph = HostBackend().capture(lambda: (x.index_select(0, _mixed(one)),), [x, one])
+    graph.replay()
+    assert graph.outputs[0].tolist() == [1]
+    with pytest.raises(CaptureError, match="index"):
+        HostBackend().capture(lambda: (x.index_select(0, torch.empty(1, dtype=torch.int64)),), [x])
 
 
 # Roll-back

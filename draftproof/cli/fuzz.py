@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,13 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=256, help="Processes that run scenarios (default: one a core; 4 on a GPU)."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Run the workers in the Ray cluster at ray://HOST:PORT (or, on one of its nodes, HOST:PORT or auto).",
+    ),
+]
 Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to resume.")]
 Until = Annotated[
     str | None, typer.Option("--until", help="End early: at closure (all is covered) or stall (nothing new for long).")
@@ -60,6 +68,7 @@ def fuzz(
     target: drafts.Given,
     time: Time = "10m",
     workers: Workers = None,
+    cluster: Cluster = None,
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
@@ -73,6 +82,7 @@ def fuzz(
     """
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
 
+    _require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.
@@ -100,7 +110,7 @@ def fuzz(
         mtp=options.mtp or None,
         kv_cache_dtype=None if options.kv_cache_dtype == "auto" else options.kv_cache_dtype,
         draft_kv_cache_dtype=None if options.draft_kv_cache_dtype == "auto" else options.draft_kv_cache_dtype,
-        device=None if device is None else under_test.where,
+        device=None if device is None else _device(device, under_test, cluster),
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
         patch=hashlib.sha256(file.diff.encode()).hexdigest()[:16] if file and under_test.patch else None,
@@ -114,6 +124,7 @@ def fuzz(
             limits,
             fault=file,
             workers=workers,
+            cluster=cluster or "",
             memory=most,
             search=subjects.search(),
             subject_limits=subject_limits,
@@ -121,8 +132,26 @@ def fuzz(
             watch=watch,
         )
     report = campaign_report(end, run, settings)
-    show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
+    show(report, command("fuzz", run=run, time=time, workers=workers, cluster=cluster, until=until))
     inputs.finish(json, report, report.verdict)
+
+
+def _device(name: str, under_test: subjects.UnderTest, cluster: str | None) -> inputs.DeviceName:
+    """Return the device, which this machine has unless workers run elsewhere. Raises InputError and DeviceError."""
+    return inputs.choose(name, inputs.DEVICES, "--device") if cluster else under_test.where
+
+
+def _require_cluster(address: str | None) -> None:
+    """Raise InputError for what is no address of a cluster, or where Ray is not installed."""
+    if address is None:
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise inputs.InputError(f"invalid --cluster {address!r}: expected ray://HOST:PORT, HOST:PORT or auto")
+    if importlib.util.find_spec("ray") is None:
+        raise inputs.InputError(
+            f"invalid --cluster {address!r}: expected Ray to be installed, as by pip install 'draftproof[cluster]'"
+        )
 
 
 def _kept(run: Path) -> Settings | None:
@@ -151,6 +180,8 @@ def show(report: CampaignReport, again: str) -> None:
         screen.line(f"{silent} contracts had nothing to judge: SKIP (--json and `draftproof report` say why)")
     if report.versions:
         screen.line(f"{report.versions}, at the level of {report.level}")
+    if report.nodes:
+        screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     for finding in report.findings:
         _show_finding(finding, subject_options(report.settings, Path(report.run)))
     for trouble in report.troubles[:10]:
@@ -178,6 +209,8 @@ def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
     )
     if finding.place:
         screen.line(f"  during {finding.place}")
+    if finding.node:
+        screen.line(f"  on {finding.node}")
     for identity in finding.also:
         screen.line(f"  also shows as {identity}")
     if not finding.case:

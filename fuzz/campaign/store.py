@@ -182,7 +182,7 @@ class Store:
         if known is not None:
             row = replace(known, hits=known.hits + 1)
             if known.state == "new" and finding.first <= known.first:
-                names = ("first", "divergence", "place", "detail", "requests", "rounds")
+                names = ("first", "divergence", "place", "detail", "requests", "rounds", "node")
                 row = replace(row, **{name: getattr(finding, name) for name in names})
         self._db.execute(_KEEP_FINDING, astuple(row))
         if row.first == finding.first:

@@ -159,6 +159,7 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
         "Started": date(started) if started else "",
         "Ran for": show_duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
         "Workers": str(source.workers or ""),
+        "Nodes": "; ".join(f"{name} ({plural(ran, 'scenario')})" for name, ran in source.sums.nodes.items()),
         "Scenarios": f"{count(done)} ({_kinds(source.sums.outcomes)})" if done else "0",
         "Rate": f"{count(done / seconds)} a second" if seconds else "",
         "Coverage": f"{share(coverage.hit, coverage.possible)} of {plural(coverage.possible, 'bin')}",

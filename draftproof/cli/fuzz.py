@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,13 +39,6 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=256, help="Processes that run scenarios (default: one a core; 4 on a GPU)."),
 ]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        help="Run the workers in the Ray cluster at ray://HOST:PORT (or, on one of its nodes, HOST:PORT or auto).",
-    ),
-]
 Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to resume.")]
 Until = Annotated[
     str | None, typer.Option("--until", help="End early: at closure (all is covered) or stall (nothing new for long).")
@@ -68,7 +60,7 @@ def fuzz(
     target: drafts.Given,
     time: Time = "10m",
     workers: Workers = None,
-    cluster: Cluster = None,
+    cluster: inputs.Cluster = None,
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
@@ -81,8 +73,9 @@ def fuzz(
     Run the same command again to resume the campaign.
     """
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
+    from draftproof.harness.cluster.address import require_cluster
 
-    _require_cluster(cluster)
+    require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.
@@ -139,19 +132,6 @@ def fuzz(
 def _device(name: str, under_test: subjects.UnderTest, cluster: str | None) -> inputs.DeviceName:
     """Return the device, which this machine has unless workers run elsewhere. Raises InputError and DeviceError."""
     return inputs.choose(name, inputs.DEVICES, "--device") if cluster else under_test.where
-
-
-def _require_cluster(address: str | None) -> None:
-    """Raise InputError for what is no address of a cluster, or where Ray is not installed."""
-    if address is None:
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address != "auto" and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise inputs.InputError(f"invalid --cluster {address!r}: expected ray://HOST:PORT, HOST:PORT or auto")
-    if importlib.util.find_spec("ray") is None:
-        raise inputs.InputError(
-            f"invalid --cluster {address!r}: expected Ray to be installed, as by pip install 'draftproof[cluster]'"
-        )
 
 
 def _kept(run: Path) -> Settings | None:

@@ -15,7 +15,7 @@ from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.checkpoint_scenarios import KvDtypes
-from draftproof.harness.cluster.pool import ClusterPool
+from draftproof.harness.cluster.scenarios import OrderPool
 from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
@@ -75,13 +75,13 @@ def run_campaign(
                 subject_limits=subject_limits,
                 watch=watch,
             )
-            if isinstance(pool, ClusterPool):
-                pool.note = campaign.note
+            if isinstance(pool, OrderPool):
+                pool.tell(campaign.note)
             return settings, campaign.go()
 
 
-def _pool(cluster: str, spec: SubjectSpec, workers: int | None, folder: Path, memory: int | None) -> Pool | ClusterPool:
+def _pool(cluster: str, spec: SubjectSpec, workers: int | None, folder: Path, memory: int | None) -> Pool | OrderPool:
     if cluster:
-        return ClusterPool(cluster, spec, workers, folder, memory=memory)
+        return OrderPool(cluster, spec, workers, folder, memory=memory)
     count = workers or (ON_GPU if spec.device == "cuda" else len(os.sched_getaffinity(0)))
     return Pool(spec, count, folder, memory=memory)

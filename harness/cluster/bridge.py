@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
@@ -40,9 +41,11 @@ from draftproof.subjects.process import die_with_parent
 
 MODULE = "draftproof.harness.cluster.bridge"
 MOST_LOSSES = 20
-"""An order that lost so many workers is what ends them."""
+"""An errand that lost so many workers is what ends them."""
 MOST_FAILURES = 3
 """So many workers in a row that cannot start are a mistake."""
+ROOM_SECONDS = 600.0
+"""How long a cluster may have no room for any worker: nodes of an autoscaler take minutes to start."""
 _LOOK, _PATIENCE = 5.0, 60
 """Seconds between two looks at a silent cluster, and how long one may take."""
 
@@ -57,6 +60,7 @@ class Cluster(Protocol):
     """What is asked of a cluster."""
 
     def workers(self, device: str) -> int: ...
+    def needs(self, device: str) -> str: ...
     def actor(self, device: str, spec: bytes) -> Actor: ...
     def is_lost(self, error: BaseException) -> bool: ...
     def is_own(self, error: BaseException) -> bool: ...
@@ -88,7 +92,7 @@ class Bridge:
         self._workers: list[_Worker] = []
         self._losses: Counter[int] = Counter()
         self._deadlines: dict[str, float] = {}
-        self._failures, self._over = 0, False
+        self._failures, self._over, self._placed = 0, False, False
         self._cluster: Cluster
 
     def hear(self, message: ToCluster) -> None:
@@ -98,18 +102,28 @@ class Bridge:
     def serve(self, cluster: Cluster) -> None:
         """Work until told to leave. Raises what a cluster raises that is gone."""
         self._cluster = cluster
-        count = self._spec.workers or self._cluster.workers(self._spec.subject.device)
-        self._say(Joined(workers=count))
+        room = self._cluster.workers(self._spec.device)
+        count = self._spec.workers or room
+        self._say(Joined(workers=count, room=room))
         for _ in range(count):
             self._start()
+        self._end = time.monotonic() + ROOM_SECONDS
         while not self._over:
             try:
                 event = self.events.get(timeout=_LOOK)
             except Empty:
                 _within(_PATIENCE, self._cluster.look)
+                self._require_room()
                 continue
             event()
             self._hand_out()
+
+    def _require_room(self) -> None:
+        if not self._placed and time.monotonic() > self._end:
+            self._refuse(
+                f"no worker got a place in {ROOM_SECONDS:.0f} s: expected a node with room for one, "
+                f"{self._cluster.needs(self._spec.device)}"
+            )
 
     def _hear(self, message: ToCluster) -> None:
         if isinstance(message, Leave):
@@ -118,7 +132,7 @@ class Bridge:
             self._waiting.append(message)
 
     def _start(self) -> None:
-        worker = _Worker(self._cluster.actor(self._spec.subject.device, self._raw))
+        worker = _Worker(self._cluster.actor(self._spec.device, self._raw))
         self._workers.append(worker)
         self._call(worker, self._is_on, "node")
 
@@ -140,6 +154,7 @@ class Bridge:
             raise error
 
     def _is_on(self, worker: _Worker, raw: bytes) -> None:
+        self._placed = True
         worker.node = msgspec.json.decode(raw, type=Node)
         if worker.node.sources != sources():
             self._refuse(
@@ -156,7 +171,7 @@ class Bridge:
         for worker in self._workers:
             if worker.ready and worker.errand is None and self._waiting:
                 worker.errand = self._waiting.popleft()
-                self._call(worker, self._is_done, "run", msgspec.json.encode(worker.errand.order))
+                self._call(worker, self._is_done, "run", bytes(worker.errand.work))
 
     def _is_done(self, worker: _Worker, raw: bytes) -> None:
         ran, errand = msgspec.json.decode(raw, type=Ran), worker.errand
@@ -175,7 +190,7 @@ class Bridge:
             self._losses[errand.ticket] += 1
             self._waiting.appendleft(errand)
             if self._losses[errand.ticket] >= MOST_LOSSES:
-                self._refuse(f"scenario {errand.order.number} lost its worker {MOST_LOSSES} times: {why}")
+                self._refuse(f"{errand.name} lost its worker {MOST_LOSSES} times: {why}")
                 return
         self._start()
 

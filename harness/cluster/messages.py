@@ -1,4 +1,7 @@
-"""What a campaign's process and the bridge to a cluster say to each other: frozen values, one JSON line each."""
+"""What a pool, the bridge to a cluster and the nodes say to each other: frozen values, one JSON line each.
+
+What workers are given, their errands and their answers are JSON that only both ends know.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,31 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.values.base import Value
+
+Device = Literal["cpu", "cuda"]
 
 
 class ClusterSpec(Value, frozen=True, kw_only=True):
     """What to join, and what its workers are.
 
-    `workers` is how many there are to be (0: as many as the cluster has CPUs, or quarters of its GPUs), `memory` the
-    most bytes of one (0: any). `files` are those of the subject's folder, by their paths in it: nodes share no disk.
+    `worker` is the MODULE:NAME of a NodeWorker, which is made of `given`. `workers` is how many there are to be (0: as
+    many as the cluster has CPUs, or quarters of its GPUs).
     """
 
     address: str
-    subject: SubjectSpec
+    device: Device
+    worker: str
+    given: msgspec.Raw
     workers: int = 0
-    memory: int = 0
-    files: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Errand(Value, frozen=True, kw_only=True, tag="errand"):
-    """An order under the number by which it is known while it is out."""
+    """What one worker is to do, under the number by which it is known while it is out; `name` is for people."""
 
     ticket: int
-    order: Order
+    name: str
+    work: msgspec.Raw
 
 
 class Leave(Value, frozen=True, kw_only=True, tag="leave"):
@@ -36,16 +41,17 @@ class Leave(Value, frozen=True, kw_only=True, tag="leave"):
 
 
 class Joined(Value, frozen=True, kw_only=True, tag="joined"):
-    """The cluster is there, and so many workers were asked of it."""
+    """The cluster is there: so many workers were asked of it, and it has room for so many now."""
 
     workers: int
+    room: int
 
 
 class Done(Value, frozen=True, kw_only=True, tag="done"):
-    """What became of an errand; `deadline`: seconds that an order may take on that node."""
+    """What became of an errand; `deadline`: seconds that an order may take on that node (0: nobody asked)."""
 
     ticket: int
-    answer: Answer
+    answer: msgspec.Raw
     deadline: float
 
 
@@ -77,7 +83,7 @@ class Node(Value, frozen=True, kw_only=True):
 
 
 class Ran(Value, frozen=True, kw_only=True):
-    """An answer from a worker on a node."""
+    """What a worker on a node made of an errand."""
 
-    answer: Answer
-    deadline: float
+    answer: msgspec.Raw
+    deadline: float = 0.0

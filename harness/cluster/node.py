@@ -14,7 +14,7 @@ from pathlib import Path
 from draftproof.harness.cluster.messages import Node
 
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
-ROOMS = ("engine", "harness", "kernels", "properties", "reference", "subjects")
+ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
 """The rooms that a worker runs: those of another commit may say otherwise of the same scenario."""
 
 

@@ -1,4 +1,4 @@
-"""Orders to the workers of a cluster and answers back, in the place of a pool of processes on this machine.
+"""Errands to the workers of a cluster and answers back, in the place of a pool of processes on this machine.
 
 What is out is kept here. If the process that speaks to the cluster ends, because its head is gone or with it, another
 one is started that joins again, and gets all that is still out. An answer counts for an order that is out, and once.
@@ -9,54 +9,68 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import msgspec
 
-from draftproof.errors import DraftproofError
+from draftproof.harness.cluster.address import ClusterError, not_joined
 from draftproof.harness.cluster.bridge import MODULE
-from draftproof.harness.cluster.messages import ClusterSpec, Done, Errand, Failed, FromCluster, Joined, Leave, Lost
-from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.cluster.messages import (
+    ClusterSpec,
+    Device,
+    Done,
+    Errand,
+    Failed,
+    FromCluster,
+    Joined,
+    Leave,
+    Lost,
+)
 from draftproof.harness.workers.pool import UNCALIBRATED, WorkerStartError
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawning
+from draftproof.properties.values.base import Value
 
 AWAY_SECONDS = 600.0
 """How long a cluster that was joined may be away before the campaign ends."""
 _JOIN_SECONDS, _AGAIN_SECONDS, _LEAVE_SECONDS = 120.0, 2.0, 10.0
 
 
-class ClusterError(DraftproofError, ValueError):
-    """A cluster cannot be joined; the message names its address and says why."""
+Got = TypeVar("Got", bound=Value)
 
 
-class ClusterPool:
-    """Workers of one spec in the cluster at `address`, `count` of them (None: as many as it has room for).
+@dataclass(frozen=True)
+class Job(Generic[Got]):
+    """What workers of a cluster are: the MODULE:NAME of a NodeWorker, its device, what it is given, what it answers."""
 
-    The log of what speaks to the cluster is in `folder`. `memory`: bytes that a worker may hold. `note` is told what
-    becomes of the cluster. Raises ClusterError on entry.
+    worker: str
+    device: Device
+    given: Value
+    answer: type[Got]
+
+
+class ClusterPool(Generic[Got]):
+    """Workers for one job in the cluster at `address`, `count` of them (None: as many as it has room for).
+
+    The log of what speaks to the cluster is in `folder`. Raises ClusterError on entry.
     """
 
     def __init__(
-        self,
-        address: str,
-        spec: SubjectSpec,
-        count: int | None,
-        folder: Path,
-        *,
-        memory: int | None = None,
-        start: Start | None = None,
+        self, address: str, job: Job[Got], count: int | None, folder: Path, *, start: Start | None = None
     ) -> None:
-        files = _files(Path(spec.folder)) if spec.folder else {}
-        self._spec = ClusterSpec(address=address, subject=spec, workers=count or 0, memory=memory or 0, files=files)
+        given = msgspec.Raw(msgspec.json.encode(job.given))
+        self._job = job
+        self._spec = ClusterSpec(address=address, device=job.device, worker=job.worker, given=given, workers=count or 0)
         self._folder, self._start_method = folder, start or spawning(MODULE)
-        self._out: dict[int, Order] = {}
+        self._out: dict[int, Errand] = {}
         self._ticket, self._replaced, self._deadline = 0, 0, 0.0
         self._width, self._is_joined = 0, False
         self._gone, self._next_start = time.monotonic(), 0.0
         self._process: WorkerProcess | None = None
-        self.note: Callable[[str], None] = lambda _text: None
+        self._told: list[str] = []
+        self._tell: Callable[[str], None] = self._told.append
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -75,11 +89,17 @@ class ClusterPool:
         if not self._is_joined:
             raise self._error(f"it did not answer in {_JOIN_SECONDS:.0f} s")
         if not self._width:
-            kind = "GPU" if self._spec.subject.device == "cuda" else "CPU"
-            raise self._error(f"it has no {kind}; --workers N asks for N workers, and waits for them")
+            kind = "GPU" if self._spec.device == "cuda" else "CPU"
+            raise self._error(f"it has no {kind}; a number of workers asks for these, and waits for nodes")
 
     def _error(self, why: str) -> ClusterError:
-        return ClusterError(f"invalid --cluster {self._spec.address!r}: expected a Ray cluster that runs, but {why}")
+        return not_joined(self._spec.address, why)
+
+    def tell(self, hear: Callable[[str], None]) -> None:
+        """Tell somebody what becomes of the cluster, from the beginning on."""
+        self._tell = hear
+        for what in self._told:
+            hear(what)
 
     def __exit__(self, *_: object) -> None:
         if self._process and self._is_joined:
@@ -89,12 +109,14 @@ class ClusterPool:
                 time.sleep(0.05)
         self._end()
 
-    def submit(self, order: Order) -> None:
-        """Give an order to the next free worker."""
+    def put(self, work: Value, name: str) -> int:
+        """Give an errand to the next free worker, and return its ticket; `name` is for people."""
         self._ticket += 1
-        self._out[self._ticket] = order
+        errand = Errand(ticket=self._ticket, name=name, work=msgspec.Raw(msgspec.json.encode(work)))
+        self._out[self._ticket] = errand
         if self._process:
-            self._process.send(Errand(ticket=self._ticket, order=order))
+            self._process.send(errand)
+        return self._ticket
 
     @property
     def free(self) -> int:
@@ -116,11 +138,15 @@ class ClusterPool:
         """Seconds that an order may take on the slowest node."""
         return self._deadline or UNCALIBRATED
 
-    def poll(self, timeout: float) -> list[Answer]:
+    def poll(self, timeout: float) -> list[Got]:
         """Return what has finished since the last call; waits so many seconds for the first.
 
         Raises WorkerStartError if workers cannot start, or the cluster is away for too long.
         """
+        return [answer for _, answer in self.take(timeout)]
+
+    def take(self, timeout: float) -> list[tuple[int, Got]]:
+        """Return the same as `poll`, each with its ticket."""
         if self._process is None and time.monotonic() >= self._next_start:
             self._begin()
         return self._listen(timeout)
@@ -129,10 +155,10 @@ class ClusterPool:
         """Start the process that speaks to the cluster, and give it what is out."""
         environment = environments("cpu", 1)[0]
         self._process = WorkerProcess(self._spec, self._folder, 0, environment, self._start_method)
-        for ticket, order in self._out.items():
-            self._process.send(Errand(ticket=ticket, order=order))
+        for errand in self._out.values():
+            self._process.send(errand)
 
-    def _listen(self, timeout: float, *, first: bool = False) -> list[Answer]:
+    def _listen(self, timeout: float, *, first: bool = False) -> list[tuple[int, Got]]:
         if (process := self._process) is None:
             time.sleep(timeout)
             return []
@@ -146,13 +172,13 @@ class ClusterPool:
             self._lost(process)
         return answers
 
-    def _taken(self, process: WorkerProcess, *, first: bool) -> list[Answer]:
+    def _taken(self, process: WorkerProcess, *, first: bool) -> list[tuple[int, Got]]:
         answers = []
         for line in process.receive():
             message: FromCluster = msgspec.json.decode(line, type=FromCluster)
             if isinstance(message, Done) and self._out.pop(message.ticket, None):
                 self._deadline = max(self._deadline, message.deadline)
-                answers.append(message.answer)
+                answers.append((message.ticket, msgspec.json.decode(message.answer, type=self._job.answer)))
             elif not isinstance(message, Done):
                 self._hear(message, first=first)
         return answers
@@ -162,8 +188,12 @@ class ClusterPool:
             self._replaced += 1
         elif isinstance(message, Joined):
             if not first:
-                self.note(f"the cluster is there again after {time.monotonic() - self._gone:.0f} s")
+                self._tell(f"the cluster is there again after {time.monotonic() - self._gone:.0f} s")
             self._is_joined, self._width = True, self._width or message.workers
+            if message.room < message.workers:
+                self._tell(
+                    f"the cluster has room for {message.room} of {message.workers} workers; the others wait for nodes"
+                )
         elif message.kind == "refused":
             raise WorkerStartError(message.reason)
         elif first:
@@ -176,7 +206,7 @@ class ClusterPool:
         if self._is_joined:
             self._gone, self._is_joined = now, False
             self._replaced += self._width
-            self.note(f"the cluster is away ({process.ended}); what it had in hand runs again once it is back")
+            self._tell(f"the cluster is away ({process.ended}); what it had in hand runs again once it is back")
         self._process, self._next_start = None, now + _AGAIN_SECONDS
         if now - self._gone > AWAY_SECONDS:
             raise WorkerStartError(f"{self._spec.address} is away for {AWAY_SECONDS:.0f} s:\n{process.log()}")
@@ -185,9 +215,3 @@ class ClusterPool:
         if self._process:
             self._process.kill()
             self._process = None
-
-
-def _files(folder: Path) -> dict[str, str]:
-    """Return the files of a copy of sources, by their paths in it."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in found}

@@ -48,6 +48,12 @@ class RayCluster:
         has: Mapping[str, float] = ray.cluster_resources()
         return int(A_GPU * has.get("GPU", 0)) if device == "cuda" else int(has.get("CPU", 0))
 
+    def needs(self, device: str) -> str:
+        """Return what one worker takes, and what the cluster has."""
+        has: Mapping[str, float] = ray.cluster_resources()
+        takes = f"a CPU and 1/{A_GPU} of a GPU" if device == "cuda" else "a CPU"
+        return f"that is {takes}; the cluster has {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs"
+
     def actor(self, device: str, spec: bytes) -> RayActor:
         """Return a new worker."""
         return RayActor(device, spec)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from draftproof.harness.cluster import address as addresses
+from draftproof.harness.cluster import bridge as bridging
 from draftproof.harness.cluster import pool as pools
+from draftproof.harness.cluster.address import ClusterError, require_cluster
 from draftproof.harness.cluster.bridge import MOST_FAILURES, MOST_LOSSES, Bridge
 from draftproof.harness.cluster.messages import ClusterSpec, Done, Errand, Failed, FromCluster, Joined, Leave, Lost
 from draftproof.harness.cluster.node import this_node
-from draftproof.harness.cluster.pool import ClusterError, ClusterPool
+from draftproof.harness.cluster.scenarios import GivenSubject, OrderPool
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import UNCALIBRATED, WorkerStartError
 from tests.fuzz.campaigns import campaign, known, rows, wrong_pages
-from tests.harness.clusters import Cluster, GoneError, OwnError, bridges, ends_after
+from tests.harness.clusters import Actor, Cluster, GoneError, OwnError, bridges, ends_after
 from tests.harness.doubles import drawn, passing
 
 
@@ -23,7 +28,7 @@ def orders(count: int) -> list[Order]:
     return [Order(number=place, scenario=drawn(3)[place]) for place in range(count)]
 
 
-def served(cluster: Cluster, count: int = 8) -> list[FromCluster]:
+def served(cluster: Cluster, count: int = 8, workers: int = 0) -> list[FromCluster]:
     """What a bridge says while so many errands are done, or until it gives up."""
     said: list[FromCluster] = []
 
@@ -32,9 +37,11 @@ def served(cluster: Cluster, count: int = 8) -> list[FromCluster]:
         if sum(isinstance(one, Done) for one in said) == count:
             bridge.hear(Leave())
 
-    bridge = Bridge(ClusterSpec(address="none", subject=SubjectSpec()), say)
+    spec = ClusterSpec(address="none", device="cpu", worker="none:None", given=msgspec.Raw(b"{}"), workers=workers)
+    bridge = Bridge(spec, say)
     for order in orders(count):
-        bridge.hear(Errand(ticket=100 + order.number, order=order))
+        work = msgspec.Raw(msgspec.json.encode(order))
+        bridge.hear(Errand(ticket=100 + order.number, name=f"scenario {order.number}", work=work))
     bridge.serve(cluster)
     return said
 
@@ -53,9 +60,10 @@ def failing_now_and_then(error: type[Exception], every: int = 3) -> Callable[[Or
 
 def test_every_errand_is_done_by_a_worker_that_names_its_node():
     joined, *done = served(Cluster())
-    assert joined == Joined(workers=3)
+    assert joined == Joined(workers=3, room=3)
     assert sorted(one.ticket for one in done if isinstance(one, Done)) == list(range(100, 108))
-    assert {one.answer.node for one in done if isinstance(one, Done)} == {"node 0", "node 1"}
+    answers = [msgspec.json.decode(one.answer, type=Answer) for one in done if isinstance(one, Done)]
+    assert {answer.node for answer in answers} == {"node 0", "node 1"}
 
 
 @pytest.mark.parametrize("error", [GoneError, OwnError])
@@ -102,7 +110,7 @@ def test_a_node_names_its_versions():
     assert len(this_node("cpu").sources) == 16
 
 
-def run_all(pool: ClusterPool, asked: list[Order]) -> list[Answer]:
+def run_all(pool: OrderPool, asked: list[Order]) -> list[Answer]:
     answers: list[Answer] = []
     waiting = list(asked)
     while len(answers) < len(asked):
@@ -123,8 +131,8 @@ def test_a_head_that_goes_takes_nothing_with_it(tmp_path: Path, soon: None):
 
     start = bridges(tmp_path / "calls", ends_after(5), ends_after(4), away, ends_after(0), Cluster)
     told: list[str] = []
-    with ClusterPool("none", SubjectSpec(), 3, tmp_path, start=start) as pool:
-        pool.note = told.append
+    with OrderPool("none", SubjectSpec(), 3, tmp_path, start=start) as pool:
+        pool.tell(told.append)
         assert (pool.width, pool.free, pool.deadline) == (3, 3, UNCALIBRATED)
         answers = run_all(pool, orders(20))
         assert (pool.free, pool.deadline, pool.replaced) == (3, 7.0, 9)
@@ -139,10 +147,10 @@ def test_a_head_that_goes_takes_nothing_with_it(tmp_path: Path, soon: None):
 def test_a_campaign_is_the_same_with_heads_that_go(tmp_path: Path, soon: None):
     kinds = [ends_after(count, wrong_pages) for count in (7, 1, 12)]
     start = bridges(tmp_path / "calls", *kinds, lambda: Cluster(wrong_pages))
-    with ClusterPool("none", SubjectSpec(), 2, tmp_path / "workers", start=start) as pool:
+    with OrderPool("none", SubjectSpec(), 2, tmp_path / "workers", start=start) as pool:
         campaign(tmp_path / "cluster", pool)
     assert len((tmp_path / "calls").read_bytes()) == 4
-    with ClusterPool(
+    with OrderPool(
         "none", SubjectSpec(), 2, tmp_path, start=bridges(tmp_path / "more", lambda: Cluster(wrong_pages))
     ) as pool:
         campaign(tmp_path / "whole", pool)
@@ -155,11 +163,13 @@ def test_a_cluster_that_is_not_there(tmp_path: Path):
     def away() -> Cluster:
         raise ConnectionError("nobody there")
 
-    asked = ClusterPool("ray://h:1", SubjectSpec(), 3, tmp_path, start=bridges(tmp_path / "calls", away))
-    with pytest.raises(ClusterError, match="invalid --cluster 'ray://h:1': expected a Ray cluster that runs, but Conn"):
+    asked = OrderPool("ray://h:1", SubjectSpec(), 3, tmp_path, start=bridges(tmp_path / "calls", away))
+    with pytest.raises(
+        ClusterError, match=r"invalid --cluster 'ray://h:1': expected a Ray cluster that runs, with Python 3.*but Conn"
+    ):
         asked.__enter__()
-    asked = ClusterPool("a:1", SubjectSpec(), None, tmp_path, start=bridges(tmp_path / "more", lambda: Cluster(room=0)))
-    with pytest.raises(ClusterError, match="but it has no CPU; --workers N asks"):
+    asked = OrderPool("a:1", SubjectSpec(), None, tmp_path, start=bridges(tmp_path / "more", lambda: Cluster(room=0)))
+    with pytest.raises(ClusterError, match="but it has no CPU; a number of workers asks"):
         asked.__enter__()
 
 
@@ -170,7 +180,7 @@ def test_a_cluster_that_stays_away_ends_the_campaign(tmp_path: Path, soon: None,
     monkeypatch.setattr(pools, "AWAY_SECONDS", 0.5)
     start = bridges(tmp_path / "calls", ends_after(2), away)
     with (
-        ClusterPool("a:1", SubjectSpec(), 3, tmp_path, start=start) as pool,
+        OrderPool("a:1", SubjectSpec(), 3, tmp_path, start=start) as pool,
         pytest.raises(WorkerStartError, match=r"a:1 is away for 0 s"),
     ):
         run_all(pool, orders(5))
@@ -178,7 +188,7 @@ def test_a_cluster_that_stays_away_ends_the_campaign(tmp_path: Path, soon: None,
 
 def test_refused_nodes_end_the_campaign(tmp_path: Path):
     start = bridges(tmp_path / "calls", lambda: Cluster(sources="0123"))
-    pool = ClusterPool("a:1", SubjectSpec(), 3, tmp_path, start=start)
+    pool = OrderPool("a:1", SubjectSpec(), 3, tmp_path, start=start)
     with pytest.raises(WorkerStartError, match="install the same commit there"), pool:
         run_all(pool, orders(5))
 
@@ -187,5 +197,51 @@ def test_files_of_a_patched_subject_go_with_it(tmp_path: Path):
     (tmp_path / "engine" / "__pycache__").mkdir(parents=True)
     (tmp_path / "engine" / "one.py").write_text("x = 1\n")
     (tmp_path / "engine" / "__pycache__" / "one.pyc").write_bytes(b"\xff")
-    pool = ClusterPool("a:1", SubjectSpec(folder=str(tmp_path)), 3, tmp_path)
-    assert pool._spec.files == {"engine/one.py": "x = 1\n"}
+    pool = OrderPool("a:1", SubjectSpec(folder=str(tmp_path)), 3, tmp_path)
+    given = msgspec.json.decode(pool._spec.given, type=GivenSubject)
+    assert given.files == {"engine/one.py": "x = 1\n"}
+
+
+def test_workers_without_a_place_are_told_and_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """A node that an autoscaler starts takes minutes; one that never comes ends the campaign."""
+
+    class Full(Cluster):
+        def actor(self, device: str, spec: bytes) -> Actor:
+            return Waiting(self, "none")
+
+    class Waiting(Actor):
+        def call(self, method: str, *arguments: object) -> Future[object]:
+            return Future()
+
+    monkeypatch.setattr(bridging, "ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(bridging, "_LOOK", 0.01)
+    said = served(Full(room=0), workers=2)
+    assert said == [
+        Joined(workers=2, room=0),
+        Failed(
+            kind="refused",
+            reason="no worker got a place in 0 s: expected a node with room for one, that is a CPU",
+        ),
+    ]
+
+
+def test_a_cluster_with_less_room_than_was_asked_for(tmp_path: Path):
+    start = bridges(tmp_path / "calls", lambda: Cluster(room=1))
+    told: list[str] = []
+    with OrderPool("none", SubjectSpec(), 3, tmp_path, start=start) as pool:
+        pool.tell(told.append)
+        assert pool.width == 3
+    assert told == ["the cluster has room for 1 of 3 workers; the others wait for nodes"]
+
+
+@pytest.mark.parametrize("address", ["", "here", "ray://", "ray://h", "ray://h:0", "ray://h:70000", "ray://:1", "h:x"])
+def test_what_is_no_address(address: str):
+    with pytest.raises(ClusterError, match=r"^invalid --cluster .*: expected ray://HOST:PORT, HOST:PORT or auto$"):
+        require_cluster(address)
+
+
+def test_a_machine_without_ray(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(addresses, "find_spec", lambda _name: None)
+    with pytest.raises(ClusterError, match=r"'ray://h:1': expected Ray to be installed, as by pip install"):
+        require_cluster("ray://h:1")
+    require_cluster(None)

@@ -184,7 +184,7 @@ class ClusterServer:
             return got
 
     def _chunks(self, batch: Batch) -> Iterator[Chunk]:
-        """A clean twin, which runs everything, is a chunk of its own; every chunk solves its scenarios again."""
+        """Yield a batch in parts, with each clean twin by itself: it runs everything."""
         twins = [task for task in batch.tasks if not task.hunks]
         others = [task for task in batch.tasks if task.hunks]
         size = min(_MOST, max(_LEAST, len(others) // (_TURNS * max(1, self._pool.width))))

@@ -89,7 +89,7 @@ class ClusterPool(Generic[Got]):
         if not self._is_joined:
             raise self._error(f"it did not answer in {_JOIN_SECONDS:.0f} s")
         if not self._width:
-            kind = "GPU" if self._spec.device == "cuda" else "CPU"
+            kind = "GPU with a free CPU" if self._spec.device == "cuda" else "CPU"
             raise self._error(f"it has no {kind}; a number of workers asks for these, and waits for nodes")
 
     def _error(self, why: str) -> ClusterError:
@@ -176,7 +176,8 @@ class ClusterPool(Generic[Got]):
         answers = []
         for line in process.receive():
             message: FromCluster = msgspec.json.decode(line, type=FromCluster)
-            if isinstance(message, Done) and self._out.pop(message.ticket, None):
+            if isinstance(message, Done) and message.ticket in self._out:
+                del self._out[message.ticket]
                 self._deadline = max(self._deadline, message.deadline)
                 answers.append((message.ticket, msgspec.json.decode(message.answer, type=self._job.answer)))
             elif not isinstance(message, Done):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -20,6 +22,7 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
 }
 """For how many seconds a head may be away before this process gives up; another one then joins again."""
+_LISTENS_SECONDS = 10.0
 
 
 class RayActor:
@@ -40,13 +43,16 @@ class RayCluster:
     """A cluster that was joined. Raises whatever Ray raises if it is not there."""
 
     def __init__(self, address: str) -> None:
+        if address != "auto":
+            _require_listener(address)
         os.environ.update(SETTINGS)
-        ray.init(address=address, log_to_driver=False, logging_level="error", namespace="draftproof")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="draftproof")
 
     def workers(self, device: str) -> int:
         """Return how many workers there is room for."""
         has: Mapping[str, float] = ray.cluster_resources()
-        return int(A_GPU * has.get("GPU", 0)) if device == "cuda" else int(has.get("CPU", 0))
+        cpus = int(has.get("CPU", 0))
+        return min(cpus, int(A_GPU * has.get("GPU", 0))) if device == "cuda" else cpus
 
     def needs(self, device: str) -> str:
         """Return what one worker takes, and what the cluster has."""
@@ -73,3 +79,9 @@ class RayCluster:
     def leave(self) -> None:
         """Let everything go that was asked for."""
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raise OSError where nobody listens: Ray would wait for minutes, and say less."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    socket.create_connection((host, int(port)), _LISTENS_SECONDS).close()

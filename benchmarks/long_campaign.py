@@ -1,8 +1,11 @@
-"""How large a long campaign is: its store, its corpus, its report, and the memory of the process that resumes it.
+"""How large a long campaign becomes: its store, its corpus, its report, and the memory of the process that drives it.
 
-Scenarios are not run so often: a few are, in a worker, and their answers are given again and again through the store's
-own API, each with bins of other scenarios mixed in, so that the corpus grows as guided campaigns make it grow. Every
-`--fail-every`th scenario fails with one of `--findings` identities, each with a detail of a traceback's size.
+The campaign is a real one, with its loop, guide, store, corpus, findings and report; only the subject is a stand-in
+that answers at once, in this process. What it says are answers of the engine to a few scenarios (templates), with a few
+bins more for each scenario, so that the corpus grows as guided campaigns let it grow. One of `--fail-every` scenarios
+fails, with one of `--findings` identities and a detail of a traceback's size; nothing smaller fails in the same way.
+
+The guide takes 20 ms for a scenario: it plans one block of `--repeat`, and the others are that one with other pages.
 """
 
 from __future__ import annotations
@@ -14,133 +17,169 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import bench
+import psutil
 from msgspec.structs import replace
-from rich.console import Console
 
-from draftproof.fuzz.campaign.answers import EVERY
-from draftproof.fuzz.campaign.corpus import Corpus, name_of
-from draftproof.fuzz.campaign.finding_rows import finding_of, sign_of
+from draftproof.fuzz.campaign.drive import Campaign
+from draftproof.fuzz.campaign.guide import Guide, Proposed
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.schema import QueuedScenario
-from draftproof.fuzz.campaign.settings import Asked
-from draftproof.fuzz.campaign.store import Store
+from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
+from draftproof.fuzz.campaign.standing import CampaignStatus
+from draftproof.fuzz.campaign.store import Store, text
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.coverage import universe
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
-BATCH, MINIMISE_EVERY, RARE = 24, 4, 0.0005
+RARE = 0.3
+"""How many bins a scenario has beside those of its template, on average."""
 DETAIL = "Traceback of a subject, a line of it\n" * 200
-COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "what": lambda row: row["what"],
-    "measured": lambda row: row["measured"],
+COLUMNS: dict[str, Callable[[Any], object]] = {
+    "what": lambda row: row[0],
+    "measured": lambda row: row[1],
+}
+GROWTH: dict[str, Callable[[Any], object]] = {
+    "scenarios": lambda row: row["scenarios"],
+    "seconds": lambda row: f"{row['seconds']:.0f}",
+    "store": lambda row: f"{row['store_bytes'] / 1e6:.1f} MB",
+    "corpus": lambda row: row["corpus"],
+    "memory": lambda row: f"{row['memory_bytes'] / 1e6:.0f} MB",
 }
 
 
 def main() -> None:
-    """Make a campaign, measure it, print a table, write JSON."""
+    """Run a campaign, measure it, print two tables, write JSON."""
     parser = bench.parser(__doc__, "seed", *bench.KEPT)
     parser.add_argument("--scenarios", type=int, default=100_000)
     parser.add_argument("--templates", type=int, default=24, help="scenarios that are really run")
     parser.add_argument("--fail-every", type=int, default=50)
     parser.add_argument("--findings", type=int, default=60, help="identities of what fails")
+    parser.add_argument("--repeat", type=int, default=10, help="blocks for each that the guide plans")
+    parser.add_argument("--workers", type=int, default=8, help="width of the campaign's batches")
     parser.add_argument("--run", type=Path, help="keep the campaign in this directory")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.run or Path(folder) / "run"
-        console = Console(stderr=True)
-        with console.status("scenarios are run"):
-            templates = answered(arguments.seed, arguments.templates, Path(folder) / "workers")
-        began = time.perf_counter()
-        with console.status("a campaign is made"):
-            made = campaign(
-                path, templates, arguments.scenarios, arguments.fail_every, arguments.findings, arguments.seed
-            )
-        result = {
-            "scenarios": arguments.scenarios,
-            "making_seconds": time.perf_counter() - began,
-            **made,
-            **measured(path),
-        }
-    bench.show(f"a campaign of {arguments.scenarios} scenarios", rows(result), COLUMNS, left=("what",))
+        templates = answered(arguments.seed, arguments.templates, Path(folder) / "workers")
+        subject = Instant(templates, arguments.fail_every, arguments.findings, arguments.workers)
+        growth = campaign(path, subject, arguments)
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result = {"scenarios": arguments.scenarios, "growth": growth, "peak_bytes": peak, **measured(path)}
+    bench.show("a campaign while it ran", growth, GROWTH)
+    bench.show(f"a campaign of {arguments.scenarios} scenarios", rows(result), COLUMNS, left=("what", "measured"))
     bench.keep(arguments, result, {name: result[f"{name}_seconds"] for name in ("resume", "report")})
 
 
-def answered(seed: int, count: int, folder: Path) -> list[tuple[Scenario, Answer]]:
-    """Return scenarios with their answers."""
-    scenarios = generate(seed, count)
+def answered(seed: int, count: int, folder: Path) -> list[Answer]:
+    """Return the engine's answers to a few scenarios."""
     with Pool(SubjectSpec(), 1, folder) as pool:
-        answers = pool.run([Order(number=place, scenario=one, digest=True) for place, one in enumerate(scenarios)])
-    return list(zip(scenarios, answers, strict=True))
+        return pool.run([Order(number=place, scenario=one) for place, one in enumerate(generate(seed, count))])
 
 
-def campaign(
-    path: Path, templates: Sequence[tuple[Scenario, Answer]], count: int, every: int, findings: int, seed: int
-) -> dict[str, Any]:
-    """Make a run directory with so many scenarios that are done."""
-    draw, bins, most = random.Random(seed), universe(ALGORITHMS), 0
+class Instant:
+    """Workers that answer at once; what they say is a function of the scenario."""
+
+    replaced, deadline = 0, 10.0
+
+    def __init__(self, templates: Sequence[Answer], every: int, findings: int, width: int) -> None:
+        self._templates, self._every, self._findings, self.width = templates, every, findings, width
+        self._orders: list[Order] = []
+
+    @cached_property
+    def _bins(self) -> tuple[str, ...]:
+        return universe(ALGORITHMS)
+
+    def submit(self, order: Order) -> None:
+        self._orders.append(order)
+
+    @property
+    def free(self) -> int:
+        return self.width - len(self._orders)
+
+    def poll(self, timeout: float) -> list[Answer]:
+        orders, self._orders = self._orders, []
+        return [self._answer(order) for order in orders]
+
+    def _answer(self, order: Order) -> Answer:
+        number = zlib.crc32(text(order.scenario).encode())
+        draw = random.Random(number)
+        answer = draw.choice(self._templates)
+        # Bins are as rare as they are in real campaigns: some come in every other scenario, others hardly ever.
+        extra = {self._bins[int(len(self._bins) * draw.random() ** 3)] for _ in range(draw.random() < RARE)}
+        answer = replace(answer, number=order.number, bins=tuple(sorted({*answer.bins, *extra})), digest=f"{number:016x}")
+        if not self._findings or number % self._every:
+            return answer
+        kind = number // self._every % self._findings
+        return replace(answer, outcome=Outcome.CRASH, error=f"Error{kind}", message=f"kind {kind}", detail=DETAIL)
+
+
+class Repeating:
+    """A guide that plans one block of `repeat`; the others are the same scenarios with other pages."""
+
+    def __init__(self, guide: Guide, repeat: int) -> None:
+        self._guide, self._repeat, self._count = guide, repeat, 0
+        self._last: list[Proposed] = []
+
+    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> list[Proposed]:
+        if not number % self._repeat:
+            self._last = self._guide.block(number, seen, corpus)
+        return [Proposed(self._numbered(one.scenario), one.origin) for one in self._last]
+
+    def _numbered(self, scenario: Scenario) -> Scenario:
+        self._count += 1
+        return replace(scenario, memory=replace(scenario.memory, page_seed=zlib.crc32(str(self._count).encode())))
+
+
+def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any]]:
+    """Run it to its end; return how large it was after each tenth."""
+    growth: list[dict[str, Any]] = []
+    began, process = time.perf_counter(), psutil.Process()
+
+    def watch(status: CampaignStatus) -> None:
+        if status.scenarios < arguments.scenarios * (len(growth) + 1) // 10:
+            return
+        size = sum(file.stat().st_size for file in path.glob("results.sqlite*"))
+        memory, seconds = process.memory_info().rss, time.perf_counter() - began
+        row = {"scenarios": status.scenarios, "seconds": seconds, "store_bytes": size}
+        growth.append({**row, "corpus": status.corpus, "memory_bytes": memory})
+
     with RunDir(path) as directory:
-        directory.begin(Asked(seed=seed), {})
-        store = Store(directory.database)
-        corpus = Corpus(directory.corpus, store)
-        store.keep_facts(started=0.0, block=-1, seconds=0.0, verdict="", workers=1, versions="")
-        for begin in range(0, count, BATCH):
-            batch = [
-                (number, *templates[number % len(templates)]) for number in range(begin, min(begin + BATCH, count))
-            ]
-            store.queue(begin // BATCH, [_queued(number, scenario) for number, scenario, _ in batch])
-            for number, scenario, answer in batch:
-                extra = [name for name in bins if draw.random() < RARE]
-                _answer(store, number, scenario, _varied(answer, number, extra, every, findings))
-            store.settle(range(begin, begin + len(batch)))
-            if not begin // BATCH % MINIMISE_EVERY:
-                corpus.minimise()
-                corpus.sync()
-            most = max(most, store.count("entries"))
-            store.add("progress", 0.4 * (begin + BATCH), begin, len(store.bins()), 0, 0, 2.5, 1.0)
-        corpus.sync()
-        store.close()
-    return {"most_entries": most}
-
-
-def _queued(number: int, scenario: Scenario) -> QueuedScenario:
-    return QueuedScenario(number, scenario, name_of(scenario), f"near {name_of(scenario)}", algorithm(scenario.draft))
-
-
-def _varied(answer: Answer, number: int, bins: Sequence[str], every: int, findings: int) -> Answer:
-    varied = replace(answer, number=number, bins=tuple(sorted({*answer.bins, *bins})))
-    if not findings or number % every:
-        return varied
-    kind = number // every % findings
-    return replace(varied, outcome=Outcome.CRASH, error=f"Error{kind}", message=f"kind {kind}", detail=DETAIL)
-
-
-def _answer(store: Store, number: int, scenario: Scenario, answer: Answer) -> None:
-    twice = not number % EVERY
-    finding = finding_of(answer, scenario, number, 0.4 * number)
-    store.done(answer, 0.4 * number, sign=sign_of(answer) if twice else "", finding=finding)
-    if twice:
-        store.compared(number, None)
+        settings = directory.begin(Asked(seed=arguments.seed), {})
+        planner = Repeating(Guide(settings.seed, settings.drafts), arguments.repeat)
+        limits = CampaignLimits(36_000.0, None, arguments.scenarios)
+        possible = universe(settings.drafts)
+        Campaign(
+            directory, settings, limits, subject, planner, possible=possible, width=subject.width, watch=watch
+        ).go()
+    return growth
 
 
 def measured(path: Path) -> dict[str, Any]:
     """Return bytes and seconds: of files, of a call that resumes the campaign and ends at once, of a report."""
-    files = list((path / "corpus").glob("*.json"))
-    base = {"store_bytes": (path / "results.sqlite").stat().st_size, "tables": _tables(path)}
-    base |= {"corpus_files": len(files), "corpus_bytes": sum(file.stat().st_size for file in files)}
-    base["start_seconds"], base["start_peak_bytes"] = _run("--help")
+    files, found = list((path / "corpus").glob("*.json")), list((path / "findings").rglob("*"))
+    sizes = {"store_bytes": _bytes(path.glob("results.sqlite*")), "tables": _tables(path)}
+    sizes |= {"corpus_files": len(files), "corpus_bytes": _bytes(files), "findings_bytes": _bytes(found)}
+    sizes["start_seconds"], sizes["start_peak_bytes"] = _run("--help")
+    report = [_run("report", str(path)) for _ in range(3)]
+    sizes["report_seconds"], sizes["report_peak_bytes"] = sorted(report)[1]
+    sizes["report_bytes"] = (path / "report.html").stat().st_size
     resume = ["fuzz", "--run", str(path), "--workers", "1", "--examples", "1", "--time", "1s"]
-    base["resume_seconds"], base["resume_peak_bytes"] = _run(*resume)
-    base["report_seconds"], base["report_peak_bytes"] = _run("report", str(path))
-    return {**base, "report_bytes": (path / "report.html").stat().st_size}
+    sizes["resume_seconds"], sizes["resume_peak_bytes"] = _run(*resume)
+    return sizes
+
+
+def _bytes(files: Any) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _tables(path: Path) -> dict[str, int]:
@@ -171,19 +210,22 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def rows(result: dict[str, Any]) -> list[dict[str, str]]:
+def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what is shown."""
-    size = lambda name: f"{result[name] / 1e6:.1f} MB"  # noqa: E731
+
+    def size(name: str) -> str:
+        return f"{result[f'{name}_bytes'] / 1e6:.1f} MB"
+
     tables = ", ".join(f"{count} {name}" for name, count in result["tables"].items())
-    said = {
-        "store": f"{size('store_bytes')}: {tables}",
-        "corpus": f"{result['corpus_files']} files, {size('corpus_bytes')} (at most {result['most_entries']} entries)",
-        "resume": f"{result['resume_seconds']:.1f} s, peak {size('resume_peak_bytes')}",
-        "report": f"{result['report_seconds']:.1f} s, peak {size('report_peak_bytes')}, {size('report_bytes')}",
-        "a command that does nothing": f"{result['start_seconds']:.1f} s, peak {size('start_peak_bytes')}",
-        "peak of this process": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB",
-    }
-    return [{"what": what, "measured": text} for what, text in said.items()]
+    return [
+        ("store", f"{size('store')}: {tables}"),
+        ("corpus", f"{result['corpus_files']} files, {size('corpus')}"),
+        ("files of findings", size("findings")),
+        ("memory of the campaign's process", f"at most {size('peak')}"),
+        ("draftproof report", f"{result['report_seconds']:.1f} s, at most {size('report_peak')}; page {size('report')}"),
+        ("a call that resumes it", f"{result['resume_seconds']:.1f} s, at most {size('resume_peak')}"),
+        ("draftproof --help", f"{result['start_seconds']:.1f} s, at most {size('start_peak')}"),
+    ]
 
 
 if __name__ == "__main__":

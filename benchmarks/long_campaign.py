@@ -116,7 +116,9 @@ class Instant:
         answer = draw.choice(self._templates)
         # Bins are as rare as they are in real campaigns: some come in every other scenario, others hardly ever.
         extra = {self._bins[int(len(self._bins) * draw.random() ** 3)] for _ in range(draw.random() < RARE)}
-        answer = replace(answer, number=order.number, bins=tuple(sorted({*answer.bins, *extra})), digest=f"{number:016x}")
+        answer = replace(
+            answer, number=order.number, bins=tuple(sorted({*answer.bins, *extra})), digest=f"{number:016x}"
+        )
         if not self._findings or number % self._every:
             return answer
         kind = number // self._every % self._findings
@@ -222,7 +224,10 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("corpus", f"{result['corpus_files']} files, {size('corpus')}"),
         ("files of findings", size("findings")),
         ("memory of the campaign's process", f"at most {size('peak')}"),
-        ("draftproof report", f"{result['report_seconds']:.1f} s, at most {size('report_peak')}; page {size('report')}"),
+        (
+            "draftproof report",
+            f"{result['report_seconds']:.1f} s, at most {size('report_peak')}; page {size('report')}",
+        ),
         ("a call that resumes it", f"{result['resume_seconds']:.1f} s, at most {size('resume_peak')}"),
         ("draftproof --help", f"{result['start_seconds']:.1f} s, at most {size('start_peak')}"),
     ]

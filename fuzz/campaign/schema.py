@@ -9,12 +9,17 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 VERSION = 5
-"""Of the tables and of what is in them; a database keeps it as its user_version."""
+"""Of the tables and of what is in them; a database keeps it as its user_version.
+
+`texts` has the scenarios that are queued, and those with which findings begin: a row that is let go of leaves its pages
+to the next ones, as a column of `scenarios` that is emptied would not.
+"""
 SCHEMA = f"""
 PRAGMA user_version = {VERSION};
 CREATE TABLE IF NOT EXISTS campaign(key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS scenarios(number INTEGER PRIMARY KEY, hash TEXT, origin TEXT, draft TEXT, state TEXT,
-  outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL, scenario TEXT);
+  outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL);
+CREATE TABLE IF NOT EXISTS texts(number INTEGER PRIMARY KEY, scenario TEXT);
 CREATE TABLE IF NOT EXISTS again(number INTEGER PRIMARY KEY, sign TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS bins(name TEXT PRIMARY KEY, hits INTEGER, first INTEGER, at REAL);
 CREATE TABLE IF NOT EXISTS entries(number INTEGER PRIMARY KEY, hash TEXT, bins TEXT, scenario TEXT);

@@ -200,14 +200,16 @@ def _run(*arguments: str) -> tuple[float, int]:
     done = subprocess.run(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=_ENVIRONMENT
     )
-    return time.perf_counter() - began, 1024 * int(done.stderr.split()[-1])
+    return time.perf_counter() - began, 1024 * int(done.stderr.split()[-2])
 
 
 _PROGRAM = """
-import resource, sys
+import pathlib, sys
 from draftproof.cli.app import run
 code = run(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+# Not of resource.getrusage, which remembers the process that started this one.
+status = pathlib.Path("/proc/self/status").read_text()
+print(next(line for line in status.splitlines() if line.startswith("VmHWM")), file=sys.stderr)
 """
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -63,7 +63,7 @@ def tiny_folder(cache: Path) -> Path:
 
     Its name is the same wherever the same file writes them. Raises CheckpointError.
     """
-    folder = cache / _tiny_name()
+    folder = cache / tiny_name()
     if not folder.is_dir():
         _write(folder)
     return folder
@@ -71,10 +71,11 @@ def tiny_folder(cache: Path) -> Path:
 
 def is_tiny(folder: Path) -> bool:
     """Return whether it is a folder of these tiny checkpoints, here or on another machine."""
-    return folder.name == _tiny_name()
+    return folder.name == tiny_name()
 
 
-def _tiny_name() -> str:
+def tiny_name() -> str:
+    """Return the name of their folder in any cache."""
     return f"tiny-{zlib.crc32(_WRITER.read_bytes()):08x}"
 
 

@@ -16,6 +16,7 @@ from draftproof.harness.cluster.messages import Node, Ran
 from draftproof.harness.cluster.node import sources
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.harness.workers.start import Start, fork
+from draftproof.properties.values.base import Value
 from tests.harness.doubles import passing
 
 
@@ -36,6 +37,10 @@ class Cluster:
     room: int = 3
     sources: str = field(default_factory=sources)
     started: int = 0
+
+    def done(self, work: bytes, node: str) -> Value:
+        """What a worker on a node answers to an errand."""
+        return msgspec.structs.replace(self.answer(msgspec.json.decode(work, type=Order)), node=node)
 
     def workers(self, device: str) -> int:
         return self.room
@@ -81,9 +86,8 @@ class Actor:
     def _start(self, deadline: float) -> None:
         self.deadlines.append(deadline)
 
-    def _run(self, order: bytes) -> bytes:
-        answer = self.cluster.answer(msgspec.json.decode(order, type=Order))
-        said = msgspec.json.encode(msgspec.structs.replace(answer, node=self.node))
+    def _run(self, work: bytes) -> bytes:
+        said = msgspec.json.encode(self.cluster.done(work, self.node))
         return msgspec.json.encode(Ran(answer=msgspec.Raw(said), deadline=7.0))
 
 

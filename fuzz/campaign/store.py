@@ -127,9 +127,9 @@ class Store:
     def count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
-    def findings(self, condition: str = "1", *values: object) -> list[CampaignFinding]:
-        """Return the findings that meet a condition, by the scenario that hit them first."""
-        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid"
+    def findings(self, condition: str = "1", *values: object, most: int = -1) -> list[CampaignFinding]:
+        """Return the findings that meet a condition, by the scenario that hit them first; `most`: no more (-1: all)."""
+        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid LIMIT {most}"
         return [_finding(row) for row in self._db.execute(asked, values)]
 
     def finding(self, identity: str) -> CampaignFinding | None:

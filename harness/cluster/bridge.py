@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from draftproof.harness.cluster.messages import (
+    ClusterNode,
     ClusterSpec,
     Done,
     Errand,
@@ -31,7 +32,6 @@ from draftproof.harness.cluster.messages import (
     Joined,
     Leave,
     Lost,
-    Node,
     Ran,
     ToCluster,
 )
@@ -73,7 +73,7 @@ class _Worker:
     """An actor, and what it has in hand. `ready`: it may have an errand."""
 
     actor: Actor
-    node: Node | None = None
+    node: ClusterNode | None = None
     ready: bool = False
     errand: Errand | None = None
 
@@ -155,7 +155,7 @@ class Bridge:
 
     def _is_on(self, worker: _Worker, raw: bytes) -> None:
         self._placed = True
-        worker.node = msgspec.json.decode(raw, type=Node)
+        worker.node = msgspec.json.decode(raw, type=ClusterNode)
         if worker.node.sources != sources():
             self._refuse(
                 f"invalid node {worker.node.name}: expected the Draftproof of this machine (sources {sources()}), "

@@ -75,7 +75,7 @@ ToCluster = Errand | Leave
 FromCluster = Joined | Done | Lost | Failed
 
 
-class Node(Value, frozen=True, kw_only=True):
+class ClusterNode(Value, frozen=True, kw_only=True):
     """What a worker says of where it runs: `name` is for people, `sources` a digest of the code that it has."""
 
     name: str

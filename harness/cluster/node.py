@@ -11,19 +11,19 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from draftproof.harness.cluster.messages import Node
+from draftproof.harness.cluster.messages import ClusterNode
 
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
 ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
 """The rooms that a worker runs: those of another commit may say otherwise of the same scenario."""
 
 
-def this_node(device: str) -> Node:
+def this_node(device: str) -> ClusterNode:
     """Return what this process says of where it runs. On a GPU it takes hold of none."""
     versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
     where = _gpu() if device == "cuda" else f"{platform.machine()} CPU"
     python = f"python {platform.python_version()}"
-    return Node(name=f"{platform.node()}: {where}, {python}, {versions}", sources=sources())
+    return ClusterNode(name=f"{platform.node()}: {where}, {python}, {versions}", sources=sources())
 
 
 def _gpu() -> str:

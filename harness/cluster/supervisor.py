@@ -39,7 +39,7 @@ class Supervisor:
         self._worker: NodeWorker = make(bytes(asked.given), self._node.name, Path(self._folder.name))
 
     def node(self) -> bytes:
-        """Return the Node that it is on."""
+        """Return the ClusterNode that it is on."""
         return msgspec.json.encode(self._node)
 
     def start(self, deadline: float) -> None:

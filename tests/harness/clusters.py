@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from draftproof.harness.cluster import bridge
-from draftproof.harness.cluster.messages import Node, Ran
+from draftproof.harness.cluster.messages import ClusterNode, Ran
 from draftproof.harness.cluster.node import sources
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.harness.workers.start import Start, fork
@@ -81,7 +81,7 @@ class Actor:
 
     def _node(self) -> bytes:
         self.cluster.begin()
-        return msgspec.json.encode(Node(name=self.node, sources=self.cluster.sources))
+        return msgspec.json.encode(ClusterNode(name=self.node, sources=self.cluster.sources))
 
     def _start(self, deadline: float) -> None:
         self.deadlines.append(deadline)

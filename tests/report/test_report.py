@@ -30,7 +30,7 @@ from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.relations import RowTaken, Spot
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.html.page import MOST_FINDINGS, MOST_TROUBLES, render, report
+from draftproof.report.html.page import render, report
 from draftproof.report.html.source import LONGEST, read_run
 from draftproof.report.text import sentence
 from tests.report.report_run import CRASH, EVIL, FINDINGS, MERGED, drawn, finding, make, matrix
@@ -242,30 +242,6 @@ def test_merged_findings_stand_with_the_one_they_are(tmp_path):
     assert [view.title for view in views] == ["draft.positions", "crash"]
     assert [identity for identity, _ in views[0].merged] == [MERGED[0], "third"]
     assert dict(views[0].facts)["Hits"] == "445"
-
-
-def test_nodes_of_a_cluster_are_named(tmp_path):
-    run = make(tmp_path / "run", (finding(node="one: x86_64 CPU, python 3.11"),))
-    with closing(sqlite3.connect(run / "results.sqlite")) as store, store:
-        store.executemany("INSERT INTO nodes VALUES(?, ?)", [("one: x86_64 CPU, python 3.11", 1), ("two", 1999)])
-    shown = report(read_run(run))
-    assert dict(shown.facts)["Nodes"] == "one: x86_64 CPU, python 3.11 (1 scenario); two (1,999 scenarios)"
-    assert dict(shown.findings[0].facts)["Node"] == "one: x86_64 CPU, python 3.11"
-
-
-def test_a_page_of_many_findings_and_troubles_says_how_many_it_leaves_out(tmp_path):
-    many = tuple(finding(identity=f"one {number}", slug=f"s{number}", at=float(number)) for number in range(1, 108))
-    run = make(tmp_path / "run", many)
-    with closing(sqlite3.connect(run / "results.sqlite")) as store, store:
-        store.executemany(
-            "INSERT INTO troubles VALUES(?, ?)", [(float(at), f"trouble {at}") for at in range(1000, 1250)]
-        )
-    shown = report(read_run(run))
-    assert (len(shown.findings), len(shown.troubles), shown.left_out) == (MOST_FINDINGS, MOST_TROUBLES, (7, 51))
-    whole = " ".join(Page(render(shown)).whole.split())
-    assert "107 findings (107" in whole
-    assert "And 7 later ones: the table findings of results.sqlite has them." in whole
-    assert "And 51 later ones: the table troubles of results.sqlite has them." in whole
 
 
 def test_findings_merged_in_a_circle_or_into_nothing_are_shown(tmp_path):

@@ -27,15 +27,16 @@ def this_node(device: str) -> ClusterNode:
 
 
 def _gpu() -> str:
-    """Return the names of the GPUs that this process may use, and their driver."""
+    """Return the names of the GPUs that this process may use, their driver, and which of the node's they are."""
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
         asked += ["-i", visible]
     try:
         told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
-        return "CUDA device"
-    return "; ".join(" driver ".join(line.split(", ")) for line in told.splitlines())
+        told = "CUDA device"
+    which = f" (GPU {visible})" if visible else ""
+    return "; ".join(" driver ".join(line.split(", ")) for line in told.splitlines()) + which
 
 
 def _version(name: str) -> str:

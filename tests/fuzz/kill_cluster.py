@@ -34,10 +34,10 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time
 
 
 class Head:
-    """A head of a cluster on this machine that has `cpus`; `restart` kills all of it and starts it again."""
+    """A head on this machine that says it has `cpus` and `gpus`; `restart` kills all of it and starts it again."""
 
-    def __init__(self, folder: Path, cpus: int) -> None:
-        self._folder, self._cpus, self._starts = folder, cpus, 0
+    def __init__(self, folder: Path, cpus: int, gpus: int = 0) -> None:
+        self._folder, self._cpus, self._gpus, self._starts = folder, cpus, gpus, 0
         self._port, self._client = _free_port(), _free_port()
         self.start()
 
@@ -55,7 +55,7 @@ class Head:
         self._temporary = tempfile.TemporaryDirectory(prefix="dp-ray-", ignore_cleanup_errors=True)
         command += ["--port", str(self._port), "--ray-client-server-port", str(self._client)]
         command += ["--num-cpus", str(self._cpus), "--object-store-memory", "100000000", "--include-dashboard=false"]
-        command += ["--disable-usage-stats", "--temp-dir", self._temporary.name]
+        command += ["--num-gpus", str(self._gpus), "--disable-usage-stats", "--temp-dir", self._temporary.name]
         self._log = self._folder / f"head-{self._starts}.log"
         self._starts += 1
         with self._log.open("wb") as log:
@@ -111,9 +111,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def cluster(folder: Path, cpus: int) -> Iterator[Head]:
+def cluster(folder: Path, cpus: int, gpus: int = 0) -> Iterator[Head]:
     """Yield a head on this machine, and stop it."""
-    head = Head(folder, cpus)
+    head = Head(folder, cpus, gpus)
     try:
         yield head
     finally:

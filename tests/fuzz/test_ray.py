@@ -51,6 +51,37 @@ def test_faults_and_mutants_are_judged_as_on_this_machine(tmp_path: Path):
         assert without(theirs, SECONDS | {"nodes"}) == without(ours, SECONDS | {"nodes"})
 
 
+def test_workers_are_shared_out_among_the_gpus_of_a_node(tmp_path: Path):
+    """None is there: Ray gives each worker what it was told of, and the worker says which it may use."""
+    with cluster(tmp_path, cpus=8, gpus=2) as head:
+        command = [sys.executable, "-P", "-c", _ON_GPUS, head.address]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    room, *names = json.loads(done.stdout)
+    assert room == 8
+    assert sorted(name.split(", python")[0].partition(": ")[2] for name in names) == [
+        f"CUDA device (GPU {number})" for number in (0, 0, 0, 0, 1, 1, 1, 1)
+    ]
+
+
+# In a process of its own, since Ray leaves threads and handlers behind.
+_ON_GPUS = """
+import json, sys
+import msgspec
+from draftproof.harness.cluster.messages import ClusterNode, ClusterSpec
+from draftproof.harness.cluster.ray_cluster import RayCluster
+from draftproof.harness.cluster.scenarios import GivenSubject
+from draftproof.harness.workers.messages import SubjectSpec
+
+joined = RayCluster(sys.argv[1])
+given = msgspec.Raw(msgspec.json.encode(GivenSubject(subject=SubjectSpec(device="cuda"))))
+worker = "draftproof.harness.cluster.scenarios:ScenarioWorker"
+spec = ClusterSpec(address=sys.argv[1], device="cuda", worker=worker, given=given)
+actors = [joined.actor("cuda", msgspec.json.encode(spec)) for _ in range(8)]
+nodes = [msgspec.json.decode(actor.call("node").result(timeout=240), type=ClusterNode).name for actor in actors]
+print(json.dumps([joined.workers("cuda"), *nodes]))
+"""
+
+
 def run(command: list[str]) -> dict[str, Any]:
     """Run a command, and return what it wrote with --json."""
     done = subprocess.run(

@@ -15,6 +15,7 @@ import jinja2
 import typer
 from rich.console import Console
 
+from draftproof.errors import DraftproofError
 from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Sample
 from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
 from draftproof.faults.on_nodes import ClusterServer
@@ -146,4 +147,8 @@ def described(score: Score, examples: int) -> str:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    typer.run(main)
+    try:
+        typer.run(main)
+    except DraftproofError as error:
+        print("error: " + " ".join(str(error).split()), file=sys.stderr)
+        sys.exit(2)

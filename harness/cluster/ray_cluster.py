@@ -23,6 +23,8 @@ SETTINGS = {
 }
 """For how many seconds a head may be away before this process gives up; another one then joins again."""
 _LISTENS_SECONDS = 10.0
+_ATTEMPTS = 2
+"""A busy head may need longer to let a client in than Ray waits, 30 seconds."""
 
 
 class RayActor:
@@ -46,7 +48,14 @@ class RayCluster:
         if address != "auto":
             _require_listener(address)
         os.environ.update(SETTINGS)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="draftproof")
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="draftproof")
+                return
+            except ConnectionError:
+                if not left:
+                    raise
+                ray.shutdown()
 
     def workers(self, device: str) -> int:
         """Return how many workers there is room for."""

@@ -37,7 +37,7 @@ class Head:
     """A head on this machine that says it has `cpus` and `gpus`; `restart` kills all of it and starts it again."""
 
     def __init__(self, folder: Path, cpus: int, gpus: int = 0) -> None:
-        self._folder, self._cpus, self._gpus, self._starts = folder, cpus, gpus, 0
+        self.folder, self._cpus, self._gpus, self._starts = folder, cpus, gpus, 0
         self._port, self._client = _free_port(), _free_port()
         self.start()
 
@@ -56,7 +56,7 @@ class Head:
         command += ["--port", str(self._port), "--ray-client-server-port", str(self._client)]
         command += ["--num-cpus", str(self._cpus), "--object-store-memory", "100000000", "--include-dashboard=false"]
         command += ["--num-gpus", str(self._gpus), "--disable-usage-stats", "--temp-dir", self._temporary.name]
-        self._log = self._folder / f"head-{self._starts}.log"
+        self._log = self.folder / f"head-{self._starts}.log"
         self._starts += 1
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
@@ -131,7 +131,9 @@ def fuzz(run: Path, *, workers: int, seed: int, examples: int, fault: str, addre
 def disturb(head: Head, command: list[str], *, kills: int, seed: int, pause: tuple[float, float]) -> dict[str, Any]:
     """Run a campaign; kill workers at random and, half of the kills done, the head. Goes on until it ends."""
     draw, done, restarts = random.Random(seed), 0, 0
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    log = head.folder / "campaign.log"
+    with log.open("wb") as told:
+        process = subprocess.Popen(command, stdout=told, stderr=told, env=ENVIRONMENT)
     while process.poll() is None:
         time.sleep(draw.uniform(*pause))
         if done < kills and (found := head.workers()):
@@ -141,7 +143,8 @@ def disturb(head: Head, command: list[str], *, kills: int, seed: int, pause: tup
         if done >= max(1, kills // 2) and not restarts and process.poll() is None:
             head.restart(draw.uniform(0, 3))
             restarts = 1
-    return {"workers_killed": done, "head_restarts": restarts, "code": process.returncode}
+    end = log.read_text(errors="replace")[-500:]
+    return {"workers_killed": done, "head_restarts": restarts, "code": process.returncode, "end": end}
 
 
 def main() -> int:

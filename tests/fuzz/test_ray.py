@@ -26,7 +26,7 @@ def test_kills_of_workers_and_of_the_head_change_nothing(client: bool, tmp_path:
     with cluster(tmp_path, cpus=3) as head:
         command = fuzz(tmp_path / "killed", **same, address=head.client if client else head.address)
         done = disturb(head, command, kills=3, seed=1, pause=(1.0, 3.0))
-    assert (done["workers_killed"] > 0, done["head_restarts"]) == (True, 1)
+    assert (done["workers_killed"] > 0, done["head_restarts"]) == (True, 1), done["end"]
     whole = subprocess.run(fuzz(tmp_path / "whole", **same), stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=False)
     assert done["code"] == whole.returncode
     assert list(differences(tmp_path / "killed", tmp_path / "whole")) == []

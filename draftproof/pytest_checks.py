@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from draftproof.errors import CheckpointError
-from draftproof.harness.check import MOST_CASES, RUNS
+from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
@@ -22,7 +22,7 @@ from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
-from draftproof.properties.judge import Judgement, summarise
+from draftproof.properties.judge import RUNS, Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from

@@ -58,15 +58,33 @@ def _drafts(path: Path, draft: DraftSet, folder: Path | None, seed: int, kv_dtyp
     return (one_draft(path, draft, own, seed, kv_dtypes=kv_dtypes),)
 
 
+def tiny_folder(cache: Path) -> Path:
+    """Return the folder of the tiny checkpoints in a cache, and write them if it is not there.
+
+    Its name is the same wherever the same file writes them. Raises CheckpointError.
+    """
+    folder = cache / tiny_name()
+    if not folder.is_dir():
+        _write(folder)
+    return folder
+
+
+def is_tiny(folder: Path) -> bool:
+    """Return whether it is a folder of these tiny checkpoints, here or on another machine."""
+    return folder.name == tiny_name()
+
+
+def tiny_name() -> str:
+    """Return the name of their folder in any cache."""
+    return f"tiny-{zlib.crc32(_WRITER.read_bytes()):08x}"
+
+
 def tiny(name: str, draft: DraftSet, cache: Path = CACHE) -> Checkpoints:
     """Return a tiny checkpoint with the directory of this draft; all are written when the first is asked for.
 
     Raises CheckpointError if that takes transformers and they are not installed.
     """
-    folder = cache / f"tiny-{zlib.crc32(_WRITER.read_bytes()):08x}"
-    if not folder.is_dir():
-        _write(folder)
-    other = FOLDERS.get(draft, "")
+    folder, other = tiny_folder(cache), FOLDERS.get(draft, "")
     draft_model, kept = str(folder / other) if other else "", FP8 if name.endswith("-fp8") else "auto"
     return Checkpoints(models=(str(folder / name),), draft_model=draft_model, most=MOST, kv_cache_dtype=kept)
 
@@ -86,5 +104,9 @@ def _write(folder: Path) -> None:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
             raise CheckpointError(f"the tiny checkpoints cannot be written: {last}")
-        if not folder.is_dir():
+        try:
             written.rename(folder)
+        except OSError:
+            # Another process was first.
+            if not folder.is_dir():
+                raise

@@ -40,7 +40,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
 
     `divergence` is that of the first seed.
     `baseline`: what the baseline tests saw. `whole`: what became of a kernel's fault in whole scenarios, if it
-    met them. `explained`: why it survives where it does.
+    met them. `explained`: why it survives where it does. `nodes` are those of a cluster that it ran on.
     """
 
     id: str
@@ -63,6 +63,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     detail: str = ""
     explained: str = ""
     seconds: float = 0.0
+    nodes: tuple[str, ...] = ()
 
     @property
     def noticed(self) -> bool:
@@ -116,12 +117,22 @@ class FaultReport(Value, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     versions: tuple[Made, ...] = ()
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of a cluster that any fault ran on, sorted."""
+        return tuple(sorted({node for fault in self.faults for node in fault.nodes}))
+
 
 class Lanes(Value, frozen=True, kw_only=True):
     """The same catalogue on the CPU (host graphs, eager engine, interpreted kernels) and on a GPU, if it ran there."""
 
     cpu: FaultReport
     gpu: FaultReport | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of clusters that any of it ran on, sorted."""
+        return tuple(sorted({node for report in self.reports.values() for node in report.nodes}))
 
     @property
     def reports(self) -> dict[str, FaultReport]:

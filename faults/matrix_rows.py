@@ -81,6 +81,7 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
         divergence=found,
         detail=shown.detail,
         seconds=result.seconds,
+        nodes=tuple(sorted({*result.nodes, *(whole.result.nodes if whole else ())})),
     )
 
 

@@ -46,7 +46,8 @@ class Batch(Value, frozen=True, kw_only=True):
 class TaskResult(Value, frozen=True, kw_only=True):
     """What became of a task: one result a seed, hunks that never had an effect, and the seconds it took.
 
-    `baseline`: what it did on the unsteered scenarios, if there were any. `error`: an error of our own.
+    `baseline`: what it did on the unsteered scenarios, if there were any. `error`: an error of our own. `nodes`: where
+    in a cluster it ran.
     """
 
     id: str
@@ -55,6 +56,7 @@ class TaskResult(Value, frozen=True, kw_only=True):
     baseline: BaselineRun | None = None
     seconds: float = 0.0
     error: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 def joined(parts: Sequence[TaskResult]) -> TaskResult:
@@ -66,4 +68,5 @@ def joined(parts: Sequence[TaskResult]) -> TaskResult:
         inert=tuple(name for name in parts[0].inert if all(name in part.inert for part in parts)),
         baseline=reduce(followed, runs) if runs else None,
         seconds=sum(part.seconds for part in parts),
+        nodes=tuple(sorted({node for part in parts for node in part.nodes})),
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from draftproof.harness.ranks.world import LOCKSTEP
+from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.ends import DEADLINE
 from draftproof.harness.workers.messages import Answer, AnyOrder
 from draftproof.properties.values.base import Value

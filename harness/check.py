@@ -29,7 +29,7 @@ from draftproof.properties.coverage.shown import Unseen, shown_in_part, unseen
 from draftproof.properties.coverage.triggers import came_up
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
-from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
+from draftproof.properties.judge import COMMON, REAL, RUNS, WORK, Judgement, by_draft, summarise
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -43,17 +43,7 @@ if TYPE_CHECKING:
     from draftproof.harness.kernel_runs import KernelCalls
 
 CASES = Path(".draftproof/cases")
-RUNS = "runs"
-"""The name under which a report says whether the subject ran at all."""
 MOST_CASES = 10
-_WORK = """
-    rounds graph_replays drafts_accepted drafts_rejected accept_none accept_partial accept_all page_crossings
-    batch_shrinks states_committed_partial step_switches_up
-"""
-WORK = tuple(_WORK.split())
-"""Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
-REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
-"""What is asked of each draft of a real model, whose budget is a few scenarios."""
 _MANY = 40
 """Of fewer scenarios a second process would not shorten a check."""
 Progress = Callable[[], None]

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
-from draftproof.harness.ranks.world import LOCKSTEP, RanksHangError
+from draftproof.harness.ranks.messages import LOCKSTEP
+from draftproof.harness.ranks.world import RanksHangError
 from draftproof.harness.signals import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.harness.check import RUNS
 from draftproof.harness.checkpoint_scenarios import RealDraft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import OF_DRAFTS, unseen
-from draftproof.properties.judge import Judgement, judge, summarise
+from draftproof.properties.judge import RUNS, Judgement, judge, summarise
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram, is_free

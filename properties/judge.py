@@ -27,6 +27,16 @@ TIES_PER_THOUSAND = 2
 TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""
+RUNS = "runs"
+"""The name under which a report says whether the subject ran at all."""
+_WORK = """
+    rounds graph_replays drafts_accepted drafts_rejected accept_none accept_partial accept_all page_crossings
+    batch_shrinks states_committed_partial step_switches_up
+"""
+WORK = tuple(_WORK.split())
+"""Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
+REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
+"""What is asked of each draft of a real model, whose budget is a few scenarios."""
 _WRITES = {
     # What it wrote is what arrived: that says more.
     LaunchKind.INSTALL: "draft",

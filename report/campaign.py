@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from draftproof.fuzz.campaign.drive import CampaignEnd
 from draftproof.fuzz.campaign.finding_rows import divergence_of
 from draftproof.fuzz.campaign.schema import CampaignFinding
@@ -33,13 +35,15 @@ class ReportedFinding(Value, frozen=True, kw_only=True):
     rounds: int = 0
     place: str = ""
     said: str = ""
+    node: str = ""
     also: tuple[str, ...] = ()
 
 
 class CampaignReport(Value, frozen=True, kw_only=True):
     """How a call of a campaign ended; numbers are of the whole campaign.
 
-    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported.
+    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported; `nodes` are
+    those of a cluster, with how many scenarios each ran.
     """
 
     verdict: Outcome
@@ -62,6 +66,7 @@ class CampaignReport(Value, frozen=True, kw_only=True):
     findings: tuple[ReportedFinding, ...]
     contracts: tuple[Verdict, ...]
     troubles: tuple[str, ...]
+    nodes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> CampaignReport:
@@ -88,6 +93,7 @@ def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> Campaign
         findings=tuple(_found(one, end.findings, run) for one in end.findings if not one.merged),
         contracts=end.contracts,
         troubles=end.troubles,
+        nodes=dict(end.nodes),
     )
 
 
@@ -108,6 +114,7 @@ def _found(finding: CampaignFinding, every: Sequence[CampaignFinding], run: Path
         rounds=finding.rounds,
         place=finding.place,
         said=sentence(first) if first else _last_line(finding.detail),
+        node=finding.node,
         also=tuple(other.identity for other in merged),
     )
 

@@ -48,6 +48,8 @@ SLOW = (
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
+    # A Ray cluster is started, and campaigns run in it.
+    "tests/fuzz/test_ray.py",
     # pip installs packages.
     "tests/fuzz/test_release_environments.py",
     # Campaigns find and shrink a fault.

@@ -134,7 +134,7 @@ def _verdict(report: CheckReport) -> str:
 
 def _inconclusive(report: CheckReport) -> Iterator[str]:
     """Yield what INCONCLUSIVE means here, and what helps."""
-    from draftproof.harness.check import RUNS
+    from draftproof.properties.judge import RUNS
 
     if report.unseen:
         yield f"Nothing failed, but {'; '.join(report.unseen)}."
@@ -147,7 +147,7 @@ def _inconclusive(report: CheckReport) -> Iterator[str]:
 
 def _lacking(report: CheckReport) -> list[Verdict]:
     """Return the verdicts that are INCONCLUSIVE where a scenario did not finish, which alone says why."""
-    from draftproof.harness.check import RUNS
+    from draftproof.properties.judge import RUNS
 
     broken = any(one.name == RUNS and one.verdict not in (*QUIET, Outcome.INCONCLUSIVE) for one in report.contracts)
     return [one for one in report.contracts if broken and one.verdict is Outcome.INCONCLUSIVE]
@@ -190,7 +190,7 @@ def _weights(report: CheckReport) -> Iterable[tuple[str, str]]:
 
 
 def _main_counts(report: CheckReport) -> str:
-    from draftproof.harness.check import WORK
+    from draftproof.properties.judge import WORK
 
     beyond = {name for names in report.uncovered.values() for name in names}
     # Of a subject that shows no rounds all that it reports is the text of requests, and what it counted.

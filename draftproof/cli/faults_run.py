@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from draftproof.cli import inputs, screen
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.commands import command
+from draftproof.report.numbers import plural
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ DraftModel = Annotated[
     Path | None, typer.Option("--draft-model", help="With --model, the checkpoint directory of the draft.")
 ]
 Parallel = Annotated[
-    int | None, typer.Option("--parallel", min=1, max=512, help="Faults at a time (default: 2 on CPU, 12 on a GPU).")
+    int | None,
+    typer.Option(
+        "--parallel", min=1, max=512, help="Faults at a time (default: 2 on CPU, 12 on a GPU); workers of a cluster."
+    ),
 ]
 
 
@@ -56,6 +61,7 @@ def run(
     device: inputs.Device = "cpu",
     baseline: Baseline = False,
     parallel: Parallel = None,
+    cluster: inputs.Cluster = None,
     model: Models = None,
     draft_model: DraftModel = None,
     json: inputs.Json = None,
@@ -64,12 +70,17 @@ def run(
 
     Without --id, --patch and --smoke these are all of the catalogue.
     """
+    from draftproof.faults.on_nodes import EVERY, ClusterServer
     from draftproof.faults.run import CLEAN, run_faults
+    from draftproof.harness.cluster.address import require_cluster
 
+    require_cluster(cluster)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)
-    inputs.device(device)
-    with screen.progress("faults", len(files)) as advance:
+    given = inputs.choose(device, inputs.DEVICES, "--device") if cluster else inputs.device(device)
+    with ExitStack() as stack:
+        server = stack.enter_context(ClusterServer(cluster, given, parallel, tell=screen.line)) if cluster else None
+        advance = stack.enter_context(screen.progress("faults", len(files)))
         numbers = range(seed, seed + seeds)
         report = run_faults(
             files,
@@ -77,9 +88,10 @@ def run(
             examples,
             device=device,
             baseline=baseline,
-            parallel=parallel,
+            parallel=EVERY if server else parallel,
             progress=lambda name: None if name.startswith(CLEAN) else advance(),
             checkpoints=checkpoints,
+            serve=server.run if server else None,
         )
     which: dict[str, object] = {"id": id_, "smoke": smoke, "patch": patch, "model": model, "draft_model": draft_model}
     options = {"seed": seed, "seeds": seeds, "examples": examples, "device": device, "baseline": baseline}
@@ -126,6 +138,8 @@ def _show_report(report: FaultReport, again: str) -> None:
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
     _show_totals(report.totals)
+    if report.nodes:
+        screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"

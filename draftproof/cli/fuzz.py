@@ -60,6 +60,7 @@ def fuzz(
     target: drafts.Given,
     time: Time = "10m",
     workers: Workers = None,
+    cluster: inputs.Cluster = None,
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
@@ -72,7 +73,9 @@ def fuzz(
     Run the same command again to resume the campaign.
     """
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
+    from draftproof.harness.cluster.address import require_cluster
 
+    require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.
@@ -100,7 +103,7 @@ def fuzz(
         mtp=options.mtp or None,
         kv_cache_dtype=None if options.kv_cache_dtype == "auto" else options.kv_cache_dtype,
         draft_kv_cache_dtype=None if options.draft_kv_cache_dtype == "auto" else options.draft_kv_cache_dtype,
-        device=None if device is None else under_test.where,
+        device=None if device is None else _device(device, under_test, cluster),
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
         patch=hashlib.sha256(file.diff.encode()).hexdigest()[:16] if file and under_test.patch else None,
@@ -114,6 +117,7 @@ def fuzz(
             limits,
             fault=file,
             workers=workers,
+            cluster=cluster or "",
             memory=most,
             search=subjects.search(),
             subject_limits=subject_limits,
@@ -121,8 +125,13 @@ def fuzz(
             watch=watch,
         )
     report = campaign_report(end, run, settings)
-    show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
+    show(report, command("fuzz", run=run, time=time, workers=workers, cluster=cluster, until=until))
     inputs.finish(json, report, report.verdict)
+
+
+def _device(name: str, under_test: subjects.UnderTest, cluster: str | None) -> inputs.DeviceName:
+    """Return the device, which this machine has unless workers run elsewhere. Raises InputError and DeviceError."""
+    return inputs.choose(name, inputs.DEVICES, "--device") if cluster else under_test.where
 
 
 def _kept(run: Path) -> Settings | None:
@@ -151,6 +160,8 @@ def show(report: CampaignReport, again: str) -> None:
         screen.line(f"{silent} contracts had nothing to judge: SKIP (--json and `draftproof report` say why)")
     if report.versions:
         screen.line(f"{report.versions}, at the level of {report.level}")
+    if report.nodes:
+        screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     for finding in report.findings:
         _show_finding(finding, subject_options(report.settings, Path(report.run)))
     for trouble in report.troubles[:10]:
@@ -178,6 +189,8 @@ def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
     )
     if finding.place:
         screen.line(f"  during {finding.place}")
+    if finding.node:
+        screen.line(f"  on {finding.node}")
     for identity in finding.also:
         screen.line(f"  also shows as {identity}")
     if not finding.case:

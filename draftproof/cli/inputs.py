@@ -35,6 +35,13 @@ _DEVICE_HELP = (
 Device = Annotated[str, typer.Option("--device", help=_DEVICE_HELP)]
 
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Run the workers in the Ray cluster at ray://HOST:PORT (or, on one of its nodes, HOST:PORT or auto).",
+    ),
+]
 MaybeDevice = Annotated[str | None, typer.Option("--device", help=_DEVICE_HELP)]
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +15,12 @@ import jinja2
 import typer
 from rich.console import Console
 
+from draftproof.errors import DraftproofError
 from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Sample
-from draftproof.faults.mutation.score import KILLED, Fate, Score, judge_all
+from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
+from draftproof.faults.on_nodes import ClusterServer
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
+from draftproof.harness.cluster.address import require_cluster
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import BY_NAME, read_from
 from draftproof.properties.values.scenario import Scenario
@@ -37,7 +41,11 @@ DraftModels = Annotated[
     ),
 ]
 ModelExamples = Annotated[int, typer.Option("--model-examples", min=1, help="Scenarios of each checkpoint.")]
-Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many mutants run at once.")]
+Parallel = Annotated[
+    int | None,
+    typer.Option("--parallel", min=1, help="How many mutants run at once (default: 2); workers of a cluster."),
+]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Run them in the Ray cluster at this address.")]
 Read = Annotated[Path | None, typer.Option("--sample", help="Mutants that were sampled before.", exists=True)]
 Write = Annotated[Path | None, typer.Option("--write-sample", help="Write the sampled mutants here, and run none.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the score here.")]
@@ -51,13 +59,15 @@ def main(
     model: Models = None,
     draft_model: DraftModels = None,
     model_examples: ModelExamples = 12,
-    parallel: Parallel = 2,
+    parallel: Parallel = None,
+    cluster: Cluster = None,
     read: Read = None,
     write: Write = None,
     json: Json = None,
     md: Document = None,
 ) -> None:
     """Mutate the engine and the kernels, and see what the contracts notice."""
+    require_cluster(cluster)
     console = Console(stderr=True)
     if read:
         mutants = list(decode(read.read_bytes(), Sample, name=str(read)).mutants)
@@ -77,7 +87,10 @@ def main(
             console.print(f"{next(done)} runs of {len(mutants)} mutants", end="\r")
 
     models = _scenarios(model or (), draft_model or (), seed, model_examples)
-    score = judge_all(mutants, seed, examples, models, progress, parallel)
+    with ExitStack() as stack:
+        server = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)) if cluster else None
+        serve = server.run if server else None
+        score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve)
     document = described(score, examples)
     typer.echo(document)
     if json:
@@ -134,4 +147,8 @@ def described(score: Score, examples: int) -> str:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    typer.run(main)
+    try:
+        typer.run(main)
+    except DraftproofError as error:
+        print("error: " + " ".join(str(error).split()), file=sys.stderr)
+        sys.exit(2)

@@ -49,11 +49,15 @@ KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
 
 
 class JudgedMutant(MutatedLine, frozen=True, kw_only=True):
-    """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage."""
+    """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage.
+
+    `nodes` are those of a cluster that it ran on.
+    """
 
     fate: Fate
     by: str = ""
     why: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 class Score(Value, frozen=True, kw_only=True):
@@ -71,6 +75,11 @@ class Score(Value, frozen=True, kw_only=True):
     score: float | None
     by_kind: dict[str, tuple[int, int]]
     mutants: tuple[JudgedMutant, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of a cluster that any mutant ran on, sorted."""
+        return tuple(sorted({node for one in self.mutants for node in one.nodes}))
 
     @property
     def judged(self) -> int:
@@ -195,17 +204,17 @@ _FATES = {
 
 
 def _judged(mutant: Mutant, result: TaskResult, before: JudgedMutant | None) -> JudgedMutant:
-    seed = result.seeds[0]
+    seed, nodes = result.seeds[0], tuple(sorted({*result.nodes, *(before.nodes if before else ())}))
     if seed.outcome in _FATES:
         by = seed.divergence.contract if seed.divergence else seed.detail
-        return _row(mutant, _FATES[seed.outcome], by=by)
+        return _row(mutant, _FATES[seed.outcome], by=by, nodes=nodes)
     reached = not result.inert or (before is not None and before.fate is Fate.SURVIVED)
-    return _row(mutant, Fate.SURVIVED if reached else Fate.UNREACHED)
+    return _row(mutant, Fate.SURVIVED if reached else Fate.UNREACHED, nodes=nodes)
 
 
-def _row(mutant: Mutant, fate: Fate, by: str = "") -> JudgedMutant:
+def _row(mutant: Mutant, fate: Fate, by: str = "", nodes: tuple[str, ...] = ()) -> JudgedMutant:
     line = {name: getattr(mutant, name) for name in MutatedLine.__struct_fields__}
-    return JudgedMutant(**line, fate=fate, by=by)
+    return JudgedMutant(**line, fate=fate, by=by, nodes=nodes)
 
 
 class Triage(Value, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.fuzz.campaign.answers import Answers
@@ -37,7 +37,8 @@ _OWN_FAULT = ("errors", "workers", "disk")
 class CampaignEnd(NamedTuple):
     """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk.
 
-    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported.
+    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported; `nodes` are
+    those of a cluster, with how many scenarios each ran.
     """
 
     reason: str
@@ -49,6 +50,7 @@ class CampaignEnd(NamedTuple):
     troubles: tuple[str, ...]
     versions: str
     level: Level
+    nodes: Mapping[str, int]
 
 
 class Campaign:
@@ -102,6 +104,10 @@ class Campaign:
             return self._end(reason)
         finally:
             self.store.close()
+
+    def note(self, what: str) -> None:
+        """Keep what became of the workers' machines. Raises DiskError."""
+        self._troubles.add(what)
 
     def _to_the_end(self) -> str:
         """Return why the campaign ended."""
@@ -214,6 +220,7 @@ class Campaign:
             troubles=tuple(self._troubles.kept),
             versions=self._versions,
             level=level_of(sums.channels),
+            nodes=sums.nodes,
         )
 
     def _tick(self) -> None:

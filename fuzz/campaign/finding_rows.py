@@ -47,6 +47,7 @@ def _finding(identity: Identity, answer: Answer, scenario: Scenario, number: int
         relation=identity.relation,
         first=number,
         at=at,
+        node=answer.node,
         **described(answer, scenario),
     )
 
@@ -73,6 +74,7 @@ def detail_of(finding: CampaignFinding) -> str:
     lines = (
         f"{finding.outcome} {finding.identity}",
         f"first hit by scenario {finding.first}",
+        f"on {finding.node}" if finding.node else "",
         f"during {finding.place}" if finding.place else "",
         f"expected {found.expected}, got {found.got} in {found.channel}" if found else "",
         f"\n{finding.detail.rstrip()}" if finding.detail else "",

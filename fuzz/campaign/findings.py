@@ -85,7 +85,7 @@ class Findings:
 
     @property
     def _kept(self) -> list[CampaignFinding]:
-        return self.store.findings()[:MOST]
+        return self.store.findings(most=MOST)
 
     @property
     def waiting(self) -> list[CampaignFinding]:

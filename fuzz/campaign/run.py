@@ -15,6 +15,7 @@ from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.checkpoint_scenarios import KvDtypes
+from draftproof.harness.cluster.scenarios import OrderPool
 from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
@@ -33,6 +34,7 @@ def run_campaign(
     *,
     fault: FaultFile | None = None,
     workers: int | None = None,
+    cluster: str = "",
     memory: int | None = None,
     search: str = "",
     subject_limits: Limits = NO_LIMITS,
@@ -42,11 +44,13 @@ def run_campaign(
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 
     A new campaign with a fault gets the draft of the fault unless another was asked for, one with a checkpoint all that
-    this offers. `workers`: processes (one a core; 4 on a GPU); `memory`: most bytes of one; `search`: PYTHONPATH of a
-    subject in another Python; `subject_limits`: what the subject can run; `versions`: its name and those of its
-    packages, for reports; `watch` is called with the state of the campaign.
+    this offers. `workers`: processes (one a core; 4 on a GPU), `cluster`: the address of the Ray cluster that they run
+    in (""; on this machine), `memory`: most bytes of one; `search`: PYTHONPATH of a subject in another Python;
+    `subject_limits`: what the subject can run; `versions`: its name and those of its packages, for reports; `watch` is
+    called with the state of the campaign.
 
-    Raises CampaignError, DeviceError, and StalePatchError or PatchError for a fault that does not fit the sources.
+    Raises CampaignError, DeviceError, ClusterError, and StalePatchError or PatchError for a fault that does not fit
+    the sources.
     """
     with RunDir(path) as directory:
         if asked.drafts is None and fault is not None and directory.settings is None:
@@ -55,21 +59,29 @@ def run_campaign(
             dtypes = KvDtypes(asked.kv_cache_dtype or "auto", asked.draft_kv_cache_dtype or "auto")
             asked = asked._replace(drafts=offered(asked.model, asked.draft_model or "", subject_limits, dtypes))
         settings = directory.begin(asked, read_sources(), fault)
-        device = settings.device if settings.subject.python else present(settings.device)
-        count = workers or (ON_GPU if device == "cuda" else len(os.sched_getaffinity(0)))
+        device = settings.device if settings.subject.python or cluster else present(settings.device)
         folder = str(directory.subject.resolve()) if settings.hunks else ""
         spec = SubjectSpec(device=device, folder=folder, hunks=settings.hunks, subject=settings.subject, search=search)
         guide: BlockPlanner = Guide(settings.seed, settings.drafts, guided=settings.guided)
         if settings.model or subject_limits != NO_LIMITS:
             guide = FittedPlanner(guide, settings, subject_limits)
         possible = universe(settings.drafts)
-        with Pool(spec, count, directory.workers, memory=memory) as pool:
+        with _pool(cluster, spec, workers, directory.workers, memory) as pool:
             campaign = Campaign(
                 *(directory, settings, limits, pool, guide),
                 possible=possible,
-                width=count,
+                width=pool.width,
                 versions=versions,
                 subject_limits=subject_limits,
                 watch=watch,
             )
+            if isinstance(pool, OrderPool):
+                pool.tell(campaign.note)
             return settings, campaign.go()
+
+
+def _pool(cluster: str, spec: SubjectSpec, workers: int | None, folder: Path, memory: int | None) -> Pool | OrderPool:
+    if cluster:
+        return OrderPool(cluster, spec, workers, folder, memory=memory)
+    count = workers or (ON_GPU if spec.device == "cuda" else len(os.sched_getaffinity(0)))
+    return Pool(spec, count, folder, memory=memory)

@@ -8,19 +8,25 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-VERSION = 4
-"""Of the tables and of what is in them; a database keeps it as its user_version."""
+VERSION = 5
+"""Of the tables and of what is in them; a database keeps it as its user_version.
+
+`texts` has the scenarios that are queued, and those with which findings begin: a row that is let go of leaves its pages
+to the next ones, as a column of `scenarios` that is emptied would not.
+"""
 SCHEMA = f"""
 PRAGMA user_version = {VERSION};
 CREATE TABLE IF NOT EXISTS campaign(key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS scenarios(number INTEGER PRIMARY KEY, hash TEXT, origin TEXT, draft TEXT, state TEXT,
-  outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL, scenario TEXT);
+  outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL);
+CREATE TABLE IF NOT EXISTS texts(number INTEGER PRIMARY KEY, scenario TEXT);
 CREATE TABLE IF NOT EXISTS again(number INTEGER PRIMARY KEY, sign TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS bins(name TEXT PRIMARY KEY, hits INTEGER, first INTEGER, at REAL);
 CREATE TABLE IF NOT EXISTS entries(number INTEGER PRIMARY KEY, hash TEXT, bins TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS findings(identity TEXT PRIMARY KEY, slug TEXT, outcome TEXT, contract TEXT, channel TEXT,
   phase TEXT, relation TEXT, state TEXT, hits INTEGER, first INTEGER, at REAL, divergence TEXT, place TEXT,
-  detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER);
+  detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER,
+  node TEXT);
 CREATE TABLE IF NOT EXISTS contracts(name TEXT PRIMARY KEY, judged INTEGER, failed INTEGER);
 CREATE TABLE IF NOT EXISTS minimums(contract TEXT, name TEXT, reached INTEGER, beyond INTEGER,
   PRIMARY KEY(contract, name));
@@ -28,6 +34,7 @@ CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value INTEGER);
 CREATE TABLE IF NOT EXISTS draft_counts(draft TEXT, name TEXT, value INTEGER, beyond INTEGER,
   PRIMARY KEY(draft, name));
 CREATE TABLE IF NOT EXISTS channels(name TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS nodes(name TEXT PRIMARY KEY, scenarios INTEGER);
 CREATE TABLE IF NOT EXISTS progress(at REAL PRIMARY KEY, scenarios INTEGER, bins INTEGER, findings INTEGER,
   crashes INTEGER, rate REAL, stability REAL);
 CREATE TABLE IF NOT EXISTS troubles(at REAL, what TEXT);
@@ -65,7 +72,7 @@ class CorpusEntry(NamedTuple):
 class CampaignFinding(Value, frozen=True, kw_only=True):
     """A row of the table of findings; its fields are the columns in their order.
 
-    States are new, shrunk, confirmed, unstable, flaky and merged.
+    `node` is where its first hit ran, in a cluster. States are new, shrunk, confirmed, unstable, flaky and merged.
     """
 
     identity: str
@@ -86,6 +93,7 @@ class CampaignFinding(Value, frozen=True, kw_only=True):
     merged: str = ""
     requests: int = 0
     rounds: int = 0
+    node: str = ""
 
     @property
     def as_identity(self) -> Identity:

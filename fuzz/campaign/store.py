@@ -11,6 +11,7 @@ it, whichever was answered first.
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._entries: dict[int, CorpusEntry] = {}
         try:
             self._db = _open(path)
             # Damaged rows are found now, not in the middle of a campaign.
@@ -95,7 +97,8 @@ class Store:
         return int(self._db.execute("SELECT coalesce(max(number) + 1, 0) FROM scenarios").fetchone()[0])
 
     def queued(self) -> list[QueuedScenario]:
-        asked = "SELECT number, scenario, hash, origin, draft FROM scenarios WHERE state = 'queued' ORDER BY number"
+        asked = """SELECT number, coalesce(scenario, ''), hash, origin, draft
+          FROM scenarios LEFT JOIN texts USING(number) WHERE state = 'queued' ORDER BY number"""
         return [QueuedScenario(number, _scenario(raw), *rest) for number, raw, *rest in self._db.execute(asked)]
 
     def is_done(self, numbers: range) -> bool:
@@ -113,18 +116,20 @@ class Store:
         return self._db.execute("SELECT name, hits, first, at FROM bins").fetchall()
 
     def entries(self) -> list[CorpusEntry]:
-        """Return the corpus in the order of its numbers."""
-        return [
-            CorpusEntry(number, name, frozenset(msgspec.json.decode(bins, type=list[str])), _scenario(raw))
-            for number, name, bins, raw in self._db.execute("SELECT * FROM entries ORDER BY number")
-        ]
+        """Return the corpus in the order of its numbers. What an entry holds never changes, and is decoded once."""
+        numbers = [number for (number,) in self._db.execute("SELECT number FROM entries ORDER BY number")]
+        new = [number for number in numbers if number not in self._entries]
+        asked = "SELECT * FROM entries WHERE number IN (SELECT value FROM json_each(?))"
+        read = {row[0]: _entry(*row) for row in self._db.execute(asked, (str(new),))} if new else {}
+        self._entries = {number: self._entries.get(number) or read[number] for number in numbers}
+        return list(self._entries.values())
 
     def count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
-    def findings(self, condition: str = "1", *values: object) -> list[CampaignFinding]:
-        """Return the findings that meet a condition, by the scenario that hit them first."""
-        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid"
+    def findings(self, condition: str = "1", *values: object, most: int = -1) -> list[CampaignFinding]:
+        """Return the findings that meet a condition, by the scenario that hit them first; `most`: no more (-1: all)."""
+        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid LIMIT {most}"
         return [_finding(row) for row in self._db.execute(asked, values)]
 
     def finding(self, identity: str) -> CampaignFinding | None:
@@ -132,8 +137,8 @@ class Store:
 
     def scenario(self, number: int) -> Scenario | None:
         """Return a scenario that is queued, or with which a finding begins; others are let go of."""
-        row = self._db.execute("SELECT scenario FROM scenarios WHERE number = ?", (number,)).fetchone()
-        return _scenario(row[0]) if row and row[0] else None
+        row = self._db.execute("SELECT scenario FROM texts WHERE number = ?", (number,)).fetchone()
+        return _scenario(row[0]) if row else None
 
     def sums(self) -> CampaignSums:
         return read_sums(self._db)
@@ -143,11 +148,13 @@ class Store:
 
     def queue(self, block: int, waiting: Sequence[QueuedScenario]) -> None:
         """Keep scenarios to run, all of them or none; `block` is the number of the last block among them."""
-        rows = [(one.number, one.hash, one.origin, one.draft, text(one.scenario)) for one in waiting]
+        rows = [(one.number, one.hash, one.origin, one.draft) for one in waiting]
+        texts = [(one.number, text(one.scenario)) for one in waiting]
         facts = self.facts()
         before, batch = facts.get("begin", 0), int(facts.get("batch", -1)) + 1
         with self._transaction() as db:
             db.executemany(_QUEUE, rows)
+            db.executemany("INSERT INTO texts VALUES(?, ?)", texts)
             _keep_facts(db, {"block": block, "batch": batch, "before": before, "begin": waiting[0].number})
 
     def done(self, answer: Answer, at: float, *, sign: str = "", finding: CampaignFinding | None = None) -> list[str]:
@@ -158,7 +165,8 @@ class Store:
         """
         number = answer.number
         with self._transaction() as db:
-            asked = "SELECT hash, draft, scenario FROM scenarios WHERE number = ? AND state = 'queued'"
+            asked = """SELECT hash, draft, scenario FROM scenarios JOIN texts USING(number)
+              WHERE number = ? AND state = 'queued'"""
             row = db.execute(asked, (number,)).fetchone()
             if row is None:
                 raise KeyError(number)
@@ -182,11 +190,11 @@ class Store:
         if known is not None:
             row = replace(known, hits=known.hits + 1)
             if known.state == "new" and finding.first <= known.first:
-                names = ("first", "divergence", "place", "detail", "requests", "rounds")
+                names = ("first", "divergence", "place", "detail", "requests", "rounds", "node")
                 row = replace(row, **{name: getattr(finding, name) for name in names})
         self._db.execute(_KEEP_FINDING, astuple(row))
         if row.first == finding.first:
-            self._db.execute("UPDATE scenarios SET scenario = ? WHERE number = ?", (raw, row.first))
+            self._db.execute("INSERT OR REPLACE INTO texts VALUES(?, ?)", (row.first, raw))
         if known is not None:
             self._db.execute(_RELEASE, (known.first,))
 
@@ -240,6 +248,12 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
+def _entry(number: int, hash_: str, bins: str, raw: str) -> CorpusEntry:
+    # Entries share the names of their bins.
+    names = frozenset(map(sys.intern, msgspec.json.decode(bins, type=list[str])))
+    return CorpusEntry(number, hash_, names, _scenario(raw))
+
+
 def _scenario(raw: str) -> Scenario:
     return msgspec.json.decode(raw, type=Scenario)
 
@@ -267,11 +281,11 @@ def _reach(db: sqlite3.Connection, answer: Answer, hash_: str, raw: str, at: flo
     return new
 
 
-_QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"
+_QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state) VALUES(?, ?, ?, ?, 'queued')"
 _DONE = """UPDATE scenarios SET state = 'done', outcome = ?, identity = ?, seconds = ?, new_bins = ?, at = ?
  WHERE number = ? AND state = 'queued'"""
-_RELEASE = """UPDATE scenarios SET scenario = NULL WHERE number = ? AND state = 'done'
- AND NOT EXISTS (SELECT 1 FROM findings WHERE first = number)"""
+_RELEASE = """DELETE FROM texts WHERE number = ? AND NOT EXISTS (SELECT 1 FROM findings WHERE first = number)
+ AND EXISTS (SELECT 1 FROM scenarios WHERE scenarios.number = texts.number AND state = 'done')"""
 _SETTLE = """UPDATE scenarios SET new_bins = (SELECT count(*) FROM bins WHERE first = number)
  WHERE number BETWEEN ? AND ?"""
 _BIN = """INSERT INTO bins VALUES(?, 1, ?, ?) ON CONFLICT(name) DO UPDATE SET hits = hits + 1,

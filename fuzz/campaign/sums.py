@@ -24,7 +24,7 @@ class CampaignSums(NamedTuple):
 
     `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
     count; each with how many of its scenarios could not reach the count (model, draft or subject have nothing of the
-    kind). `channels` are those that the subject reported.
+    kind). `channels` are those that the subject reported, `nodes` those of a cluster, with how many scenarios each ran.
     """
 
     outcomes: Mapping[str, int]
@@ -33,6 +33,7 @@ class CampaignSums(NamedTuple):
     counts: Mapping[str, int]
     draft_counts: Mapping[tuple[str, str], Reached]
     channels: frozenset[str]
+    nodes: Mapping[str, int]
 
     @property
     def done(self) -> int:
@@ -49,6 +50,7 @@ def read_sums(db: sqlite3.Connection) -> CampaignSums:
         counts=Counter(dict(db.execute("SELECT name, value FROM counts"))),
         draft_counts={(of, name): Reached(*rest) for of, name, *rest in db.execute("SELECT * FROM draft_counts")},
         channels=frozenset(name for (name,) in db.execute("SELECT name FROM channels")),
+        nodes=dict(db.execute("SELECT name, scenarios FROM nodes ORDER BY name")),
     )
 
 
@@ -56,6 +58,8 @@ def add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
     """Add what an answer says to the sums, within a transaction."""
     failed = frozenset(answer.failed)
     counts = [(name, value) for name, value in answer.counts.items() if value]
+    if answer.node:
+        db.execute(_NODE, (answer.node,))
     db.executemany(_CONTRACT, [(name, int(name in failed)) for name in answer.judged])
     db.executemany(COUNT, counts)
     db.executemany("INSERT OR IGNORE INTO channels VALUES(?)", [(name,) for name in answer.channels])
@@ -70,6 +74,7 @@ def add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
 _CONTRACT = """INSERT INTO contracts VALUES(?, 1, ?) ON CONFLICT(name) DO UPDATE SET judged = judged + 1,
  failed = failed + excluded.failed"""
 COUNT = "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + excluded.value"
+_NODE = "INSERT INTO nodes VALUES(?, 1) ON CONFLICT(name) DO UPDATE SET scenarios = scenarios + 1"
 _DRAFT_COUNT = """INSERT INTO draft_counts VALUES(?, ?, ?, ?) ON CONFLICT(draft, name) DO UPDATE SET
  value = value + excluded.value, beyond = beyond + excluded.beyond"""
 _MINIMUM = """INSERT INTO minimums VALUES(?, ?, ?, ?) ON CONFLICT(contract, name) DO UPDATE SET

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.fuzz.campaign.sums import CampaignSums, Reached
-from draftproof.harness.check import REAL, RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.shown import unseen
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.judge import COMMON, too_many_ties
+from draftproof.properties.judge import COMMON, REAL, RUNS, WORK, too_many_ties
 from draftproof.properties.values.drafts import BY_NAME, OF_DRAFTS, Algorithm
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict, worst

@@ -13,6 +13,9 @@ from draftproof.properties.values.script import Script
 from draftproof.subjects.remote.messages import LENGTH
 from draftproof.subjects.remote.values import unpacked_extension
 
+LOCKSTEP = "lockstep"
+"""The kind of a hang of ranks that wait for each other."""
+
 
 class RankOrder(Value, frozen=True, kw_only=True, tag="rank order"):
     """Run the rank's part of a scenario."""

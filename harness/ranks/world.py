@@ -31,8 +31,6 @@ from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Trace
 from draftproof.subjects.remote.values import unpacked
 
-LOCKSTEP = "lockstep"
-"""The kind of a hang of ranks that wait for each other."""
 QUIET_SECONDS = 20.0
 """So long no rank enters a collective or ends, and they count as hung."""
 QUIET_ON_DEVICES = 300.0

@@ -108,6 +108,7 @@ class Answer(Value, frozen=True, kw_only=True):
     `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
     `bins` is what was covered, `counts` what was exercised, `beyond` the counts that no such scenario of this subject
     can reach, `channels` what it reported; `hunks` names the patched ones that have had an effect in this worker.
+    `node` is the node of a cluster that it comes from, "" of this machine.
     `stubs` names what somebody's kernel used that is not there, and a stub stood for, `lacks` what of that its module
     has, and why it is not there. The others are of a crash, a hang or an error: `place` is the journal's last entry,
     `error` the kind, `message` the first line of the subject's exception ("" if the process died), `reason` all in one
@@ -132,6 +133,7 @@ class Answer(Value, frozen=True, kw_only=True):
     detail: str = ""
     timeline: Timeline | None = None
     worker: int = -1
+    node: str = ""
     hunks: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     stubs: tuple[str, ...] = ()

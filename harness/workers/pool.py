@@ -134,6 +134,11 @@ class Pool:
         return self._count - self.busy
 
     @property
+    def width(self) -> int:
+        """How many workers there are."""
+        return self._count
+
+    @property
     def busy(self) -> int:
         """Orders that are queued or running."""
         return len(self._queue) + sum(worker.task is not None for worker in self._workers)

@@ -16,7 +16,6 @@ import msgspec
 
 from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
 from draftproof.harness.workers.journal import JournalEntry, read
-from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.base import Value
 
@@ -29,7 +28,7 @@ class WorkerProcess:
     """A worker. Starts when it is made; raises OSError if it cannot be."""
 
     def __init__(
-        self, spec: SubjectSpec, folder: Path, index: int, environment: Mapping[str, str], start: Start = spawn
+        self, spec: Value, folder: Path, index: int, environment: Mapping[str, str], start: Start = spawn
     ) -> None:
         self._journal, self._log = folder / f"{index}.journal", folder / f"{index}.log"
         self._journal.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ Make = Callable[[SubjectSpec, Journal, Path], Work]
 
 def main(folder: Path, index: int, preloaded: Preloaded | None = None, make: Make | None = None) -> int:
     """Serve until standard input ends; return the exit code. `make`: something else than a subject answers."""
-    orders, answers = _private_streams()
+    orders, answers = private_streams()
     die_with_parent()
     _die_before_parent()
     faulthandler.enable(file=2)
@@ -76,7 +76,7 @@ def main(folder: Path, index: int, preloaded: Preloaded | None = None, make: Mak
         return OWN_ERROR
 
 
-def _private_streams() -> tuple[BinaryIO, int]:
+def private_streams() -> tuple[BinaryIO, int]:
     """Return standard input and output as they were; a subject that reads or prints meets neither."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -99,13 +99,13 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
     if not _is_healthy(spec.device):
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
     settle()  # what was loaded stays
-    _say(answers, Ready(pid=os.getpid()))
+    say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)
         answer = order if isinstance(order, Answer) else work.answer(order)
         broken = answer.outcome is Outcome.CRASH and not _is_healthy(spec.device)
         journal.clear()
-        _say(answers, msgspec.structs.replace(answer, worker=index))
+        say(answers, msgspec.structs.replace(answer, worker=index))
         if broken:
             # Nothing of this process's context can be released in good order any more.
             os._exit(BROKEN_DEVICE)
@@ -223,7 +223,8 @@ def _order(line: bytes) -> AnyOrder | Answer:
         return Answer(number=number, outcome=Outcome.ERROR, error="ValidationError", detail=str(error))
 
 
-def _say(answers: int, message: Value) -> None:
+def say(answers: int, message: Value) -> None:
+    """Write a message as one line."""
     data = msgspec.json.encode(message) + b"\n"
     while data:
         data = data[os.write(answers, data) :]

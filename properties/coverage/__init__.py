@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
-from draftproof.properties.coverage.impossible import impossible, reason
+from draftproof.properties.coverage.impossible import RULES, impossible, reason
 from draftproof.properties.coverage.points import (
     CROSSES,
     POINTS,
@@ -78,10 +78,12 @@ def _hit(requests: Iterable[tuple[str | None, ...]], rounds: Iterable[tuple[str 
 def _universe(drafts: frozenset[Algorithm]) -> tuple[str, ...]:
     found = []
     for cross, points in CROSSES.items():
+        # No other rule can exclude a bin of these points.
+        rules = [rule for rule in RULES if rule.where.keys() <= set(points)]
         for values in itertools.product(*(POINTS[point] for point in points)):
             pairs = dict(zip(points, values, strict=True))
             able = drafts.intersection(*(drafts_with(point, value) for point, value in pairs.items()))
-            if able and not reason(pairs):
+            if able and not reason(pairs, rules):
                 found.append(name_of(cross, values))
     return tuple(found)
 

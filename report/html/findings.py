@@ -118,6 +118,7 @@ def _facts(found: StoredFinding, merged: Sequence[StoredFinding]) -> Mapping[str
         "Runs": f"{_text(found, 'runs')} failed the same way" if _text(found, "runs") else "",
         "Smallest case": size if _number(found, "requests") else "",
         "Place": _text(found, "place"),
+        "Node": _text(found, "node"),
     }
 
 

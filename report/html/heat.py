@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -81,11 +81,12 @@ class Coverage:
 
 @dataclass(frozen=True)
 class _Known:
-    """What squares are drawn from. `top` is the most hits of any bin."""
+    """What squares are drawn from. `top` is the most hits of any bin, `counts` are (hit, possible) bins by cross."""
 
     hits: Mapping[str, int]
     possible: frozenset[str]
     top: int
+    counts: Mapping[str, tuple[int, int]]
 
     def square(self, cross: str, values: tuple[str, ...]) -> Square:
         name = name_of(cross, values)
@@ -98,11 +99,6 @@ class _Known:
             return Square("impossible", "", title=f"impossible: {why}")
         return Square("outside", "", title="not of these drafts")
 
-    def count(self, cross: str) -> tuple[int, int]:
-        """(hit, possible) bins of a cross."""
-        names = [name for name in self.possible if name.startswith(f"{cross}: ")]
-        return sum(name in self.hits for name in names), len(names)
-
 
 def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverage:
     """Return the coverage by rows of the table `bins`, of all that scenarios of these drafts can reach."""
@@ -114,7 +110,7 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverag
     for name in holes(hits, wanted):
         cross, _, values = name.partition(": ")
         missed[cross].append(values)
-    known = _Known(hits, possible, max(hits.values(), default=1))
+    known = _Known(hits, possible, max(hits.values(), default=1), _counts(hits, possible))
     points = [_point(name, known) for name in CROSSES if len(CROSSES[name]) == 1]
     crosses = [_cross(name, known) for name in CROSSES if len(CROSSES[name]) > 1]
     return Coverage(
@@ -127,6 +123,12 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverag
     )
 
 
+def _counts(hits: Mapping[str, int], possible: frozenset[str]) -> Mapping[str, tuple[int, int]]:
+    able = Counter(name.partition(": ")[0] for name in possible)
+    seen = Counter(name.partition(": ")[0] for name in possible & hits.keys())
+    return {cross: (seen[cross], able[cross]) for cross in CROSSES}
+
+
 def _declared(name: str) -> bool:
     try:
         split(name)
@@ -137,7 +139,7 @@ def _declared(name: str) -> bool:
 
 def _point(name: str, known: _Known) -> Point:
     squares = tuple((value, known.square(name, (value,))) for value in POINTS[CROSSES[name][0]])
-    return Point(name, squares, *known.count(name))
+    return Point(name, squares, *known.counts[name])
 
 
 def _cross(name: str, known: _Known) -> Cross:
@@ -146,7 +148,7 @@ def _cross(name: str, known: _Known) -> Cross:
     down, across = (second, first) if len(POINTS[second]) > len(POINTS[first]) else (first, second)
     thirds = (dict(zip(more, values, strict=True)) for values in product(*(POINTS[point] for point in more)))
     made = [_map(name, down, across, third, known) for third in thirds]
-    return Cross(name, down, across, tuple(one for one in made if one.lines), *known.count(name))
+    return Cross(name, down, across, tuple(one for one in made if one.lines), *known.counts[name])
 
 
 def _map(name: str, down: str, across: str, third: Mapping[str, str], known: _Known) -> Map:

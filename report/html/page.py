@@ -29,6 +29,8 @@ from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.source import RunSource
 from draftproof.report.numbers import count, date, plural, share
 
+MOST_FINDINGS, MOST_TROUBLES = 100, 200
+"""A page shows no more, and says how many there are: it opens at once however long a campaign was."""
 _PACKAGE = "draftproof.report.html"
 
 
@@ -45,7 +47,10 @@ class ContractRow(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CampaignPage:
-    """All that is shown. `facts` say what ran, `verdicts` counts contracts by verdict."""
+    """All that is shown. `facts` say what ran, `verdicts` counts contracts by verdict.
+
+    `left_out` are findings and troubles that are not shown.
+    """
 
     name: str
     verdict: Outcome
@@ -59,6 +64,7 @@ class CampaignPage:
     chart: Chart | None
     rates: Chart | None
     troubles: tuple[tuple[str, str], ...]
+    left_out: tuple[int, int] = (0, 0)
 
 
 def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignPage:
@@ -69,21 +75,24 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
     verdict = _verdict(source, contracts)
     last = _seconds(source)
     times = [float(row["at"]) for row in source.bins if row["name"] in coverage.covered]
-    events = [(float(found.row["at"]), str(found.row["contract"])) for found in source.findings if found.row["at"]]
+    shown = [found.row for found in source.findings if found.row["at"]][:MOST_FINDINGS]
+    events = [(float(row["at"]), str(row["contract"])) for row in shown]
+    troubles = source.troubles[:MOST_TROUBLES]
     rates = [(float(row["at"]), float(row["rate"])) for row in source.progress if row["rate"] is not None]
     return CampaignPage(
         name=source.path.resolve().name,
         verdict=verdict,
         says=_says(verdict, source, findings, contracts),
         facts=tuple((name, text) for name, text in _facts(source, coverage).items() if text),
-        findings=findings,
+        findings=findings[:MOST_FINDINGS],
         contracts=contracts,
         verdicts=Counter(one.verdict.value for one in contracts),
         lanes=tuple(matrices),
         coverage=coverage,
         chart=chart(steps(times), until=last, limit=coverage.possible, events=events),
         rates=chart(rates, until=last, stepped=False),
-        troubles=tuple((show_duration(float(row["at"] or 0.0)), str(row["what"])) for row in source.troubles),
+        troubles=tuple((show_duration(float(row["at"] or 0.0)), str(row["what"])) for row in troubles),
+        left_out=(len(findings[MOST_FINDINGS:]), len(source.troubles) - len(troubles)),
     )
 
 
@@ -159,6 +168,7 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
         "Started": date(started) if started else "",
         "Ran for": show_duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
         "Workers": str(source.workers or ""),
+        "Nodes": "; ".join(f"{name} ({plural(ran, 'scenario')})" for name, ran in source.sums.nodes.items()),
         "Scenarios": f"{count(done)} ({_kinds(source.sums.outcomes)})" if done else "0",
         "Rate": f"{count(done / seconds)} a second" if seconds else "",
         "Coverage": f"{share(coverage.hit, coverage.possible)} of {plural(coverage.possible, 'bin')}",

@@ -53,7 +53,7 @@ def main() -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="draftproof-kills-"))
     killed = _disturb(given, folder / "killed")
     code = subprocess.run(_command(given, folder / "whole"), check=False, stdout=subprocess.DEVNULL).returncode
-    wrong = list(_differences(folder / "killed", folder / "whole"))
+    wrong = list(differences(folder / "killed", folder / "whole"))
     for line in wrong:
         print(f"WRONG: {line}")
     print(json.dumps({**killed, "code_undisturbed": code, "wrong": len(wrong), "folder": str(folder)}))
@@ -87,7 +87,7 @@ def _disturb(given: argparse.Namespace, run: Path) -> dict[str, Any]:
             kills["parents"] += 1
             process = _start(given, run)
     code = process.wait()
-    done = _rows(run, "SELECT count(*) FROM scenarios WHERE state = 'done'")[0][0]
+    done = rows(run, "SELECT count(*) FROM scenarios WHERE state = 'done'")[0][0]
     return {**kills, "code": code, "scenarios": done, "examples": given.examples}
 
 
@@ -127,31 +127,31 @@ def _children(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _differences(killed: Path, whole: Path) -> Iterator[str]:
+def differences(killed: Path, whole: Path) -> Iterator[str]:
     """What is lost, double, or otherwise than in the campaign that nobody disturbed."""
-    done = _rows(killed, "SELECT number FROM scenarios WHERE state = 'done' ORDER BY number")
+    done = rows(killed, "SELECT number FROM scenarios WHERE state = 'done' ORDER BY number")
     if [number for (number,) in done] != list(range(len(done))):
         yield f"done are {done[:5]} .. {done[-5:]}, not 0 .. {len(done) - 1}"
     for table, columns in SAME.items():
-        ours = sorted(_rows(killed, f"SELECT {columns} FROM {table}"), key=repr)
-        theirs = sorted(_rows(whole, f"SELECT {columns} FROM {table}"), key=repr)
+        ours = sorted(rows(killed, f"SELECT {columns} FROM {table}"), key=repr)
+        theirs = sorted(rows(whole, f"SELECT {columns} FROM {table}"), key=repr)
         if ours != theirs:
             lost = [row for row in theirs if row not in ours]
             more = [row for row in ours if row not in theirs]
             yield f"{table}: {len(lost)} rows lost, as {lost[:2]}; {len(more)} more, as {more[:2]}"
     hits = "SELECT identity, hits, first FROM findings WHERE hits > 0 ORDER BY identity"
-    if _rows(killed, hits) != _rows(whole, hits):
-        yield f"findings: {_rows(killed, hits)} and undisturbed {_rows(whole, hits)}"
-    for (slug,) in _rows(killed, "SELECT slug FROM findings"):
+    if rows(killed, hits) != rows(whole, hits):
+        yield f"findings: {rows(killed, hits)} and undisturbed {rows(whole, hits)}"
+    for (slug,) in rows(killed, "SELECT slug FROM findings"):
         if not (killed / "findings" / slug / "case.json").exists():
             yield f"findings/{slug} has no case"
     corpus = {path.stem for path in (killed / "corpus").glob("*.json")}
-    entries = {name for (name,) in _rows(killed, "SELECT hash FROM entries")}
+    entries = {name for (name,) in rows(killed, "SELECT hash FROM entries")}
     if corpus != entries:
         yield f"corpus: {sorted(entries - corpus)} are missing, {sorted(corpus - entries)} are too many"
 
 
-def _rows(run: Path, query: str) -> list[tuple[Any, ...]]:
+def rows(run: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(run / "results.sqlite")) as db:
         return db.execute(query).fetchall()
 

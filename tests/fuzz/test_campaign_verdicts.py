@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
-from draftproof.harness.check import REAL, WORK
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.covered import not_covered
-from draftproof.properties.judge import COMMON
+from draftproof.properties.judge import COMMON, REAL, WORK
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict

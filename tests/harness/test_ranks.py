@@ -17,6 +17,7 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence, solved
 from draftproof.harness.ranks import world as worlds
+from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
@@ -210,7 +211,7 @@ def test_a_rank_that_raises_is_a_crash_with_its_traceback() -> None:
 def test_a_rank_that_skips_a_collective_is_a_hang_with_every_stack() -> None:
     began = time.monotonic()
     answer = examined(Skipping(), drawn(*UNEVEN))
-    assert (answer.outcome, answer.error) == (Outcome.HANG, worlds.LOCKSTEP)
+    assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert "rank 0 waits in agree [1, 4], rank 1 waits in gather" in answer.reason
     assert "missing on some rank: " in answer.reason
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

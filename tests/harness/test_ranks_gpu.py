@@ -10,7 +10,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.ranks import group_of
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
-from draftproof.harness.ranks.world import LOCKSTEP
+from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge

@@ -17,7 +17,7 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
-from draftproof.harness.ranks.world import LOCKSTEP
+from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.contracts.tensor_ranks import DECISIONS

@@ -22,10 +22,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.check import REAL, Checker
+from draftproof.harness.check import Checker
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.judge import judge
+from draftproof.properties.judge import REAL, judge
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum

@@ -74,6 +74,7 @@ def finding(**fields: Any) -> tuple[Any, ...]:
         "merged": "",
         "requests": 2,
         "rounds": 3,
+        "node": "",
         **fields,
     }
     return tuple(row[name] for name in FINDING)
@@ -165,7 +166,7 @@ def _tables(settings: Settings, seconds: float, share: float) -> dict[str, Rows]
             ("reason", "time"),
         ],
         "scenarios": [
-            (number, "", "", "eagle", "done", "FAIL" if number % 40 == 0 else "PASS", "", 0.1, 0, 0.1 * number, None)
+            (number, "", "", "eagle", "done", "FAIL" if number % 40 == 0 else "PASS", "", 0.1, 0, 0.1 * number)
             for number in range(2000)
         ],
         "bins": [(name, int(10 ** (4 * dice.random())), 1, round(at, 3)) for name, at in zip(hit, times, strict=True)],

@@ -1,0 +1,1 @@
+"""Workers in a Ray cluster, in the place of processes on this machine."""

@@ -1,0 +1,41 @@
+"""The address of a cluster as options give it: what is wrong with it, or with this machine, is said at once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from importlib.util import find_spec
+
+from draftproof.errors import DraftproofError
+
+
+class ClusterError(DraftproofError, ValueError):
+    """A cluster cannot be joined; the message names its address and says why."""
+
+
+def require_cluster(address: str | None) -> None:
+    """Raise ClusterError for what is no address of a cluster (None: none was asked for), and where Ray is missing."""
+    if address is None:
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ClusterError(f"invalid --cluster {address!r}: expected ray://HOST:PORT, HOST:PORT or auto")
+    if find_spec("ray") is None:
+        raise ClusterError(
+            f"invalid --cluster {address!r}: expected Ray to be installed, as by pip install 'draftproof[cluster]'"
+        )
+
+
+def not_joined(address: str, why: str) -> ClusterError:
+    """Return the error for a cluster that is not there, or not one of this Python and this Ray."""
+    return ClusterError(
+        f"invalid --cluster {address!r}: expected a Ray cluster that runs, with {_own()} as here, but {why}"
+    )
+
+
+def _own() -> str:
+    try:
+        ray = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        ray = "none"
+    return f"Python {platform.python_version()} and Ray {ray}"

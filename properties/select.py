@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def select(
     """
     for feature in features:
         if feature.limit and not getattr(limits, feature.limit):
-            raise NoScenarioError(f"{feature.name} is nothing that this subject can run")
+            raise NoScenarioError(f"{feature.name}: nothing that this subject can run")
     found, others, since = list[Scenario](), list[Scenario](), 0
     for generated in listed:
         scenario = fit_generated(generated, limits)
@@ -61,9 +62,13 @@ def select(
 def _why(features: Sequence[Feature], others: Sequence[Scenario]) -> str:
     """Return the rule by which one feature excludes another, or all that there is; else how many have them not."""
     for feature in features:
+        refused = [frozenset(feature.refuses(one)) for one in others]
         for other in [one for one in features if one is not feature] or [None]:
-            beside = [set(feature.refuses(one)) for one in others if other is None or other.has(one)]
-            if beside and (refused := sorted(set.intersection(*beside))):
-                return f"{feature.name} is not defined beside {refused[0]} ({feature.rule})"
-    has_or_have = "it" if len(features) == 1 else "all of them"
-    return f"none of the first {len(others)} scenarios has {has_or_have}"
+            beside = [names for names, one in zip(refused, others, strict=True) if other is None or other.has(one)]
+            if beside and (always := frozenset.intersection(*beside)):
+                # Several may be there by chance: the rarest is what the other feature brings with it.
+                often = Counter(name for names in refused for name in names)
+                name = min(sorted(always), key=often.__getitem__)
+                return f"{feature.name}: not defined beside {name} ({feature.rule})"
+    has = "it" if len(features) == 1 else "all of them"
+    return f"none of the first {len(others)} scenarios has {has}"

@@ -52,8 +52,9 @@ def scenarios(
         with screen.progress(f"looking for scenarios {told}", count) as advance:
             found = select(listed, wanted, count, limits, advance)
     except NoScenarioError as error:
-        raise inputs.InputError(f"invalid {told}, --draft {options.name}: {error}") from None
+        raise inputs.InputError(f"invalid {told} with --draft {options.name}: {error}") from None
     if len(found.scenarios) < count:
-        looked_at = plural(found.looked_at, "scenario")
-        screen.line(f"{told}: only {len(found.scenarios)} of the first {looked_at} have what was asked for")
+        names = " and ".join(feature.name for feature in wanted)
+        among = plural(found.looked_at, "scenario")
+        screen.line(f"only {len(found.scenarios)} with {names} among the first {among} of the list")
     return list(found.scenarios)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,13 +23,22 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
-from draftproof.properties.coverage.covered import Level, level_of, uncovered
+from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.shown import Unseen, shown_in_part, unseen
 from draftproof.properties.coverage.triggers import came_up
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
-from draftproof.properties.judge import COMMON, REAL, RUNS, WORK, Judgement, by_draft, summarise
+from draftproof.properties.judge import (
+    COMMON,
+    REAL,
+    RUNS,
+    WORK,
+    Judgement,
+    by_draft,
+    skipped_where_unconcerned,
+    summarise,
+)
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -68,7 +77,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     tensor of each kind was perturbed. `subject` is the subject's name, `versions` are those of its packages, `level`
     says how much it reports, and `uncovered` has the counts that it cannot show, by the reason: none of them is
     demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a subject
-    takes for granted. The same seed gives the same report.
+    takes for granted. `features`: what scenarios had to have to be among them. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -87,6 +96,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     assumes: str = ""
+    features: tuple[str, ...] = ()
 
 
 class _Examined(NamedTuple):
@@ -127,7 +137,8 @@ class Checker:
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
     draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` scenarios
     of probes are held to their shares (S-PLAN-8), and their weights are perturbed (S-VAC-1). Of many scenarios each of
-    `processes` has its share. `choice` is how the subject was named, for case files.
+    `processes` has its share. `choice` is how the subject was named, for case files. Of scenarios that were selected by
+    `features` nothing is asked that takes another one, and a contract that concerns none of them is skipped.
     """
 
     subject: Subject
@@ -140,6 +151,7 @@ class Checker:
     guarded: bool = True
     processes: int = 1
     choice: SubjectChoice = BUILT_IN
+    features: tuple[str, ...] = ()
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
@@ -161,7 +173,8 @@ class Checker:
                 f"invalid limits of {type(self.subject).__name__}: expected the same throughout a check"
             )
         turns = [of_process for of_process in work.states if of_process]
-        verdicts = summarise(tally.judgements, tally.counts, self.contracts)
+        verdicts = summarise(tally.judgements, tally.counts, _asked(self.contracts, self.features))
+        verdicts = skipped_where_unconcerned(verdicts) if self.features else verdicts
         # What was judged: a subject that is asked again may answer otherwise.
         each = [one.channels for one in tally.judgements] or self._declared(listed)
         channels = frozenset().union(*each)
@@ -194,6 +207,7 @@ class Checker:
             uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(limits, channels)},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
             assumes=assumed(self.subject),
+            features=self.features,
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:
@@ -225,7 +239,8 @@ class Checker:
         if tally.is_known(identity) or len(tally.findings) >= MOST_CASES:
             return
         name, label = algorithm(scenario.draft), identity.label
-        origin = f"draftproof check --seed {seed}, scenario {answer.number}, draft {name}: {label}"
+        selected = "".join(f" --with {feature}" for feature in self.features)
+        origin = f"draftproof check --seed {seed}{selected}, scenario {answer.number}, draft {name}: {label}"
         script = self.reference(scenario).script
         case = Case(scenario=scenario, script=script, origin=origin, subject=self.choice)
         # Another model or draft has other scenarios under the same seed and number.
@@ -246,6 +261,14 @@ def check(
 ) -> CheckReport:
     """Every contract on these scenarios; `seed` names where they come from."""
     return Checker(subject).check(scenarios, seed, progress)
+
+
+def _asked(contracts: Sequence[Contract], features: Sequence[str]) -> Sequence[Contract]:
+    """Return contracts that ask for nothing of other features than these; all that they ask for if there are none."""
+    if not features:
+        return contracts
+    others = not_asked_with(features)
+    return [replace(one, minimum=tuple(name for name in one.minimum if name not in others)) for one in contracts]
 
 
 def _of_draft(name: str, tally: _CheckTally) -> dict[str, int]:
@@ -276,15 +299,18 @@ def checker(
     real: bool,
     device: str,
     choice: SubjectChoice = BUILT_IN,
+    features: tuple[str, ...] = (),
 ) -> Checker:
     """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
 
-    Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
+    Contracts that were asked for by name, or for scenarios that were selected by features, only have to reach their own
+    minimum, and a real model runs less.
     """
     # A fork would take along what only one process may use: a device, a connection, somebody's threads.
     processes = 1 if device == "cuda" or not is_engine(subject) else 2
-    if named:
-        return Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
+    if named or features:
+        made = Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
+        return replace(made, features=features)
     if real:
         return Checker(subject, contracts, each=REAL, guarded=False, processes=processes, choice=choice)
     return Checker(subject, contracts, processes=processes, choice=choice)

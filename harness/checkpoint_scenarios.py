@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -151,8 +151,18 @@ def real_scenarios(
 
     A function of the arguments and of what the directories hold. Raises ValueError if the checkpoint is bad.
     """
-    target, scenarios = RealTarget(path, drafts, kv_cache_dtype), []
-    drawn = generate(seed, count, sizes=SIZES[:1])
+    return list(generated_real(path, drafts, seed, count, kv_cache_dtype))
+
+
+def generated_real(
+    path: Path, drafts: Sequence[RealDraft], seed: int, count: int, kv_cache_dtype: KvCacheDtype = "auto"
+) -> Iterator[Scenario]:
+    """Yield what `real_scenarios` returns, each drawn when it is asked for. Raises ValueError at once."""
+    return _turns(RealTarget(path, drafts, kv_cache_dtype), drafts, seed, count)
+
+
+def _turns(target: RealTarget, drafts: Sequence[RealDraft], seed: int, count: int) -> Iterator[Scenario]:
+    drawn = generated(seed, count, sizes=SIZES[:1])
     of_probes = {"chain_as_tree", "alone"} if target.hybrid else {"chain_as_tree", "alone", "other_commit"}
     variants = tuple(variant for variant in VARIANTS if variant not in of_probes)
     trees = (one for one in generated(seed, _MOST_TREES * count, _TREED, SIZES[:1]) if one.tree)
@@ -163,8 +173,7 @@ def real_scenarios(
         of_draft = turn // len(drafts)
         if chosen.name in _TREED and of_draft % _A_TREE == 1 and not draft_keeps(chosen.draft):
             scenario = next(trees)
-        scenarios.append(target.made(scenario, chosen, turn, of_draft, variant))
-    return scenarios
+        yield target.made(scenario, chosen, turn, of_draft, variant)
 
 
 class RealTarget:

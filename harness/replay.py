@@ -12,12 +12,13 @@ from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import Judgement, summarise
+from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.verdict import Divergence, Outcome
+from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 
 class StaleCaseError(DraftproofError, ValueError):
@@ -25,13 +26,22 @@ class StaleCaseError(DraftproofError, ValueError):
 
 
 class ReplayReport(Value, frozen=True, kw_only=True):
-    """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback."""
+    """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback.
+
+    `features` are those that the scenario has, `counts` what was exercised, `contracts` the verdict of each: SKIP if it
+    concerns nothing here, INCONCLUSIVE if something that it asks for did not happen in this one scenario. `without`
+    names the fault with which the case was found, if this run is without it.
+    """
 
     verdict: Outcome
     case: str
     failed: tuple[str, ...] = ()
     first: Divergence | None = None
     detail: str = ""
+    features: tuple[str, ...] = ()
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    contracts: tuple[Verdict, ...] = ()
+    without: str = ""
 
 
 class Replayed(NamedTuple):
@@ -54,21 +64,38 @@ def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
     return known
 
 
-def replay(subject: Subject, known: Solved, case: str) -> Replayed:
-    """Run a solved scenario on a subject and judge it: INCONCLUSIVE if no contract reached its minimum."""
+def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Replayed:
+    """Run a solved scenario on a subject and judge it: INCONCLUSIVE if no contract reached its minimum.
+
+    `without` names a fault that the case was found with and the subject does not have.
+    """
     seen: list[tuple[Evidence, Judgement]] = []
-    executor = Executor(subject, reference=lambda _: known, deadline=DEADLINE, observe=lambda *one: seen.append(one))
+
+    def reference(scenario: Scenario) -> Solved:
+        # The variant "alone" runs another one, too.
+        return known if scenario == known.scenario else solved(scenario)
+
+    executor = Executor(subject, reference=reference, deadline=DEADLINE, observe=lambda *one: seen.append(one))
     answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
+    features = features_of(known.scenario)
     if not seen:
-        return Replayed(ReplayReport(verdict=answer.outcome, case=case, detail=answer.detail))
+        report = ReplayReport(
+            verdict=answer.outcome, case=case, detail=answer.detail, features=features, without=without
+        )
+        return Replayed(report)
     ran, judged = seen[0]
-    verdicts = [one.verdict for one in summarise([judged], [counts(ran)])]
-    proves = answer.outcome is not Outcome.PASS or Outcome.PASS in verdicts
+    counted = counts(ran)
+    contracts = skipped_where_unconcerned(summarise([judged], [counted]))
+    proves = answer.outcome is not Outcome.PASS or any(one.verdict is Outcome.PASS for one in contracts)
     report = ReplayReport(
         verdict=answer.outcome if proves else Outcome.INCONCLUSIVE,
         case=case,
         failed=answer.failed,
         first=answer.first,
+        features=features,
+        counts=counted,
+        contracts=contracts,
+        without=without,
     )
     return Replayed(report, ran, judged)
 

@@ -156,6 +156,16 @@ def summarise(
     return tuple(verdicts)
 
 
+def skipped_where_unconcerned(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Return the verdicts of scenarios that were chosen; a contract that concerns none of them is skipped there."""
+    return tuple(
+        replace(one, verdict=Outcome.SKIP, missing=(), reason="it concerns none of these scenarios")
+        if one.verdict is Outcome.INCONCLUSIVE and not one.scenarios
+        else one
+        for one in verdicts
+    )
+
+
 def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[str, int]) -> Verdict:
     results = [one.results[contract.name] for one in judged if contract.name in one.results]
     failed = [result for result in results if result]

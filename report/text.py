@@ -185,8 +185,9 @@ def describe_scenario(scenario: Scenario) -> str:
         plural(len(requests), "request"),
         plural(tokens, "prompt token"),
         f"{algorithm(scenario.draft)} with at most {plural(scenario.steps, 'draft')} a round",
+        f"batches of at most {plural(scenario.schedule.max_batch, 'row')}",
         f"page size {scenario.memory.page_size}",
-        f"graphs of {', '.join(map(str, graphs.sizes))}" if graphs.sizes and graphs.capture else "no graphs",
+        f"graphs of {'/'.join(map(str, graphs.sizes))}" if graphs.sizes and graphs.capture else "no graphs",
     ]
     if layers := getattr(scenario.model, "layers", None):
         parts.append(plural(layers, "layer"))

@@ -32,20 +32,24 @@ def read(paths: Sequence[Path]) -> list[Scenario]:
 
 
 class GivenCase(NamedTuple):
-    """A case file, what is in it, and the options that say where its checkpoints are."""
+    """A case file, what is in it, and the options that say where its checkpoints are.
+
+    `fault` is the id of the one that the case was found with ("": none).
+    """
 
     path: Path
     scenario: Scenario
     script: Script | None
     where: dict[str, object]
+    fault: str = ""
 
 
 def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> GivenCase:
     """Return a case whose checkpoints are there. Raises InvalidScenarioError and CheckpointError."""
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.values.case import case_fault, read_case
     from draftproof.properties.values.located import located, require_folders
 
     scenario, script = read_case(case)
     scenario = located(scenario, model or "", draft_model or "")
     require_folders(scenario, case)
-    return GivenCase(case, scenario, script, {"model": model, "draft_model": draft_model})
+    return GivenCase(case, scenario, script, {"model": model, "draft_model": draft_model}, case_fault(case))

@@ -6,12 +6,12 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -36,7 +36,10 @@ QUIET = (Outcome.PASS, Outcome.SKIP)
 Examples = Annotated[
     int | None,
     typer.Option(
-        "--examples", min=1, help=f"Generated scenarios to run (default: {EXAMPLES}; {MODEL_EXAMPLES} with --model)."
+        "--examples",
+        min=1,
+        help=f"Generated scenarios to run (default: {EXAMPLES}; {selected.EXAMPLES} with --with; {MODEL_EXAMPLES} with"
+        " --model).",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every contract and every count.")]
@@ -53,6 +56,7 @@ def check(
     seed: inputs.Seed = 0,
     examples: Examples = None,
     contract: Contracts = None,
+    with_: selected.With = None,
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
@@ -64,22 +68,36 @@ def check(
     from draftproof.harness.kernel_runs import kernel_calls
 
     of_traces, of_kernels = inputs.contracts(contract)
+    features = selected.features(with_)
+    if features and not of_traces:
+        raise inputs.InputError("invalid --with for contracts of kernels: expected a --contract of scenarios, or none")
     device, own = under_test.where, under_test.choice == BUILT_IN
     # The engine is imported last: that changes what is drawn.
     subject = None if own else under_test.made()
     options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
     model = options.model
-    count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
-    scenarios = drafts.scenarios(options, seed, count) if of_traces else []
-    calls = kernel_calls(() if model or subject else of_kernels, seed, count)
+    count = examples or (MODEL_EXAMPLES if model else selected.EXAMPLES if features else EXAMPLES)
+    scenarios = []
+    if features:
+        scenarios = selected.scenarios(features, options, subject.limits if subject else NO_LIMITS, seed, count)
+    elif of_traces:
+        scenarios = drafts.scenarios(options, seed, count)
+    calls = kernel_calls(() if model or subject or features else of_kernels, seed, count)
     subject = subject or inputs.engine(device)
     started = time.monotonic()
-    real, named = model is not None, bool(contract)
-    check_ = checker(subject, of_traces, named=named, real=real, device=device, choice=under_test.choice)
+    check_ = checker(
+        subject,
+        of_traces,
+        named=bool(contract),
+        real=model is not None,
+        device=device,
+        choice=under_test.choice,
+        features=tuple(feature.name for feature in features),
+    )
     with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance, contextlib.closing(subject):
         report = whole_check(check_, scenarios, calls, seed, device, advance)
     report = unless_skipped(report) if contract else report
-    given = {"seed": seed, "examples": count, "device": device, "contract": contract}
+    given = {"seed": seed, "examples": count, "device": device, "contract": contract, "with": check_.features}
     again = command("check", **{**given, **options.arguments, **under_test.arguments})
     show(report, time.monotonic() - started, again, under_test.of_cases, verbose=verbose)
     inputs.finish(json, report, report.verdict)
@@ -106,7 +124,8 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
         if lacking:
             verdicts = plural(len(lacking), "verdict")
             screen.line(f"{verdicts} INCONCLUSIVE for lack of the scenarios that did not finish (--verbose lists them)")
-        screen.line(f"\n{_main_counts(report)}\n")
+        beyond = {name for names in report.uncovered.values() for name in names}
+        screen.line(f"\n{exercised(report.counts, beyond, '--verbose', sum(report.weights.values()))}\n")
     if report.uncovered:
         _show_uncovered(report, verbose=verbose)
         screen.line(f"with {show_versions(report.versions)}\n")
@@ -189,16 +208,16 @@ def _weights(report: CheckReport) -> Iterable[tuple[str, str]]:
         yield str(model), ", ".join(f"{name} {count}" for _, name, count in of_model)
 
 
-def _main_counts(report: CheckReport) -> str:
+def exercised(counts: Mapping[str, int], beyond: Container[str], where: str, weights: int = 0) -> str:
+    """Return in a line what was exercised; `beyond` are counts that the subject cannot show, `where` has them all."""
     from draftproof.properties.judge import WORK
 
-    beyond = {name for names in report.uncovered.values() for name in names}
     # Of a subject that shows no rounds all that it reports is the text of requests, and what it counted.
     names = (*WORK, "kernel_calls") if "decode_rounds" not in beyond else OF_TEXTS
-    shown = [f"{name} {report.counts[name]}" for name in names if name in report.counts and name not in beyond]
-    if report.weights:
-        shown.append(f"weights perturbed {sum(report.weights.values())}")
-    return f"exercised: {', '.join(shown)}; all {len(report.counts)} counts with --verbose"
+    shown = [f"{name} {counts[name]}" for name in names if name in counts and name not in beyond]
+    if weights:
+        shown.append(f"weights perturbed {weights}")
+    return f"exercised: {', '.join(shown)}; all {len(counts)} counts with {where}"
 
 
 def _show_finding(finding: CheckFinding, of_cases: Mapping[str, object]) -> None:

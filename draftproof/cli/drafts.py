@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -170,10 +170,15 @@ def named(options: Chosen) -> tuple[Algorithm, ...] | None:
 
 def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
     """Return the scenarios of a check. Raises InputError for directories that cannot be used."""
-    if options.model is None:
-        from draftproof.properties.strategies.scenarios import generate
+    return list(generated(options, seed, count))
 
-        return generate(seed, count, tuple(name for name in drafts_of(options.name) if name in options.of))
+
+def generated(options: Chosen, seed: int, count: int) -> Iterator[Scenario]:
+    """Yield them, each drawn when it is asked for. Raises InputError at once."""
+    if options.model is None:
+        from draftproof.properties.strategies import scenarios as of_probes
+
+        return of_probes.generated(seed, count, tuple(name for name in drafts_of(options.name) if name in options.of))
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:
@@ -186,13 +191,13 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         raise inputs.InputError(f"{', '.join(parts)}: {error}{hint}") from None
 
 
-def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:
-    from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
+def _real(model: Path, options: Chosen, seed: int, count: int) -> Iterator[Scenario]:
+    from draftproof.harness.checkpoint_scenarios import every_draft, generated_real, one_draft
 
     if options.name != "all":
         folder, dtypes = options.draft_model, options.kv_dtypes
         draft = one_draft(model, options.name, folder, seed, built_in=options.mtp, kv_dtypes=dtypes)
-        return real_scenarios(model, [draft], seed, count, options.kv_cache_dtype)
+        return generated_real(model, [draft], seed, count, options.kv_cache_dtype)
     offer = every_draft(model, options.draft_model, seed, options.kv_dtypes)
     offered = [one for one in offer.drafts if one.name in options.of]
     told = ", ".join(f"{one.name} ({one.origin})" for one in offered)
@@ -202,7 +207,7 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
         raise ValueError(
             f"invalid --draft all: the checkpoint has none of the subject's drafts, {', '.join(options.of)}"
         )
-    return real_scenarios(model, offered, seed, count, options.kv_cache_dtype)
+    return generated_real(model, offered, seed, count, options.kv_cache_dtype)
 
 
 def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rounds: bool = True) -> None:

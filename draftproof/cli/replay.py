@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
+from draftproof.cli.check import exercised
 from draftproof.cli.groups import taking
+from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
-from draftproof.report.text import block, line
+from draftproof.report.text import block, describe_scenario, line
 
 if TYPE_CHECKING:
     from draftproof.harness.replay import Replayed
+    from draftproof.properties.values.scenario import Scenario
 
 
 @taking(case=cases.given, under_test=subjects.chosen)
 def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
-    """Run one case again and show its first divergence.
+    """Run one case again and show what it is, what was judged, and its first divergence.
 
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
@@ -26,12 +30,34 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
-        done, assumes = replays.replay(made, known, str(case.path)), assumed(made)
+        without = case.fault if case.fault and case.fault != under_test.fault_id() else ""
+        done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)
+    _show_scenario(case.scenario, done)
     screen.show_assumed(assumes, done.report.verdict)
     _show(done)
+    if without:
+        screen.line(f"found with --fault {without}; this run is without it")
     again = command("replay", case.path, **case.where, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
     inputs.finish(json, done.report, done.report.verdict)
+
+
+def _show_scenario(scenario: Scenario, done: Replayed) -> None:
+    """Say what the scenario is, what of it was exercised, and how many contracts judged it."""
+    from draftproof.properties.coverage.covered import not_covered
+
+    screen.line(f"scenario: {describe_scenario(scenario)}")
+    screen.line(f"features: {', '.join(done.report.features) or 'none'}")
+    if done.ran is None or done.judged is None:
+        return
+    beyond = not_covered(done.ran.limits, done.judged.channels)
+    screen.line(exercised(done.report.counts, beyond, "--json"))
+    contracts = done.report.contracts
+    outcomes = Counter(one.verdict for one in contracts)
+    judged = f"{len(contracts) - outcomes[Outcome.SKIP]} of {len(contracts)}"
+    told = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome])
+    few = " (one scenario has not all that a contract asks for)" if outcomes[Outcome.INCONCLUSIVE] else ""
+    screen.line(f"contracts: {judged} judged it: {told}{few}\n")
 
 
 def _show(done: Replayed) -> None:

@@ -63,6 +63,7 @@ def shrink_(
                 note=screen.line,
                 progress=progress,
                 choice=under_test.choice,
+                fault=under_test.fault_id(),
                 limits=limits,
             )
         except KeyboardInterrupt:

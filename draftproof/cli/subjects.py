@@ -139,6 +139,11 @@ class UnderTest(NamedTuple):
             return find(self.fault, catalogue())
         return read_fault(self.patch) if self.patch is not None else None
 
+    def fault_id(self) -> str:
+        """Return the id of this fault; "" if there is none. Raises what `fault_file` raises."""
+        file = self.fault_file()
+        return file.fault.id if file else ""
+
     def made(self, spec: SubjectSpec | None = None) -> Subject:
         """Make the subject for this process. Raises InputError, SubjectError and SubjectDeclarationError."""
         _made.append(self.choice.name)

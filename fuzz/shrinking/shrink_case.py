@@ -56,14 +56,15 @@ def shrink_case(
     note: Callable[[str], None] = lambda _text: None,
     progress: Callable[[Scenario], None] = lambda _scenario: None,
     choice: SubjectChoice = BUILT_IN,
+    fault: str = "",
     limits: Limits = NO_LIMITS,
 ) -> ShrinkReport:
     """Shrink a scenario, read from `case`, for at most `budget` seconds, and keep the smallest one in `out`.
 
     `width` candidates run at a time. If `out` holds a smaller case of the same failure already, shrinking resumes from
-    it. `choice` is what runs it, within its `limits`; `note` is told in words where shrinking starts, `progress` is
-    given every smaller scenario. Raises OSError for a file that cannot be written, and RuntimeError if the case could
-    not be judged.
+    it. `choice` is what runs it, within its `limits`, and `fault` the id of a bug that was brought back for it; `note`
+    is told in words where shrinking starts, `progress` is given every smaller scenario. Raises OSError for a file that
+    cannot be written, and RuntimeError if the case could not be judged.
     """
     answer = run([scenario])[0]
     identity = answer.identity
@@ -74,10 +75,12 @@ def shrink_case(
     if out.exists():
         scenario, answer = _resumed(scenario, answer, identity, out, run, note)
 
+    origin = f"shrunk from {case}" + (f" with --fault {fault}" if fault else "")
+
     def keep(smaller: Scenario) -> None:
         progress(smaller)
         script = solved(smaller).script
-        made = Case(scenario=smaller, script=script, origin=f"shrunk from {case}", subject=choice)
+        made = Case(scenario=smaller, script=script, origin=origin, subject=choice)
         write_whole(out, case_text(made))
 
     keep(scenario)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from draftproof.properties.coverage.counts import (
     CONSTRAINED,
     ENDED,
+    HYBRID,
     LOGPROBS,
     OF_ABORTS,
     OF_ALONE,
@@ -30,7 +33,8 @@ from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.features import BY_NAME, FEATURES
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
 _PADDED = {
@@ -128,6 +132,17 @@ def uncovered(limits: Limits, channels: frozenset[str]) -> list[Uncovered]:
 def not_covered(limits: Limits, channels: frozenset[str]) -> frozenset[str]:
     """Return the names of the counts that a subject cannot show."""
     return frozenset().union(*(one.names for one in uncovered(limits, channels)))
+
+
+def not_asked_with(features: Sequence[str]) -> frozenset[str]:
+    """Return the names of the counts of variants, and of all features but these.
+
+    Scenarios that were selected by features are not asked for them.
+    """
+    asked = {BY_NAME[name].limit for name in features}
+    lacking = {one.limit: False for one in FEATURES if one.limit and one.limit not in asked}
+    others = (names for _, names in _by_limits(replace(NO_LIMITS, variants=(), **lacking)))
+    return frozenset[str](() if "hybrid" in features else HYBRID).union(*others)
 
 
 def level_of(channels: frozenset[str]) -> Level:

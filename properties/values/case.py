@@ -103,9 +103,25 @@ def _require_no_report(path: Path, text: bytes) -> None:
 
 def case_subject(path: Path) -> SubjectChoice:
     """Return whose failure a case file is; of a bare scenario nobody knows. Raises what `read_case` raises."""
+    case = _whole_case(path)
+    return case.subject if case else BUILT_IN
+
+
+def case_fault(path: Path) -> str:
+    """Return the id of the fault with which a case was found, as its origin names it; "" if there was none.
+
+    Raises what `read_case` raises.
+    """
+    case = _whole_case(path)
+    named = re.search(r"--fault (\S+?)(?=[,:]?(?:\s|$))", case.origin) if case else None
+    return named[1] if named else ""
+
+
+def _whole_case(path: Path) -> Case | None:
+    """Return all that a case file says; None for a bare scenario."""
     read_case(path)
     text = path.read_bytes()
-    return decode(text, Case, name=str(path)).subject if b'"scenario"' in text else BUILT_IN
+    return decode(text, Case, name=str(path)) if b'"scenario"' in text else None
 
 
 def _problem(message: str, raw: Any, kind: type) -> str:

@@ -397,6 +397,11 @@ class Scenario(Value, frozen=True, kw_only=True):
         """Return whether any request ends by more than stop ids of its own, its budget and `max_len`."""
         return bool(self.eos) or any(request.has_ends for request in self.requests)
 
+    @property
+    def has_windows(self) -> bool:
+        """Return whether layers of target or draft have windows."""
+        return getattr(self.model, "window", 0) > 0 or getattr(self.draft, "window", 0) > 0
+
     def eos_of(self, request: Request) -> tuple[int, ...]:
         """Return the ids of `eos` that end a request."""
         return () if request.ignore_eos else self.eos

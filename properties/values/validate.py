@@ -149,6 +149,19 @@ def _adaptive(scenario: Scenario) -> None:
         require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
 
 
+def beside_tree(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside trees."""
+    schedule = scenario.schedule
+    refused = {
+        "a draft that proposes no tree": not kind_of(scenario.draft).trees,
+        "adaptive steps": scenario.adaptive is not None,
+        "schedule.draft_batch": schedule.draft_batch > 0,
+        "schedule.preemption": schedule.preemption,
+        "schedule.step_tokens": schedule.step_tokens > 0,
+    }
+    return tuple(name for name, has in refused.items() if has)
+
+
 def _tree(scenario: Scenario) -> None:
     tree, draft = scenario.tree, scenario.draft
     if tree is None:
@@ -203,13 +216,21 @@ def _of_other_schedules(scenario: Scenario) -> dict[str, bool]:
     }
 
 
+def _refused_by_step_tokens(scenario: Scenario) -> dict[str, bool]:
+    return {**_of_other_schedules(scenario), "aborts": scenario.has_aborts}
+
+
+def beside_step_tokens(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside a budget of tokens a step."""
+    return tuple(name for name, has in _refused_by_step_tokens(scenario).items() if has)
+
+
 def _step_tokens(scenario: Scenario) -> None:
     schedule, at = scenario.schedule, "schedule.step_tokens"
     if not schedule.step_tokens:
         return
-    beside = {**_of_other_schedules(scenario), "aborts": scenario.has_aborts}
-    for name, has in beside.items():
-        require(not has, at, f"beside {name}", f"0, or none of {', '.join(beside)}")
+    for name in beside_step_tokens(scenario):
+        require(False, at, f"beside {name}", f"0, or none of {', '.join(_refused_by_step_tokens(scenario))}")
     require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
 
 
@@ -293,22 +314,31 @@ def _mixed(scenario: Scenario) -> None:
     require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
 
 
-def _handover(scenario: Scenario) -> None:
-    schedule, at = scenario.schedule, "schedule.handover"
-    if not schedule.handover:
-        return
-    beside = {
+def _refused_by_handover(scenario: Scenario) -> dict[str, bool]:
+    schedule = scenario.schedule
+    return {
         **_of_other_schedules(scenario),
         "schedule.step_tokens": schedule.step_tokens > 0,
         "schedule.mixed": schedule.mixed,
         "two services": schedule.services > 1,
         "aborts": scenario.has_aborts,
-        "windows": getattr(scenario.model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "windows": scenario.has_windows,
         "variant alone": scenario.variant == "alone",
         "variant chain_as_tree": scenario.variant == "chain_as_tree",
     }
-    for name, has in beside.items():
-        require(not has, at, f"true beside {name}", f"false, or none of {', '.join(beside)}")
+
+
+def beside_handover(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of what a scenario has that is not defined beside a hand-over."""
+    return tuple(name for name, has in _refused_by_handover(scenario).items() if has)
+
+
+def _handover(scenario: Scenario) -> None:
+    at = "schedule.handover"
+    if not scenario.schedule.handover:
+        return
+    for name in beside_handover(scenario):
+        require(False, at, f"true beside {name}", f"false, or none of {', '.join(_refused_by_handover(scenario))}")
     require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
 
 
@@ -326,7 +356,7 @@ def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
         "schedule.handover": schedule.handover,
         "ranks": scenario.ranks.size > 1,
         "aborts": scenario.has_aborts,
-        "windows": getattr(model, "window", 0) > 0 or getattr(scenario.draft, "window", 0) > 0,
+        "windows": scenario.has_windows,
         "grammars": scenario.is_constrained,
         "penalties": scenario.is_penalized,
         "min_tokens": scenario.has_minimum,

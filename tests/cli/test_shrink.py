@@ -14,7 +14,7 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
 from draftproof.properties.strategies.turns import turns
-from draftproof.properties.values.case import Case, decode, encode, read_case
+from draftproof.properties.values.case import Case, case_fault, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
@@ -42,6 +42,14 @@ def answers(monkeypatch):
         return made
 
     return use
+
+
+def test_a_smaller_case_names_the_fault_that_it_takes(case, answers):
+    answers(in_a_graph)
+    assert run(["shrink", str(case), "--fault", "pages-leak-on-finish"]) == 0
+    shrunk = case.with_name("case.shrunk.json")
+    assert decode(shrunk.read_bytes(), Case).origin == f"shrunk from {case} with --fault pages-leak-on-finish"
+    assert case_fault(shrunk) == "pages-leak-on-finish"
 
 
 def in_a_graph(order: Order) -> Answer:

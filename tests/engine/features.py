@@ -7,17 +7,20 @@ from functools import cache
 
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
+from draftproof.properties.values.features import features_of
+from draftproof.properties.values.scenario import Scenario
 
 SEED, COUNT = 4040, 240
 
 
-def _any(holds: Callable[[Request], object]) -> Callable[[Scenario], object]:
-    return lambda scenario: any(holds(request) for request in scenario.requests)
+def _has(*names: str, lacks: str = "", commit: str = "") -> Callable[[Scenario], bool]:
+    """Return whether a scenario has all of these features, not that which it `lacks`, and commits states so."""
 
+    def holds(scenario: Scenario) -> bool:
+        found = features_of(scenario)
+        return {*names} <= {*found} and lacks not in found and commit in ("", scenario.states.commit)
 
-def _is_hybrid(scenario: Scenario) -> bool:
-    return isinstance(scenario.model, ProbeModel) and "linear_attention" in scenario.model.types
+    return holds
 
 
 def _both_kinds(scenario: Scenario) -> bool:
@@ -25,33 +28,25 @@ def _both_kinds(scenario: Scenario) -> bool:
 
 
 FEATURES: dict[str, Callable[[Scenario], object]] = {
-    "a tree": lambda scenario: scenario.tree and not scenario.is_sampled,
-    "a sampled tree": lambda scenario: scenario.tree and scenario.is_sampled,
-    "a tree of a hybrid by snapshot": lambda scenario: (
-        scenario.tree and _is_hybrid(scenario) and scenario.states.commit == "snapshot"
-    ),
-    "a tree of a hybrid by replay": lambda scenario: (
-        scenario.tree and _is_hybrid(scenario) and scenario.states.commit == "replay"
-    ),
+    "a tree": _has("trees", lacks="sampling"),
+    "a sampled tree": _has("trees", "sampling"),
+    "a tree of a hybrid by snapshot": _has("trees", "hybrid", commit="snapshot"),
+    "a tree of a hybrid by replay": _has("trees", "hybrid", commit="replay"),
     "a tree of matches": lambda scenario: scenario.tree and isinstance(scenario.draft, Ngram),
     "sampled beside greedy": lambda scenario: not scenario.tree and _both_kinds(scenario),
-    "drafts that are drawn": lambda scenario: scenario.drafts_sampled,
-    "a sampled hybrid by snapshot": lambda scenario: (
-        _is_hybrid(scenario) and scenario.is_sampled and scenario.states.commit == "snapshot"
-    ),
-    "a sampled hybrid by replay": lambda scenario: (
-        _is_hybrid(scenario) and scenario.is_sampled and scenario.states.commit == "replay"
-    ),
-    "penalties": lambda scenario: scenario.is_penalized,
-    "a grammar": lambda scenario: scenario.is_constrained,
-    "logprobs": _any(lambda request: request.logprobs is not None),
-    "preemption": lambda scenario: scenario.schedule.preemption,
-    "a prefix cache": lambda scenario: scenario.schedule.prefix_cache and not _is_hybrid(scenario),
-    "a prefix cache of a hybrid": lambda scenario: scenario.schedule.prefix_cache and _is_hybrid(scenario),
-    "an abort": _any(lambda request: request.abort_at is not None),
-    "a controller": lambda scenario: scenario.adaptive,
-    "an overlap": lambda scenario: scenario.schedule.overlap and not _is_hybrid(scenario),
-    "an overlap of a hybrid": lambda scenario: scenario.schedule.overlap and _is_hybrid(scenario),
+    "drafts that are drawn": _has("drawn-drafts"),
+    "a sampled hybrid by snapshot": _has("sampling", "hybrid", commit="snapshot"),
+    "a sampled hybrid by replay": _has("sampling", "hybrid", commit="replay"),
+    "penalties": _has("penalties"),
+    "a grammar": _has("grammars"),
+    "logprobs": _has("logprobs"),
+    "preemption": _has("preemption"),
+    "a prefix cache": _has("prefix-cache", lacks="hybrid"),
+    "a prefix cache of a hybrid": _has("prefix-cache", "hybrid"),
+    "an abort": _has("aborts"),
+    "a controller": _has("controllers"),
+    "an overlap": _has("overlap", lacks="hybrid"),
+    "an overlap of a hybrid": _has("overlap", "hybrid"),
 }
 """What a scenario has to have, by its name."""
 

@@ -1,0 +1,181 @@
+"""Scenarios of a feature: which are selected, what a check of them asks for, and what it says where there are none."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from draftproof.cli import drafts
+from draftproof.cli.app import run
+from draftproof.properties import select as selecting
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.coverage.counts import HYBRID, OF_PENALTIES
+from draftproof.properties.coverage.covered import not_asked_with
+from draftproof.properties.fit import fitted
+from draftproof.properties.judge import skipped_where_unconcerned
+from draftproof.properties.select import NoScenarioError, select
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.features import BY_NAME, FEATURES, features_of
+from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.verdict import Outcome, Verdict
+from tests.cli.test_commands import error_of
+from tests.drawn import generate
+from tests.harness.subjects import Altered, one_ahead
+
+DRAWN = generate(4040, 240, ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_of_every_feature_there_are_scenarios_and_others(name: str):
+    having = [one for one in DRAWN if BY_NAME[name].has(one)]
+    assert 4 <= len(having) <= len(DRAWN) - 40
+
+
+def test_a_feature_has_a_name_a_line_and_a_limit_that_there_is():
+    assert len(BY_NAME) == len(FEATURES)
+    for one in FEATURES:
+        assert one.name == one.name.lower().replace(" ", "-")
+        assert one.what
+        assert "\n" not in one.what
+        assert not one.limit or one.limit in Limits.__struct_fields__
+
+
+def test_a_limit_takes_its_features_away():
+    for one in FEATURES:
+        if one.limit:
+            limits = Limits(**{one.limit: False})
+            with pytest.raises(NoScenarioError, match=f"{one.name}: nothing that this subject can run"):
+                select(DRAWN, [one], 1, limits)
+            assert not any(map(one.has, fitted(DRAWN[:60], limits)))
+
+
+def test_the_first_of_the_list_that_have_all_features_are_selected():
+    wanted = [BY_NAME["preemption"], BY_NAME["grammars"]]
+    having = (one for one in DRAWN if one.schedule.preemption and one.is_constrained)
+    found = select(DRAWN, wanted, 3, NO_LIMITS)
+    assert found.scenarios == tuple(islice(having, 3))
+    assert found.looked_at == DRAWN.index(found.scenarios[-1]) + 1
+    assert select(DRAWN, wanted, 2, NO_LIMITS).scenarios == found.scenarios[:2]
+
+
+def test_fewer_are_selected_where_the_search_ends(monkeypatch):
+    monkeypatch.setattr(selecting, "PATIENCE", 5)
+    having, others = (
+        next(one for one in DRAWN if bool(one.schedule.overlap) is has_overlap) for has_overlap in (True, False)
+    )
+    found = select([having, *[others] * 4, having, *[others] * 5, having], [BY_NAME["overlap"]], 3, NO_LIMITS)
+    assert found == ((having, having), 11)
+    found = select([having, others], [BY_NAME["overlap"]], 3, NO_LIMITS)
+    assert found == ((having,), 2)
+
+
+def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    number = next(at for at, one in enumerate(DRAWN) if one.schedule.preemption and one.is_constrained)
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter(DRAWN[: number + 1]))
+    names = ["--with", "preemption", "--with", "grammars"]
+    assert run(["check", *names, "--examples", "3", "--json", "report.json"]) in (0, 125)
+    told = f"only 1 with preemption and grammars among the first {number + 1} scenario"
+    assert told in capsys.readouterr().out
+    assert json.loads(Path("report.json").read_text())["examples"] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("overlap preemption", r"overlap: not defined beside schedule.preemption \(S-OVERLAP-9\)"),
+        ("prefix-cache overlap", r"overlap: not defined beside schedule.prefix_cache \(S-OVERLAP-9\)"),
+        ("trees controllers", r"trees: not defined beside adaptive steps \(S-TREE-1\)"),
+        ("trees windows", r"windows: not defined beside a tree \(S-WINDOW-4\)"),
+        ("trees mixed", r"mixed: not defined beside a tree \(S-MIXED-7\)"),
+        ("aborts handover", r"handover: not defined beside aborts \(S-HANDOVER\)"),
+        ("step-budget aborts", r"step-budget: not defined beside aborts \(S-SCHED-10\)"),
+        ("data-parallel trees", r"data-parallel: not defined beside a tree \(S-RANK-6\)"),
+        ("tensor-parallel handover", r"tensor-parallel: not defined beside schedule.handover \(S-TP-7\)"),
+        ("data-parallel tensor-parallel", r"none of the first 240 scenarios has all of them"),
+    ],
+)
+def test_features_that_exclude_each_other_are_told_with_the_rule(names: str, why: str):
+    with pytest.raises(NoScenarioError, match=why):
+        select(DRAWN, [BY_NAME[name] for name in names.split()], 1, NO_LIMITS)
+
+
+def test_a_draft_that_has_no_such_scenarios_is_told_with_the_rule():
+    with pytest.raises(NoScenarioError, match="overlap: not defined beside a draft that looks up tokens"):
+        select([one for one in DRAWN if one.draft.__struct_config__.tag == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS)
+    with pytest.raises(NoScenarioError, match="trees: not defined beside a draft that proposes no tree"):
+        select([one for one in DRAWN if one.draft.__struct_config__.tag == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
+
+
+def test_what_takes_another_feature_is_not_asked_for():
+    beyond = not_asked_with(["preemption"])
+    assert not beyond & {"preemptions", "preempted_again", "resumed_in_chunks"}
+    assert {*OF_PENALTIES, "variant_alone"} <= beyond
+    assert beyond >= HYBRID
+    assert not not_asked_with(["hybrid"]) & {"hybrid_scenarios", "states_committed_partial", "replays_folded"}
+    assert "decode_rounds" not in beyond
+
+
+def test_a_contract_that_concerns_nothing_is_skipped_and_no_other():
+    given = [
+        Verdict(name=name, verdict=outcome, scenarios=scenarios, missing=("scenarios >= 1",))
+        for name, outcome, scenarios in (
+            ("none", Outcome.INCONCLUSIVE, 0),
+            ("few", Outcome.INCONCLUSIVE, 3),
+            ("all", Outcome.PASS, 3),
+        )
+    ]
+    skipped, *others = skipped_where_unconcerned(given)
+    assert (skipped.verdict, skipped.missing) == (Outcome.SKIP, ())
+    assert others == given[1:]
+
+
+def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["check", "--with", "preemption", "--with", "aborts", "--seed", "4", "--examples", "3"]
+    assert run([*words, "--json", "report.json"]) in (0, 125)
+    report = json.loads(Path("report.json").read_text())
+    assert report["features"] == ["preemption", "aborts"]
+    assert report["examples"] == 3
+    rows = {row["name"]: row for row in report["contracts"]}
+    assert not [name for name in rows if name.startswith(("kernel.", "runs."))]
+    assert rows["overlap.pages"]["verdict"] == "SKIP"
+    assert "--with preemption --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_failing_case_says_which_scenarios_it_was_among(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("draftproof.cli.inputs.engine", lambda _device: Altered(one_ahead))
+    words = ["--contract", "draft.positions", "--draft", "eagle", "--examples", "2"]
+    assert run(["check", "--with", "hybrid", *words, "--json", "report.json"]) == 1
+    (finding,) = json.loads(Path("report.json").read_text())["findings"]
+    case = json.loads(Path(finding["case"]).read_text())
+    assert case["origin"].startswith("draftproof check --seed 0 --with hybrid, scenario ")
+    assert "linear_attention" in case["scenario"]["model"]["layer_types"]
+
+
+def test_names_that_are_no_feature_are_refused_with_those_that_are(capsys):
+    told = error_of(capsys, "check", "--with", "preemtion")
+    assert f"invalid --with 'preemtion': expected one of {', '.join(BY_NAME)}; did you mean preemption?" in told
+
+
+def test_kernels_have_no_features(capsys):
+    told = error_of(capsys, "check", "--with", "overlap", "--contract", "kernel.rope")
+    assert "invalid --with for contracts of kernels" in told
+
+
+def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(selecting, "PATIENCE", 60)
+    told = error_of(capsys, "check", "--with", "overlap", "--with", "grammars", "--draft", "eagle")
+    assert "invalid --with overlap --with grammars with --draft eagle: overlap: not defined beside grammars" in told
+
+
+def test_documentation_lists_every_feature():
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for one in FEATURES:
+        assert f"| `{one.name}` | {one.what} |" in text
+    assert len(ALL) > len(FEATURES)
+    assert features_of(DRAWN[0]) == tuple(one.name for one in FEATURES if one.has(DRAWN[0]))

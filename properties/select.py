@@ -63,12 +63,13 @@ def _why(features: Sequence[Feature], others: Sequence[Scenario]) -> str:
     """Return the rule by which one feature excludes another, or all that there is; else how many have them not."""
     for feature in features:
         refused = [frozenset(feature.refuses(one)) for one in others]
-        for other in [one for one in features if one is not feature] or [None]:
-            beside = [names for names, one in zip(refused, others, strict=True) if other is None or other.has(one)]
+        # Of a single feature all that there is stands in its way.
+        for has in [one.has for one in features if one is not feature] or [lambda _: True]:
+            beside = [names for names, one in zip(refused, others, strict=True) if has(one)]
             if beside and (always := frozenset.intersection(*beside)):
                 # Several may be there by chance: the rarest is what the other feature brings with it.
                 often = Counter(name for names in refused for name in names)
                 name = min(sorted(always), key=often.__getitem__)
                 return f"{feature.name}: not defined beside {name} ({feature.rule})"
-    has = "it" if len(features) == 1 else "all of them"
-    return f"none of the first {len(others)} scenarios has {has}"
+    what = "it" if len(features) == 1 else "all of them"
+    return f"none of the first {len(others)} scenarios has {what}"

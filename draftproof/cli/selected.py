@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.limits import Limits
     from draftproof.properties.values.scenario import Scenario
 
-EXAMPLES = 40
+EXAMPLES = 60
 """Scenarios of features: each is one of many that are drawn."""
 _MOST = 1 << 20
 

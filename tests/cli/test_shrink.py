@@ -67,7 +67,8 @@ def test_a_smaller_case_is_written_and_told(case, answers, capsys):
     assert (len(kept.scenario.requests), kept.scenario.graphs.sizes) == (1, (1,))
     out = capsys.readouterr().out
     for said in (
-        "1 request, 1 prompt token, eagle with at most 1 draft a round, page size 1, graphs of 1, 1 layer.",
+        "1 request, 1 prompt token, eagle with at most 1 draft a round, batches of at most 1 row, page size 1, graphs",
+        "graphs of 1, 1 layer.",
         "nothing smaller fails alike",
         "got        position 6 (one ahead)",
         "Failed again in 3 of 3 runs.",

@@ -48,6 +48,8 @@ SLOW = (
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
+    # Two thousand scenarios are drawn.
+    "tests/properties/test_beside.py",
     # A Ray cluster is started, and campaigns run in it.
     "tests/fuzz/test_ray.py",
     # pip installs packages.

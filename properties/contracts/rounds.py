@@ -27,7 +27,7 @@ def _lossless(evidence: Evidence) -> Differences:
         text = evidence.subject.texts.get(request, ())
         first = _first_wrong(evidence, request, text)
         if first is not None:
-            keys = [key for key in sorted(got) if key.request == request for _ in got[key]]
+            keys = [key for key in got if key.request == request for _ in got[key]]
             key = keys[first] if first < len(keys) else Key(request, len(script.rounds))
             end = _end(evidence, request, text)
             relation = Resized(len(text) - end) if first == min(len(text), end) else NotGreedy()
@@ -175,7 +175,7 @@ CONTRACTS = (
         _lossless,
         ("accept.emitted",),
         by_round=False,
-        cites="S-ROUND-7, S-SAMPLE-8, S-PLAN-6, S-TEXT-2, S-TEXT-3",
+        cites="S-ROUND-7, S-SAMPLE-8, S-PLAN-6, S-TEXT-2, S-TEXT-3, S-TRACE-12",
         minimum="scenarios settled_tokens accept_partial accept_all sampled_dynamic_rounds sampled_stops",
     ),
 )

@@ -9,7 +9,8 @@ from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario
 
 # Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.
-_GRIDS = ((1, 2, 2), (2, 1, 2), (1, 2, 3), (1, 3, 2), (2, 2, 1), (1, 1, 3), (2, 2, 2))
+# Each of frames, rows and columns is the largest number of some: positions behind an image go by that.
+_GRIDS = ((1, 2, 2), (3, 1, 1), (2, 1, 2), (1, 2, 3), (4, 1, 1), (1, 3, 2), (2, 2, 1), (1, 1, 3), (3, 1, 2), (2, 2, 2))
 _SMALLEST = 4
 # Every third request has none, so that rows of both kinds run beside each other.
 _NONE = (False, True, False)

@@ -103,9 +103,9 @@ class Trace:
 
     @cached_property
     def texts(self) -> Mapping[int, tuple[int, ...]]:
-        """request -> all tokens that it emitted, in order of its rounds."""
+        """request -> all tokens that it emitted, in the order in which they were returned (S-TRACE-12)."""
         texts: dict[int, tuple[int, ...]] = {}
-        for key, emitted in sorted(self.channel("accept.emitted").items()):
+        for key, emitted in self.channel("accept.emitted").items():
             texts[key.request] = texts.get(key.request, ()) + cast("tuple[int, ...]", emitted)
         return texts
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
-from draftproof.properties.contracts.registry import find
+from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.read_overlap import OF_OVERLAP
@@ -64,6 +64,21 @@ def run(scenario: Scenario) -> Evidence:
 def test_every_delay_gives_the_same_texts(overlap: tuple[Delay, ...]) -> None:
     of = run(behind(STATIC, overlap))
     assert of.subject.texts == lockstep(EngineSubject(), STATIC).subject.texts
+
+
+def test_a_text_that_is_returned_in_another_order_is_another_text() -> None:
+    of = run(behind(STATIC, EACH[0]))
+    places = [
+        at
+        for at, one in enumerate(of.subject.observations)
+        if one.channel == "accept.emitted" and one.key.request == 0 and one.key.round in (1, 2)
+    ]
+    swapped = list(of.subject.observations)
+    first, second = places
+    swapped[first], swapped[second] = swapped[second], swapped[first]
+    assert [one.name for one in ALL if one.applies(of) and one.check(with_observations(of, tuple(swapped)))] == [
+        "output.lossless"
+    ]
 
 
 @pytest.mark.parametrize("draft", [name for name in OF_DRAFTS if name != "ngram"])

@@ -69,7 +69,6 @@ FEATURES: tuple[Feature, ...] = (
         lambda one: one.adaptive is not None,
         "controllers",
     ),
-    Feature("draft-batch", "large batches get no drafts", lambda one: one.schedule.draft_batch > 0, "controllers"),
     Feature(
         "preemption",
         "pages are taken on demand, and a request gives way where they run out",

@@ -76,6 +76,9 @@ def aim_choices(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         if wanted.get("choice") == "beside sampled" and len(requests) == 1:
             scenario = replace(scenario, requests=tuple(copies(scenario, 2)))
         scenario = _sampled(draw, with_sampling(draw, scenario), wanted)
+        if wanted.get("choice") == "beside sampled":
+            *some, last = scenario.requests
+            scenario = replace(scenario, requests=(*some, replace(last, sampling=None)))
     if wanted.get("limit") == "tokens":
         crowd = scenario if len(scenario.requests) > 1 else replace(scenario, requests=tuple(copies(scenario, _CROWD)))
         scenario = put_in(crowd, "schedule", step_tokens=scenario.width + draw(sampled((1, 0, 2))), services=1)

@@ -262,7 +262,7 @@ def test_other_settings_are_refused(asked: Asked, message: str):
             {"subject": "module:Mine"},
             "invalid subject 'module:Mine': expected .*; an older Draftproof wrote it: resume",
         ),
-        ({"gone": 1}, "invalid gone 1: expected .*; an older Draftproof wrote it: resume the campaign with"),
+        ({"gone": 1}, "invalid gone 1, no field: expected .*; an older Draftproof wrote it: resume the campaign with"),
         ({"seed": None}, "invalid seed None: expected"),
     ],
 )

@@ -135,14 +135,15 @@ def not_covered(limits: Limits, channels: frozenset[str]) -> frozenset[str]:
 
 
 def not_asked_with(features: Sequence[str]) -> frozenset[str]:
-    """Return the names of the counts of variants, and of all features but these.
+    """Return the names of the counts of variants, of all features but these, and those that these never reach.
 
     Scenarios that were selected by features are not asked for them.
     """
     asked = {BY_NAME[name].limit for name in features}
+    never = frozenset(count for name in features for count in BY_NAME[name].lacks)
     lacking = {one.limit: False for one in FEATURES if one.limit and one.limit not in asked}
     others = (names for _, names in _by_limits(replace(NO_LIMITS, variants=(), **lacking)))
-    return frozenset[str](() if "hybrid" in features else HYBRID).union(*others)
+    return never.union(*others, () if "hybrid" in features else HYBRID)
 
 
 def level_of(channels: frozenset[str]) -> Level:

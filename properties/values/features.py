@@ -24,7 +24,8 @@ class Feature(NamedTuple):
     """A feature by its name; `has` tells whether a scenario has it, `what` says so in a line.
 
     `limit` is the field of a subject's limits without which it is taken away ("": none). `refuses` returns what of a
-    scenario the feature is not defined beside, by the definitions `rule` of docs/semantics.md.
+    scenario the feature is not defined beside, by the definitions `rule` of docs/semantics.md. `lacks` are counts that
+    what is generated with the feature never reaches.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Feature(NamedTuple):
     limit: str = ""
     refuses: Callable[[Scenario], tuple[str, ...]] = _nothing
     rule: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 def is_hybrid(scenario: Scenario) -> bool:
@@ -121,6 +123,8 @@ FEATURES: tuple[Feature, ...] = (
         "ranks",
         beside_ranks,
         "S-RANK-6",
+        # On each rank pages are enough for all of its few requests.
+        ("admitted_before_others",),
     ),
     Feature(
         "tensor-parallel",

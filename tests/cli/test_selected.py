@@ -12,7 +12,7 @@ from draftproof.cli import drafts
 from draftproof.cli.app import run
 from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import HYBRID, OF_PENALTIES
+from draftproof.properties.coverage.counts import HYBRID, NAMES, OF_PENALTIES
 from draftproof.properties.coverage.covered import not_asked_with
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
@@ -117,6 +117,9 @@ def test_what_takes_another_feature_is_not_asked_for():
     assert beyond >= HYBRID
     assert not not_asked_with(["hybrid"]) & {"hybrid_scenarios", "states_committed_partial", "replays_folded"}
     assert "decode_rounds" not in beyond
+    assert "admitted_before_others" not in beyond
+    assert "admitted_before_others" in not_asked_with(["data-parallel"])
+    assert {name for one in FEATURES for name in one.lacks} <= set(NAMES)
 
 
 def test_a_contract_that_concerns_nothing_is_skipped_and_no_other():

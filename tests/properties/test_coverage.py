@@ -99,6 +99,7 @@ _NEVER |= {"aborted_before_others", "aborted_on_served_pages"}
 _NEVER |= {
     "prompt_logprobs_behind_prefix",
     "prefix_hits_on_running",
+    "prefix_hits_cut_to_checkpoint",
     "variant_alone_of_served",
     "checkpoints_copied_again",
 }

@@ -17,13 +17,19 @@ def require_cluster(address: str | None) -> None:
     """Raise ClusterError for what is no address of a cluster (None: none was asked for), and where Ray is missing."""
     if address is None:
         return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, port = endpoint(address)
     if address != "auto" and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ClusterError(f"invalid --cluster {address!r}: expected ray://HOST:PORT, HOST:PORT or auto")
     if find_spec("ray") is None:
         raise ClusterError(
             f"invalid --cluster {address!r}: expected Ray to be installed, as by pip install 'draftproof[cluster]'"
         )
+
+
+def endpoint(address: str) -> tuple[str, str]:
+    """Return the host and the port of ray://HOST:PORT or HOST:PORT, as they stand there."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    return host, port
 
 
 def not_joined(address: str, why: str) -> ClusterError:

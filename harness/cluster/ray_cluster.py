@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from draftproof.harness.cluster.address import endpoint
 from draftproof.harness.cluster.supervisor import Supervisor
 
 A_GPU = 4
@@ -92,5 +93,5 @@ class RayCluster:
 
 def _require_listener(address: str) -> None:
     """Raise OSError where nobody listens: Ray would wait for minutes, and say less."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, port = endpoint(address)
     socket.create_connection((host, int(port)), _LISTENS_SECONDS).close()

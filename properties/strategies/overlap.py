@@ -42,8 +42,11 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """
     schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
     made = replace(scenario, schedule=schedule)
-    made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
-    made = _long_enough(draw, made)
+    if made.adaptive is not None and draw(sampled(_SWINGING)):
+        made = _swinging(made, made.adaptive)
+    else:
+        made = _long_enough(made)
+        made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
     if made.states.checkpoint:
         made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
     if made.dynamic or draw(sampled(_ROOMY)):
@@ -52,12 +55,10 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))
 
 
-def _long_enough(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def _long_enough(scenario: Scenario) -> Scenario:
     """Return the scenario with requests that last until what is a step old shows."""
     if not scenario.dynamic:
         return lasting(rejecting(scenario), _LASTING)
-    if scenario.adaptive is not None and draw(sampled(_SWINGING)):
-        return _swinging(scenario, scenario.adaptive)
     return scenario if scenario.schedule.draft_batch else lasting(scenario, _LASTING_CONTROLLED)
 
 
@@ -74,7 +75,9 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
     accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
     rounds = (accepting,) * 3 + (replace(accepting, num_correct=0),) * 2
     requests = (
-        one if one.sampling and place > 1 else replace(one, sampling=None, stop_at=-1, stops=(), rounds=rounds)
+        replace(one, min_tokens=0)
+        if one.sampling and place > 1
+        else replace(one, min_tokens=0, sampling=None, stop_at=-1, stops=(), rounds=rounds)
         for place, one in enumerate(scenario.requests)
     )
     made = lasting(replace(scenario, requests=tuple(requests)), _LASTING_CONTROLLED)

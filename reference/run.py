@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
+from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import LayerType, Scenario, States, drafts_allowed, round_plan
@@ -124,7 +125,8 @@ class ReferenceSubject(Subject):
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """See `run`; solves the scenario itself. In a dynamic scenario every round gets the drafts that it plans."""
         memo = Memo()
-        return run(scenario, resolve(scenario, solve(scenario, memo), {}, memo), memo)
+        script = resolve(scenario, solve(scenario, memo), {}, memo)
+        return run(scenario, script, memo, finish_of(scenario, self.limits))
 
 
 class Span(NamedTuple):

@@ -71,8 +71,8 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,
-    "alone": frozenset(CHANNELS) - _OF_REQUESTS,
-    "unoverlapped": frozenset(CHANNELS) - (_OF_REQUESTS - _OF_OTHERS),
+    "alone": frozenset(CHANNELS) - _OF_REQUESTS | {"accept.returned"},
+    "unoverlapped": frozenset(CHANNELS) - (_OF_REQUESTS - _OF_OTHERS) | {"accept.returned"},
 }
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})

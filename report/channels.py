@@ -56,6 +56,7 @@ WHAT = {
     "verify.discarded": "the surplus columns and padding rows of a verify launch",
     "accept.correct_len": "the number of accepted drafts",
     "accept.index": "the verify rows of the accepted drafts",
+    "accept.returned": "the engine step that returned what a round emitted, and whether the request had ended",
     "accept.bonus": "the token that the target adds to the accepted drafts",
     "accept.emitted": "the tokens that a round emits",
     "accept.logprobs": "the weights that an emitted token was chosen from: (its own, all, likeliest tokens and theirs)",

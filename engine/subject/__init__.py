@@ -169,21 +169,23 @@ class EngineSubject(Subject):
 
 
 def _serve(
-    engine: Engine | PrefillDecode, requests: Sequence[GenerationRequest], report: Callable[[tuple[Commit, ...]], None]
+    engine: Engine | PrefillDecode,
+    requests: Sequence[GenerationRequest],
+    report: Callable[[int, tuple[Commit, ...]], None],
 ) -> int:
     """Serve requests to the end and report what each step returns; return how many steps that took."""
     for request in requests:
         engine.add(request)
     steps = 0
     while not engine.idle:
-        report(engine.step())
+        report(steps, engine.step())
         steps += 1
         if steps > STEP_LIMIT:
             raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
     return steps
 
 
-def _look_away(commits: tuple[Commit, ...]) -> None:
+def _look_away(step: int, commits: tuple[Commit, ...]) -> None:
     """Do nothing."""
 
 

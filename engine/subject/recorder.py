@@ -28,7 +28,15 @@ from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import BatchRow, Collective, LaunchKind, LaunchRecord, StepsInForce, TokenIds
+from draftproof.properties.values.observed import (
+    BatchRow,
+    Collective,
+    LaunchKind,
+    LaunchRecord,
+    Returned,
+    StepsInForce,
+    TokenIds,
+)
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Key, Observation
@@ -281,12 +289,13 @@ class TraceRecorder(Probes):
         self._log.add("accept.index", key, (0,))
         self._log.add("accept.bonus", key, commit.emitted[-1])
 
-    def report_returned(self, commits: tuple[Commit, ...]) -> None:
+    def report_returned(self, step: int, commits: tuple[Commit, ...]) -> None:
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
         for commit in commits:
             key = Key(commit.request, commit.round)
             self._log.add("round.attempt", key, self._attempts[commit.request] - 1)
             self._log.add("accept.emitted", key, commit.emitted)
+            self._log.add("accept.returned", key, Returned(step, commit.finished))
             for place, logprob in enumerate(commit.logprobs):
                 self._log.add("accept.logprobs", key._replace(row=place), logprob)
             for position, logprob in commit.prompt_logprobs:

@@ -18,7 +18,9 @@ from draftproof.properties.contracts import (
     pools,
     preemption,
     prefix_cache,
+    progress,
     ranks,
+    returned,
     rounds,
     schedule,
     slots,
@@ -34,9 +36,23 @@ from draftproof.properties.contracts import (
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-_OF_REQUESTS = (drafts, trees, rounds, grammars, ends, steering, states, slots)
-_OF_SCHEDULE = (ranks, tensor_ranks, schedule, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)
-_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, launches, packed, discarded, work, control, totals, configuration, variants)
+_OF_REQUESTS = (drafts, trees, rounds, grammars, ends, returned, steering, states, slots)
+_OF_SCHEDULE = (schedule, progress, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)
+_OF_ENGINE = (
+    pools,
+    memory,
+    ranks,
+    tensor_ranks,
+    *_OF_SCHEDULE,
+    launches,
+    packed,
+    discarded,
+    work,
+    control,
+    totals,
+    configuration,
+    variants,
+)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 

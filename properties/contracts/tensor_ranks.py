@@ -28,6 +28,7 @@ DECISIONS = (
     "accept.index",
     "accept.bonus",
     "accept.emitted",
+    "accept.returned",
     "commit.length",
     "commit.step_index",
     "graph.replay",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,6 +67,11 @@ class DraftPlans:
     def tokens_of_step(self, step: int) -> Mapping[int, int]:
         """Return the tokens that each request has to run in a step with a budget, live ones in order (S-SCHED-10)."""
         return {index: min(wanted, left) for index, wanted, left in self._shares(step)}
+
+    def tokens_left(self, step: int) -> int:
+        """Return the tokens of a step that nobody takes who is live then; without a budget there are always some."""
+        budget = self.scenario.schedule.step_tokens
+        return budget - sum(self.tokens_of_step(step).values()) if budget else sys.maxsize
 
     def tokens_wanted(self, step: int) -> Mapping[int, int]:
         """Return the tokens that it would run, were there enough."""

@@ -62,6 +62,7 @@ _TABLE = (
     Channel("accept.emitted", "accept", 4, (), observed.TokenIds, "id"),
     Channel("accept.logprobs", "accept", 5, ("row",), tuple[int, ...], "weight"),
     Channel("accept.prompt_logprobs", "accept", 6, ("row",), tuple[int, ...], "weight"),
+    Channel("accept.returned", "accept", 7, (), observed.Returned, "engine steps"),
     Channel("commit.length", "commit", 1, (), int, "tokens"),
     Channel("commit.allowed", "commit", 2, (), observed.TokenIds, "id"),
     Channel("commit.step_index", "commit", 2, (), int, "row"),

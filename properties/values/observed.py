@@ -159,6 +159,18 @@ class BufferKind(IntEnum):
     PROMPTS = 2
 
 
+class Returned(Observed, frozen=True):
+    """The engine step that returned what a round emitted, and whether the request had ended then, in channel
+    accept.returned.
+    """
+
+    step: int
+    finished: bool
+
+    def __str__(self) -> str:
+        return f"returned by step {self.step} as {'its last round' if self.finished else 'a round before others'}"
+
+
 class SharedUse(Observed, frozen=True):
     """One side uses a buffer that host and device share, in channel overlap.buffers.
 

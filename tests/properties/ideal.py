@@ -38,6 +38,7 @@ from draftproof.properties.values.observed import (
     MemoryRegion,
     Owner,
     PoolReport,
+    Returned,
     StatePoolReport,
     WrittenPlace,
 )
@@ -423,7 +424,12 @@ class _Play:
                     more.append(Observation("round.table", Key(request, round_, row=column), page))
         if self.hybrid:
             more += [Observation("round.state", Key(*place), slot) for place, slot in self.states.items()]
-        more += [Observation("round.attempt", key, 0) for key in trace.channel("accept.emitted")]
+        emitted = trace.channel("accept.emitted")
+        more += [Observation("round.attempt", key, 0) for key in emitted]
+        steps = {one.key[:2]: one.value.step for one in self.said if isinstance(one.value, BatchRow)}
+        for key in emitted:
+            is_last = key._replace(round=key.round + 1) not in emitted
+            more.append(Observation("accept.returned", key, Returned(steps[key[:2]], is_last)))
         more += [Observation("round.cached", Key(request, 0), 0) for request in range(len(script.requests))]
         more += self.totals(script)
         correct = {key[:2]: value for key, value in trace.channel("accept.correct_len").items()}

@@ -1,0 +1,90 @@
+"""Nobody waits without need: who is live runs in every step, and who is first in line and fits is admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.relations import Missing
+from draftproof.properties.values.scenario import pages_needed
+from draftproof.properties.values.trace import Key
+
+
+def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
+    schedule = evidence.scenario.schedule
+    # Of an overlap and of a budget other contracts know who runs.
+    if not schedule.overlap and not schedule.step_tokens:
+        yield from _live(evidence)
+    # Of pages on demand and of a hand-over others know who is admitted; who preempts as it likes may admit as it likes.
+    if not schedule.preemption and not schedule.handover and not any(evidence.schedule.attempts.values()):
+        for request in range(len(evidence.scenario.requests)):
+            yield from _in_line(evidence, request)
+
+
+def _live(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield steps in which a request has memory and no row, though the decode batch is not full of others."""
+    schedule, most = evidence.schedule, evidence.scenario.schedule.max_batch
+    ran = {(row.request, row.step) for row in schedule.rows}
+    prefilled = {
+        (row.request, schedule.attempt(row)): row.step
+        for row in schedule.rows
+        if not row.phase and not schedule.is_unfinished(row)
+    }
+    for (request, attempt), (first, last) in schedule.attempt_spans.items():
+        for step in range(first, last + 1):
+            is_past = prefilled.get((request, attempt), step) < step
+            is_full = is_past and len(schedule.batches.get((step, 1), ())) >= most
+            if (request, step) not in ran and not is_full:
+                yield _lacks(request, _next_round(evidence, request, step), f"a row in step {step}", None)
+
+
+def _next_round(evidence: Evidence, request: int, step: int) -> int:
+    """Return the round that a request runs next; of one that runs no more that in which it was aborted."""
+    rows = (row.round for row in evidence.schedule.rows if row.request == request and row.step > step)
+    return min(rows, default=evidence.script.requests[request].ended)
+
+
+def _in_line(evidence: Evidence, request: int) -> Iterator[Mismatch]:
+    """Yield steps in which a request waits before all others, and fits."""
+    scenario, schedule = evidence.scenario, evidence.schedule
+    abort, span = evidence.aborts.get(request), schedule.spans.get(request)
+    begins = span[0] if span else abort.step if abort else -1
+    need = pages_needed(scenario, scenario.requests[request])
+    for step in range(scenario.requests[request].arrival, begins):
+        beside = schedule.running(step)
+        free = scenario.memory.pages - sum(pages_needed(scenario, scenario.requests[one]) for one in beside)
+        fits = len(beside) < scenario.memory.request_slots and need <= free and evidence.plans.tokens_left(step)
+        if fits and _is_first(evidence, request, step):
+            got = f"step {begins}" if span else f"aborted in step {begins}"
+            yield _lacks(request, 0, f"admitted in step {step}", got)
+            return
+
+
+def _is_first(evidence: Evidence, request: int, step: int) -> bool:
+    """Return whether nobody who came earlier waits in a step."""
+    requests = evidence.scenario.requests
+    own = (requests[request].arrival, request)
+    return not any(
+        evidence.schedule.waits(other, step) for other, one in enumerate(requests) if (one.arrival, other) < own
+    )
+
+
+def _lacks(request: int, round_: int, expected: str, got: str | None) -> Mismatch:
+    return Mismatch("round.rows", Key(request, round_, step=0), expected, got, Missing())
+
+
+CONTRACTS = (
+    listed(
+        "schedule.progress",
+        _waiting,
+        ("round.rows",),
+        also=("round.attempt", "pool.owners"),
+        partial=("round.rows",),
+        cites="S-SCHED-11",
+        minimum="scenarios chunked_prefills admitted_before_others",
+        # Who cuts prompts as it likes shares a budget of tokens among all that run, and says not how.
+        concerns=lambda evidence: evidence.limits.chunks == "exact",
+    ),
+)

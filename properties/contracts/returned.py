@@ -1,0 +1,70 @@
+"""What a step returns: when, in which order, and with the news that a request has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.delays import lag
+from draftproof.properties.values.observed import Returned
+from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
+from draftproof.properties.values.trace import Key
+
+
+def _returned(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield rounds that are returned in another step than their results are there in, or with another end."""
+    channel, overlap = "accept.returned", evidence.scenario.schedule.overlap
+    reported = dict(evidence.subject.typed(channel, Returned))
+    for request, script in enumerate(evidence.script.requests):
+        if request in evidence.ties:
+            reported = {key: one for key, one in reported.items() if key.request != request}
+            continue
+        for number in range(script.ended):
+            key, step = Key(request, number), evidence.schedule.ends.get((request, number))
+            if step is None:
+                continue
+            is_last = number == script.ended - 1 and not script.aborted
+            expected, got = Returned(step + lag(overlap, step), is_last), reported.pop(key, None)
+            if got != expected:
+                yield Mismatch(channel, key, expected, got, _relation(expected, got))
+    for key in sorted(reported):
+        yield Mismatch(channel, key, None, reported[key], Surplus())
+
+
+def _relation(expected: Returned, got: Returned | None) -> Relation:
+    if got is None:
+        return Missing()
+    return Different() if got.finished != expected.finished else off_by(expected.step, got.step)
+
+
+def _unordered(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield logprobs of a prompt that come behind those of a later position."""
+    channel, last = "accept.prompt_logprobs", dict[int, int]()
+    for key in evidence.subject.channel(channel):
+        before = last.get(key.request, -1)
+        if key.row < before:
+            yield Mismatch(channel, key, f"before position {before}", f"behind position {before}", OutOfOrder())
+        last[key.request] = max(before, key.row)
+
+
+CONTRACTS = (
+    listed(
+        "output.returned",
+        _returned,
+        ("accept.returned",),
+        reads=("round.rows",),
+        cites="S-LIMIT-17, S-OVERLAP-1",
+        minimum="scenarios decode_rounds",
+    ),
+    listed(
+        "output.prompt_order",
+        _unordered,
+        ("accept.prompt_logprobs",),
+        partial=("accept.prompt_logprobs",),
+        cites="S-TRACE-12",
+        minimum="prompt_logprobs_told prompt_logprobs_in_chunks",
+        concerns=lambda evidence: evidence.scenario.most_prompt_logprobs is not None,
+    ),
+)

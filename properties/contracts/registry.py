@@ -38,21 +38,8 @@ from draftproof.properties.values.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, ends, returned, steering, states, slots)
 _OF_SCHEDULE = (schedule, progress, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)
-_OF_ENGINE = (
-    pools,
-    memory,
-    ranks,
-    tensor_ranks,
-    *_OF_SCHEDULE,
-    launches,
-    packed,
-    discarded,
-    work,
-    control,
-    totals,
-    configuration,
-    variants,
-)
+_OF_LAUNCHES = (ranks, tensor_ranks, launches, packed, discarded, work)
+_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, *_OF_LAUNCHES, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from draftproof.properties.contracts.base import listed
-from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.contracts.base import Differences, equals, listed
+from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import Returned
@@ -49,6 +50,20 @@ def _unordered(evidence: Evidence) -> Iterator[Mismatch]:
         last[key.request] = max(before, key.row)
 
 
+_PROMPT_LOGPROBS = equals(
+    "accept.prompt_logprobs",
+    cites="S-SAMPLE-16, S-CACHE-8, S-TRACE-12",
+    minimum="prompt_logprobs_told prompt_logprobs_in_chunks prompt_logprobs_behind_prefix prefix_hits_cut_by_logprobs",
+    concerns=lambda evidence: evidence.scenario.most_prompt_logprobs is not None,
+)
+
+
+def _prompt_logprobs(evidence: Evidence) -> Differences:
+    """Check what a request is told of its prompt, and that it is told in the order of positions."""
+    yield from _PROMPT_LOGPROBS.differences(evidence)
+    yield first_of(_PROMPT_LOGPROBS.name, _unordered(evidence))
+
+
 CONTRACTS = (
     listed(
         "output.returned",
@@ -58,13 +73,5 @@ CONTRACTS = (
         cites="S-LIMIT-17, S-OVERLAP-1",
         minimum="scenarios decode_rounds",
     ),
-    listed(
-        "output.prompt_order",
-        _unordered,
-        ("accept.prompt_logprobs",),
-        partial=("accept.prompt_logprobs",),
-        cites="S-TRACE-12",
-        minimum="prompt_logprobs_told prompt_logprobs_in_chunks",
-        concerns=lambda evidence: evidence.scenario.most_prompt_logprobs is not None,
-    ),
+    replace(_PROMPT_LOGPROBS, differences=_prompt_logprobs),
 )

@@ -107,10 +107,6 @@ def _has_logprobs(evidence: Evidence) -> bool:
     return evidence.scenario.most_logprobs is not None
 
 
-def _has_prompt_logprobs(evidence: Evidence) -> bool:
-    return evidence.scenario.most_prompt_logprobs is not None
-
-
 _PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
     equals("verify.positions", cites="S-ROUND-3, S-TREE-7", minimum=_PARTIAL),
@@ -147,13 +143,6 @@ CONTRACTS = (
         cites="S-SAMPLE-12, S-SAMPLE-15",
         minimum="logprobs_of_several logprobs_behind_rejection logprobs_of_sampled",
         concerns=_has_logprobs,
-    ),
-    equals(
-        "accept.prompt_logprobs",
-        cites="S-SAMPLE-16, S-CACHE-8",
-        minimum="prompt_logprobs_told prompt_logprobs_in_chunks prompt_logprobs_behind_prefix "
-        "prefix_hits_cut_by_logprobs",
-        concerns=_has_prompt_logprobs,
     ),
     listed(
         "accept.counted",

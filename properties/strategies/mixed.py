@@ -12,6 +12,7 @@ from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, R
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
+_ONE_DECODES = (True, True, False)
 _LATER = (2, 7, 1)
 """Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
 
@@ -34,10 +35,12 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     mixed = replace(scenario, requests=requests, schedule=schedule)
     if schedule.prefix_cache and not schedule.preemption and draw(st.booleans()):
         mixed = _for_two(mixed)
+    if not (schedule.preemption or schedule.step_tokens or scenario.has_aborts) and draw(sampled(_ONE_DECODES)):
+        mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
     if not mixed.graphs.sizes and draw(sampled((True, True, False))):
-        mixed = replace(mixed, graphs=Graphs(sizes=(schedule.max_batch,)))
+        mixed = replace(mixed, graphs=Graphs(sizes=(mixed.schedule.max_batch,)))
     return put_in(mixed, "graphs", tokens=_buckets(draw, mixed)) if mixed.graphs.sizes else mixed
 
 
@@ -70,6 +73,15 @@ def _for_two(scenario: Scenario) -> Scenario:
     """Return the scenario with pages for the two longest requests: one alone would meet no chunk of another."""
     needs = sorted(pages_needed(scenario, request) for request in scenario.requests)
     return put_in(scenario, "memory", pages=max(scenario.memory.pages, sum(needs[-2:])))
+
+
+def _one_decodes(scenario: Scenario) -> Scenario:
+    """Return the scenario with a decode batch of one row, beside which prompts of others have their later chunks."""
+    third = max(1, max(len(request.prompt) for request in scenario.requests) // 3)
+    schedule = replace(scenario.schedule, max_batch=1, draft_batch=0, chunk=min(scenario.schedule.chunk, third))
+    memory = replace(scenario.memory, request_slots=max(2, scenario.memory.request_slots))
+    graphs = replace(scenario.graphs, sizes=(1,)) if scenario.graphs.sizes else scenario.graphs
+    return _for_two(replace(scenario, schedule=schedule, memory=memory, graphs=graphs))
 
 
 def _plainer(request: Request, place: int) -> Request:

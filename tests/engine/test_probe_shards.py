@@ -19,10 +19,8 @@ SIZES = LinearSizes(key_heads=2, value_heads=4, key_dim=3, value_dim=5, conv=4)
 
 
 def group(rank: int, size: int) -> TensorGroup:
-    def lanes(count: int) -> slice:
-        return slice(count * rank // size, count * (rank + 1) // size)
-
-    return TensorGroup(cast("Group", SimpleNamespace(rank=rank, size=size, lanes=lanes)))
+    of = cast("Group", SimpleNamespace(rank=rank, size=size, lanes=lambda count: Group.lanes(of, count)))
+    return TensorGroup(of)
 
 
 def counted(*shape: int) -> Tensor:
@@ -31,6 +29,14 @@ def counted(*shape: int) -> Tensor:
 
 def parts(name: str, tensor: Tensor, size: int = 2) -> list[Tensor]:
     return [shard({f"layers.1.{name}": tensor}, group(rank, size), SIZES)[f"layers.1.{name}"] for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
+def test_every_lane_is_one_ranks_and_no_rank_has_two_more_than_another(size: int) -> None:
+    for count in range(12):
+        shares = [list(range(count))[group(rank, size).lanes(count)] for rank in range(size)]
+        assert [lane for share in shares for lane in share] == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize("name", ["q.weight", "k.weight", "v.weight", "v.context", "z.weight", "a.weight", "q.gate"])

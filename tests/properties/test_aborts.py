@@ -20,7 +20,7 @@ from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
-from draftproof.properties.values.relations import Missing, Surplus
+from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
@@ -160,37 +160,6 @@ def test_who_does_not_say_when_rounds_ran_is_judged_by_all_of_them() -> None:
 def test_rows_behind_an_abort_are_noticed() -> None:
     (found,) = CONTRACT.check(_with_row(aborted(), 0, 3, 3))
     assert found.relation == Surplus()
-
-
-def test_a_step_without_a_row_is_noticed() -> None:
-    of = aborted()
-    kept = (
-        one
-        for one in of.subject.observations
-        if not (
-            one.channel == "round.rows"
-            and one.key.request == 0
-            and isinstance(one.value, BatchRow)
-            and one.value.step == 3
-        )
-    )
-    (found,) = CONTRACT.check(with_observations(of, kept))
-    assert found.relation == Missing()
-
-
-def test_who_could_have_run_is_noticed() -> None:
-    of = aborted(with_aborts(STATIC, None, None, 4, None))
-    without = (one for one in of.subject.observations if one.key.request != 3)
-    later = replace(of.scenario.requests[3], abort_at=12)
-    scenario = replace(of.scenario, requests=(*of.scenario.requests[:3], later))
-    script = replace(
-        of.script,
-        requests=(*of.script.requests[:3], replace(of.script.requests[3], tokens=(), rounds=(), aborted=True)),
-    )
-    changed = with_observations(of, without)
-    changed = type(of)(scenario, script, of.reference, changed.subject)
-    (found,) = CONTRACT.check(changed)
-    assert (found.request, found.relation) == (3, Missing())
 
 
 def test_bad_input_is_refused() -> None:

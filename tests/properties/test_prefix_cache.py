@@ -21,7 +21,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
-from draftproof.properties.values.relations import Different, Missing, OutOfRange, Relation, Surplus
+from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
@@ -271,3 +271,15 @@ def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
     assert not find("cache.matched").applies(of)
     assert not find("cache.pages").applies(of)
     assert not find("cache.states").applies(cached())
+
+
+def test_what_is_told_of_a_prompt_comes_in_the_order_of_positions() -> None:
+    contract = find("accept.prompt_logprobs")
+    text = tuple((3 * place + place // 4) % CACHED.model.vocab for place in range(11))
+    asked = replace(alone(text, 0), prompt_logprobs=PromptLogprobs(top=2, start=3))
+    of = lockstep(EngineSubject(), validate(replace(CACHED, requests=(asked, alone(text, 3)))))
+    assert contract.check(of) == []
+    told = [one for one in of.subject.observations if one.channel == "accept.prompt_logprobs"]
+    others = [one for one in of.subject.observations if one.channel != "accept.prompt_logprobs"]
+    (found,) = contract.check(with_observations(of, [*others, *told[4:], *told[:4]]))
+    assert (found.request, found.row, found.relation) == (0, told[0].key.row, OutOfOrder())

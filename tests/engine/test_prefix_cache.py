@@ -132,3 +132,17 @@ def test_a_state_goes_with_its_page_and_no_slot_is_lost():
     path[0].checkpoint = 9
     with pytest.raises(RuntimeError, match="slots out of balance: 2 free, 1 used, 2 in all"):
         tree.check([])
+
+
+def test_what_was_used_last_stays_however_often_something_was_used_before():
+    """More often than any scenario uses something, and than a counter of 16 bits counts."""
+    tree = cache()
+    tree.insert((1, 2, 0), extended=2, pages=(1,), locked=())
+    tree.insert((3, 4, 0), extended=2, pages=(2,), locked=())
+    often, once = tree.match((1, 2, 0), 99), tree.match((3, 4, 0), 99)
+    for _ in range(1 << 16):
+        tree.lock(often)
+        tree.insert((1, 2, 0), extended=0, pages=(1,), locked=often)
+    tree.lock(once)
+    tree.insert((3, 4, 0), extended=0, pages=(2,), locked=once)
+    assert tree.evict(1) == Evicted((1,))

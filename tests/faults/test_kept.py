@@ -296,9 +296,11 @@ def test_a_command_that_is_cut_goes_on(number: signal.Signals, tmp_path: Path, c
     kept = awaited(beside(out), started, {CLEAN, *QUICK})
     children = psutil.Process(started.pid).children(recursive=True)
     assert len(children) >= 3  # the fork server, the batch and the fault that waits
+    assert started.pid not in {os.getpgid(child.pid) for child in children}
     os.killpg(started.pid, number)
-    said, _ = started.communicate(timeout=60)
+    said, errors = started.communicate(timeout=60)
     assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert errors == ""
     assert not out.exists()
     assert {one["id"]: one for one in kept_in(beside(out))} == kept
     if number is signal.SIGKILL:

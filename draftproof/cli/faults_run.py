@@ -141,7 +141,7 @@ def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) ->
     if cut.report.faults:
         _show_rows(cut.report)
     if kept and kept.faults:
-        where = f"{kept.path} has results of {plural(kept.faults, 'fault')}. Go on: {again}"
+        where = f"{kept.path} keeps all results so far. Go on: {again}"
     elif kept:
         where = f"there are no results yet. Again: {again}"
     else:

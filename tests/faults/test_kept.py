@@ -307,7 +307,7 @@ def test_a_command_that_is_cut_goes_on(number: signal.Signals, tmp_path: Path, c
         assert (started.returncode, said) == (-number, "")
     else:
         assert started.returncode == 125
-        found = f"{beside(out)} has results of 2 faults. Go on: draftproof {' '.join(words[:6])}"
+        found = f"{beside(out)} keeps all results so far. Go on: draftproof {' '.join(words[:6])}"
         assert f"INCONCLUSIVE: interrupted: 2 of 3 faults ran; {found}" in said
         assert all(re.search(rf"^{name} +detected", said, re.MULTILINE) for name in QUICK)
         assert "waits" not in said.partition("2 of 2 detected")[0]

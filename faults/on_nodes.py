@@ -176,9 +176,9 @@ class ClusterServer:
             try:
                 got = reply.get(timeout=1.0)
             except Empty:
-                if self._error is None:
+                if self._error is None and not self._leaving.is_set():
                     continue
-                got = self._error
+                got = self._error or RuntimeError("the cluster was left before this batch had its end")
             if isinstance(got, BaseException):
                 raise got
             return got

@@ -10,6 +10,10 @@ from draftproof.faults.trial import Expectation, SeedResult
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
+CLEAN = "(clean twin)"
+WHOLE = " (whole scenarios)"
+"""How the id of a clean twin begins, and that of a kernel's fault in whole scenarios ends."""
+
 
 class Task(Value, frozen=True, kw_only=True):
     """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
@@ -57,6 +61,11 @@ class TaskResult(Value, frozen=True, kw_only=True):
     seconds: float = 0.0
     error: str = ""
     nodes: tuple[str, ...] = ()
+
+
+def is_twin(task: str) -> bool:
+    """Return whether an id is that of a clean twin."""
+    return task.startswith(CLEAN)
 
 
 def joined(parts: Sequence[TaskResult]) -> TaskResult:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.faults.baseline import unsteered
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, changes, read_sources, validate_names
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
-from draftproof.faults.orders import Batch, Task, TaskResult, joined
+from draftproof.faults.orders import CLEAN, WHOLE, Batch, Task, TaskResult, joined
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
@@ -25,15 +27,22 @@ from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
 
-CLEAN = "(clean twin)"
-WHOLE = " (whole scenarios)"
 PARALLEL = {"cpu": 2, "cuda": 12}
 DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
 _FEW_TASKS = 16
 """A group of more tasks runs by itself on a CPU."""
 Progress = Callable[[str], None]
+
+
+class InterruptedRunError(DraftproofError):
+    """A run was interrupted; `report` has the faults whose results were there by then, of so many."""
+
+    def __init__(self, report: FaultReport, faults: int) -> None:
+        self.report, self.faults = report, faults
+        super().__init__(f"interrupted: {len(report.faults)} of {faults} faults ran")
 
 
 def run_faults(
@@ -48,13 +57,16 @@ def run_faults(
     deadline: float | None = None,
     checkpoints: Checkpoints | None = None,
     serve: Serve | None = None,
+    keep: Callable[[Serve], Serve] = lambda serve: serve,
 ) -> FaultReport:
-    """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
+    """Try every fault on `examples` scenarios of each seed.
+
+    Raises RuntimeError for errors of our own, and InterruptedRunError for KeyboardInterrupt.
 
     With `baseline` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
     others show the same on a CPU. `checkpoints`: those that all faults meet, in place of their own.
     `parallel`: how many faults at a time, `deadline`: seconds that an example may take. `serve`: what runs batches, if
-    not a fork server of this call.
+    not a fork server of this call; `keep` makes of it what also keeps results, and takes those that it has.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     for file in files:
@@ -70,16 +82,24 @@ def run_faults(
     )
     # Eager kernels do not run on a GPU.
     present = [file for file in files if file.fault.patches != "eager" or device != "cuda"]
+    groups: list[_Group] = []
+    pieces: list[_Piece] = []
+    is_whole, stale = True, dict[str, str]()
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, ForkServer() as server:
-        groups, stale = _groups(present, Path(folder), device, baseline, checkpoints)
-        if groups and serve is None:
-            server.start()
-        done: dict[str, Beside] = {}
-        for group, results in zip(groups, _run(groups, batch, progress, serve or server.run), strict=True):
-            done |= {task.id: Beside(results[task.id], results[_twin(task.ops)]) for task in group.tasks}
-    rows = tuple(_row(file, done, stale, len(seeds)) for file in files)
-    return FaultReport(
-        verdict=verdict_of(rows),
+        try:
+            groups, stale = _groups(present, Path(folder), device, baseline, checkpoints)
+            if groups and serve is None:
+                server.start()
+            lanes = _plan(groups, batch, pieces)
+            _run(pieces, lanes, progress, keep(serve or server.run))
+        except KeyboardInterrupt:
+            is_whole = False
+    done = _met(groups, pieces)
+    ran = files if is_whole else _ran(files, groups, done)
+    rows = tuple(_row(file, done, stale, len(seeds)) for file in ran)
+    verdict = verdict_of(rows)
+    report = FaultReport(
+        verdict=verdict if is_whole or verdict is not Outcome.PASS else Outcome.INCONCLUSIVE,
         seeds=tuple(seeds),
         examples=examples,
         device=device,
@@ -88,6 +108,15 @@ def run_faults(
         changes=changes(catalogue().values()),
         versions=versions(),
     )
+    if not is_whole:
+        raise InterruptedRunError(report, len(files))
+    return report
+
+
+def _ran(files: Sequence[FaultFile], groups: Sequence[_Group], done: Mapping[str, Beside]) -> list[FaultFile]:
+    """Return the faults of which nothing is missing; without groups it is not known yet what there is to run."""
+    missing = {task.id.removesuffix(WHOLE) for group in groups for task in group.tasks if task.id not in done}
+    return [file for file in files if groups and file.fault.id not in missing]
 
 
 def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds: int) -> FaultResult:
@@ -123,29 +152,55 @@ class _Group:
     met: _Met | None
 
 
-def _run(groups: list[_Group], batch: Batch, progress: Progress, serve: Serve) -> Iterator[dict[str, TaskResult]]:
-    """Return the results of each group, by task; groups run beside each other as `_shares` says."""
+@dataclass(frozen=True)
+class _Piece:
+    """A group on all seeds or one of them; `results`, by task, fill while it runs."""
 
-    def run(ordered: Batch) -> dict[str, TaskResult]:
-        results = {}
-        for result in serve(ordered):
-            results[result.id] = result
+    group: _Group
+    batch: Batch
+    results: dict[str, TaskResult] = field(default_factory=dict)
+
+
+def _plan(groups: list[_Group], batch: Batch, pieces: list[_Piece]) -> int:
+    """Add the pieces of all groups, and return how many run at a time: beside each other as `_shares` says."""
+    parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel >= len(groups) * len(batch.seeds) else [batch]
+    lanes, shares = _shares([len(group.tasks) for group in groups for _ in parts], batch)
+    of_each = ((group, part) for group in groups for part in parts)
+    # Scenarios are made here, before there are threads: Hypothesis is not for several of them.
+    for (group, part), share in zip(of_each, shares, strict=True):
+        pieces.append(_Piece(group, msgspec.structs.replace(_batch(part, group), parallel=share)))
+    return lanes
+
+
+def _run(pieces: list[_Piece], lanes: int, progress: Progress, serve: Serve) -> None:
+    """Fill the results of all pieces, `lanes` of them at a time."""
+
+    def run(piece: _Piece) -> None:
+        for result in serve(piece.batch):
+            piece.results[result.id] = result
             if not result.id.endswith(WHOLE):
                 progress(result.id)
-        return results
 
-    parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel >= len(groups) * len(batch.seeds) else [batch]
-    pieces = [(group, part) for group in groups for part in parts]
-    lanes, shares = _shares([len(group.tasks) for group, _part in pieces], batch)
-    # Scenarios are made here, before there are threads: Hypothesis is not for several of them.
-    ordered = [
-        msgspec.structs.replace(_batch(part, group), parallel=share)
-        for (group, part), share in zip(pieces, shares, strict=True)
-    ]
-    with ThreadPoolExecutor(max_workers=lanes) as pool:
-        done = pool.map(run, ordered)
-        for of_group in zip(*[done] * len(parts), strict=True):
-            yield {name: joined([part[name] for part in of_group]) for name in of_group[0]}
+    pool = ThreadPoolExecutor(max_workers=lanes)
+    try:
+        deque(pool.map(run, pieces), maxlen=0)
+    finally:
+        # After an interrupt or an error threads wait for what serves them, which ends with whoever opened it.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _met(groups: list[_Group], pieces: list[_Piece]) -> dict[str, Beside]:
+    """Return the results that all pieces of a group have, beside those of their clean twins."""
+    done = {}
+    for group in groups:
+        parts = [piece.results for piece in pieces if piece.group is group]
+        names = [task.id for task in group.tasks if parts and all(task.id in part for part in parts)]
+        whole = {name: joined([part[name] for part in parts]) for name in names}
+        for task in group.tasks:
+            twin = _twin(task.ops)
+            if task.id in whole:
+                done[task.id] = Beside(whole[task.id], whole.get(twin, TaskResult(id=twin)))
+    return done
 
 
 def _by_seed(batch: Batch) -> list[Batch]:

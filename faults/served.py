@@ -42,7 +42,10 @@ class ForkServer:
         with self._starting:
             if self._process is None:
                 environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-                self._process = subprocess.Popen(_COMMAND, stdin=self._theirs.fileno(), env=environment)
+                # Ctrl-C at a terminal and `timeout` signal a whole group: workers that die of it are no finding.
+                self._process = subprocess.Popen(
+                    _COMMAND, stdin=self._theirs.fileno(), env=environment, start_new_session=True
+                )
                 self._theirs.close()
 
     def run(self, batch: Batch) -> Iterator[TaskResult]:

@@ -126,6 +126,13 @@ def test_lines_of_prose_are_short(page: Path):
     assert [line for line in prose if len(line) > 120 and not line.startswith(("|", "    "))] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_of_prose_begins_with_the_number_of_an_issue(page: Path):
+    """Some renderers take it for a heading."""
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert re.findall(r"^[ >*-]*#\d.*", prose, flags=re.MULTILINE) == []
+
+
 def test_the_readme_is_short():
     assert len(README.split()) < 1050
 

@@ -223,7 +223,7 @@ def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rou
         )
         return
     by_script = ("own +/- by script", "forced +/- by script")
-    columns = ("draft", "scenarios", "rounds", *by_script, *(["counted"] if with_counts else []))
+    columns = ("draft", "scenarios", "decode rounds", *by_script, *(["counted"] if with_counts else []))
     rows = []
     for name, counts in drafts.items():
         accepted, rejected = counts["own_accepted"], counts["own_rejected"]
@@ -231,4 +231,4 @@ def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rou
         cells = (name, str(counts["scenarios"]), str(counts["decode_rounds"]), f"{accepted}/{rejected}", forced)
         counted = ", ".join(f"{count} {counts[count]}" for count in BY_NAME[name].minimum)
         rows.append((*cells, counted) if with_counts else cells)
-    screen.show(columns, rows, right=("scenarios", "rounds"))
+    screen.show(columns, rows, right=("scenarios", "decode rounds"))

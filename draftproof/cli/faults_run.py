@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.properties.values.verdict import Outcome, worst
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
 from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import block
@@ -17,7 +18,9 @@ from draftproof.report.text import block
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
     from draftproof.faults.checkpoints import Checkpoints
+    from draftproof.faults.kept import KeptResults, RunSettings
     from draftproof.faults.matrix import FaultReport, FaultResult, Totals
+    from draftproof.faults.run import InterruptedRunError
 
 SEEDS, EXAMPLES = 5, 30
 
@@ -68,35 +71,82 @@ def run(
 ) -> None:
     """Patch known bugs into a copy of the engine, one at a time, and see which contract notices each and how soon.
 
-    Without --id, --patch and --smoke these are all of the catalogue.
+    Without --id, --patch and --smoke these are all of the catalogue. With --json each result is kept as it comes: run
+    the same command again to resume a run that was cut.
     """
+    from draftproof.faults.kept import RunSettings, described
     from draftproof.faults.on_nodes import EVERY, ClusterServer
-    from draftproof.faults.run import CLEAN, run_faults
+    from draftproof.faults.orders import is_twin
+    from draftproof.faults.run import InterruptedRunError, run_faults
     from draftproof.harness.cluster.address import require_cluster
+    from draftproof.harness.signals import handled
 
     require_cluster(cluster)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)
     given = inputs.choose(device, inputs.DEVICES, "--device") if cluster else inputs.device(device)
-    with ExitStack() as stack:
-        server = stack.enter_context(ClusterServer(cluster, given, parallel, tell=screen.line)) if cluster else None
-        advance = stack.enter_context(screen.progress("faults", len(files)))
-        numbers = range(seed, seed + seeds)
-        report = run_faults(
-            files,
-            numbers,
-            examples,
-            device=device,
-            baseline=baseline,
-            parallel=EVERY if server else parallel,
-            progress=lambda name: None if name.startswith(CLEAN) else advance(),
-            checkpoints=checkpoints,
-            serve=server.run if server else None,
-        )
     which: dict[str, object] = {"id": id_, "smoke": smoke, "patch": patch, "model": model, "draft_model": draft_model}
     options = {"seed": seed, "seeds": seeds, "examples": examples, "device": device, "baseline": baseline}
-    _show_report(report, command("faults", "run", **which, **options))
-    inputs.finish(json, report, report.verdict)
+    directories = (*checkpoints.models, *filter(None, [checkpoints.draft_model])) if checkpoints else ()
+    settings = RunSettings(
+        seed=seed,
+        seeds=seeds,
+        examples=examples,
+        device=device,
+        baseline=baseline,
+        model=tuple(map(described, directories)),
+    )
+    with ExitStack() as outer:
+        kept = outer.enter_context(_kept(json, settings, files)) if json else None
+        try:
+            with ExitStack() as stack:
+                server = (
+                    stack.enter_context(ClusterServer(cluster, given, parallel, tell=screen.line)) if cluster else None
+                )
+                advance = stack.enter_context(screen.progress("faults", len(files)))
+                # SIGTERM is an interrupt, too, so that what is known by then is printed.
+                stack.enter_context(handled(signal.default_int_handler, signal.SIGINT, signal.SIGTERM))
+                report = run_faults(
+                    files,
+                    range(seed, seed + seeds),
+                    examples,
+                    device=device,
+                    baseline=baseline,
+                    parallel=EVERY if server else parallel,
+                    progress=lambda name: None if is_twin(name) else advance(),
+                    checkpoints=checkpoints,
+                    serve=server.run if server else None,
+                    keep=kept.serve if kept else lambda serve: serve,
+                )
+        except InterruptedRunError as cut:
+            again = command("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
+            _show_cut(cut, kept, again)
+            raise inputs.Ended(EXIT_CODES[cut.report.verdict]) from None
+        _show_report(report, command("faults", "run", **which, **options))
+        inputs.finish(json, report, report.verdict, then=kept.remove if kept else lambda: None)
+
+
+def _kept(json: Path, settings: RunSettings, files: list[FaultFile]) -> KeptResults:
+    """Return the results of a run that was cut, or where those of this one are kept. Raises KeptResultsError."""
+    from draftproof.faults.kept import KeptResults, beside
+
+    kept = KeptResults(beside(json), settings, [file.fault.id for file in files])
+    if kept.faults:
+        screen.note(f"resumed: {kept.path} has results of {kept.faults} of {plural(len(files), 'fault')}")
+    return kept
+
+
+def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) -> None:
+    """Print what there is of a run that was interrupted, and how to resume it."""
+    if cut.report.faults:
+        _show_rows(cut.report)
+    if kept and kept.faults:
+        where = f"{kept.path} keeps all results so far. Go on: {again}"
+    elif kept:
+        where = f"there are no results yet. Again: {again}"
+    else:
+        where = f"nothing was kept: --json FILE would keep results. Again: {again}"
+    screen.line(f"{cut.report.verdict}: {cut}; {where}", "bold")
 
 
 def _checkpoints(models: list[Path], draft_model: Path | None) -> Checkpoints | None:
@@ -131,6 +181,17 @@ def _chosen(ids: list[str], patches: list[Path], smoke: bool, *, real: bool) -> 
 
 
 def _show_report(report: FaultReport, again: str) -> None:
+    _show_rows(report)
+    if report.nodes:
+        screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
+    screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
+    twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
+    clean = worst(twins) if twins else "none"
+    screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
+
+
+def _show_rows(report: FaultReport) -> None:
+    """Print the table, what of the usual tests was asked, each fault that takes a word, and the sums."""
     columns = ("fault", "outcome", "contract", "channel", "examples", "median", "90 %", "seconds")
     screen.show(columns, map(_cells, report.faults), right=("median", "seconds"))
     if report.totals.measured:
@@ -138,12 +199,6 @@ def _show_report(report: FaultReport, again: str) -> None:
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
     _show_totals(report.totals)
-    if report.nodes:
-        screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
-    screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
-    twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
-    clean = worst(twins) if twins else "none"
-    screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
 
 
 def _show_baseline(report: FaultReport) -> None:

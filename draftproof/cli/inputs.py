@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, cast
@@ -146,18 +146,27 @@ class Ended(Exception):
         super().__init__(f"ended with exit code {code}")
 
 
-def finish(path: Path | None, report: Value, verdict: Outcome, *more: tuple[str, Path, str]) -> NoReturn:
+def finish(
+    path: Path | None,
+    report: Value,
+    verdict: Outcome,
+    *more: tuple[str, Path, str],
+    then: Callable[[], object] = lambda: None,
+) -> NoReturn:
     """Write a result as JSON if a file was named, and `more` (option, file, text); end with the code of the verdict.
 
-    Where a file cannot be written that is said, and only a PASS becomes wrong usage. Raises Ended.
+    Where a file cannot be written that is said, and only a PASS becomes wrong usage. `then` is done once all are
+    written. Raises Ended.
     """
-    code = EXIT_CODES[verdict]
+    code, is_written = EXIT_CODES[verdict], True
     for write in (*(partial(write_text, *one) for one in more), partial(write_json, path, report)):
         try:
             write()
         except InputError as error:
             print(f"error: {error}", file=sys.stderr)
-            code = code or _UNWRITTEN
+            code, is_written = code or _UNWRITTEN, False
+    if is_written:
+        then()
     raise Ended(code)
 
 

@@ -72,10 +72,18 @@ def show_verdicts(verdicts: Iterable[Verdict]) -> None:
     from rich.text import Text
 
     rows = (
-        (one.name, Text(one.verdict, style=_STYLES.get(one.verdict, "bold red")), str(one.scenarios), _remark(one))
+        (one.name, Text(one.verdict, style=_STYLES.get(one.verdict, "bold red")), _met(one), _remark(one))
         for one in verdicts
     )
     show(("contract", "verdict", "scenarios", ""), rows, right=("scenarios",))
+
+
+def _met(verdict: Verdict) -> str:
+    """Return how many scenarios a contract met; that of a kernel meets calls of it by itself."""
+    from draftproof.properties.kernels.table import PREFIX
+    from draftproof.report.numbers import plural
+
+    return plural(verdict.scenarios, "call") if verdict.name.startswith(PREFIX) else str(verdict.scenarios)
 
 
 def _remark(verdict: Verdict) -> str:

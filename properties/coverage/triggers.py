@@ -61,16 +61,16 @@ TRIGGERS: tuple[Trigger, ...] = (
     *_of(
         "mixed batch",
         rows_without_drafts="no_drafts_among_drafts",
-        unequal_drafts="mixed_draft_counts",
+        draft_counts_that_differ="mixed_draft_counts",
         prefill_beside="prefill_beside_decode",
         chunks="chunked_prefills",
     ),
     *_of("tree", topk_above_1="tree_rounds", off_the_first_branch="trees_off_first_branch"),
     *_of(
         "adaptive",
-        up="step_switches_up",
-        down="step_switches_down",
-        zero="batches_without_steps batches_too_large_for_drafts",
+        steps_up="step_switches_up",
+        steps_down="step_switches_down",
+        zero_steps="batches_without_steps batches_too_large_for_drafts",
         and_back="steps_after_none drafts_after_batch_without",
     ),
     *_of(
@@ -133,7 +133,7 @@ TRIGGERS: tuple[Trigger, ...] = (
     ),
     *_of(
         "preempted",
-        once="preemptions",
+        at_all="preemptions",
         again="preempted_again",
         in_its_first_round="resumed_in_first_round",
         resumed_in_chunks="resumed_in_chunks",

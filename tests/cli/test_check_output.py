@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from draftproof.cli import screen
 from draftproof.cli.advice import advice
 from draftproof.cli.check import show
 from draftproof.cli.subjects import UnderTest
@@ -141,3 +142,10 @@ def test_inconclusive_says_what_was_lacking_and_how_many_scenarios_most_likely_h
 def test_what_few_scenarios_were_judged_for_takes_as_many_more():
     one = msgspec.structs.replace(verdict("runs.mtp", Outcome.INCONCLUSIVE, missing=("accept_all >= 1",)), scenarios=2)
     assert any("--examples 120," in told for told in advice([one], 20))
+
+
+def test_what_a_kernel_meets_is_called_calls(capsys):
+    verdicts = [Verdict(name=name, verdict=Outcome.PASS, scenarios=12) for name in ("kernel.rope", "draft.positions")]
+    screen.show_verdicts(verdicts)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[-2:] == [["kernel.rope", "PASS", "12", "calls"], ["draft.positions", "PASS", "12"]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +125,30 @@ def test_errors_of_our_own_and_what_ends_the_pool_are_raised(tmp_path: Path):
         pytest.raises(WorkerStartError, match="install the same commit there"),
     ):
         list(server.run(batch(tmp_path, 1)))
+
+
+def test_a_thread_that_waits_for_results_ends_where_the_cluster_is_left(tmp_path: Path):
+    """As at an interrupt."""
+
+    def late(chunk: Chunk) -> ChunkResults:
+        time.sleep(4)
+        return echoed(chunk)
+
+    ends: list[str] = []
+
+    def waits() -> None:
+        try:
+            list(server.run(batch(tmp_path, 1)))
+        except RuntimeError as error:
+            ends.append(str(error))
+
+    waiting = threading.Thread(target=waits, daemon=True)
+    with ClusterServer("none", "cpu", None, start=bridges(tmp_path / "calls", lambda: Chunks(of=late))) as server:
+        waiting.start()
+        waiting.join(1.0)
+        assert ends == []
+    waiting.join(20.0)
+    assert ends == ["the cluster was left before this batch had its end"]
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path):

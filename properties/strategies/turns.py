@@ -245,6 +245,7 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of handovers", decks.CONSTRAINED_TREES, player),
         has_codes=dealer.deal("coded of handovers", decks.CODED_HANDED_OVER, player),
         is_ended=dealer.deal("ended of handovers", decks.ENDED_HANDED_OVER, player),
+        services=dealer.deal(f"services of handovers {turn.size.name}", decks.SERVICES_HANDED_OVER, player),
         is_handed_over=True,
     )
 
@@ -348,7 +349,9 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant=_alone_or_of(profile, dealer, player, "caching"),
         commit=dealer.deal("commit of caching", decks.COMMITS, player) if profile.hybrid else decks.COMMITS[0],
         is_by_batch=False,
+        services=dealer.deal("services of caching", decks.SERVICES_CACHED, player),
         is_preempted=is_preempted,
+        is_constrained=dealer.deal("grammars of caching", decks.CONSTRAINED_CACHED, player),
         is_cached=True,
         is_aborted=dealer.deal(f"aborted of caching {is_preempted}", aborts, player),
         is_ended=dealer.deal(f"ended of caching {is_preempted}", ends, player),

@@ -343,8 +343,8 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     is_preempted = dealer.deal("preempted of caching", decks.PREEMPTED_CACHED, player)
     is_constrained = dealer.deal(f"grammars of caching {is_preempted}", decks.CONSTRAINED_CACHED, player)
     ends = decks.ENDED_PREEMPTED if is_preempted else decks.ENDED_CACHED
-    aborts = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_CACHED
-    aborts = decks.ABORTED_PREEMPTED if is_preempted else aborts
+    others: Sequence[bool] = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_CACHED
+    aborts: Sequence[bool] = decks.ABORTED_PREEMPTED if is_preempted else others
     return turn._replace(
         profile=profile,
         variant=_alone_or_of(profile, dealer, player, "caching"),
@@ -393,7 +393,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     if not of_tree.is_cached:
         return of_tree
     is_constrained = dealer.deal("grammars of cached trees", decks.CONSTRAINED_CACHED, player)
-    aborts = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_TREES
+    aborts: Sequence[bool] = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_TREES
     return of_tree._replace(
         is_constrained=is_constrained,
         is_aborted=dealer.deal(f"aborted of cached trees {is_constrained}", aborts, player),

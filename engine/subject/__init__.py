@@ -121,11 +121,11 @@ class EngineSubject(Subject):
         recorder.config.report_index_bytes((*engine.dtypes(), *recorder.dtypes))
         recorder.config.report_seen((self.seen_last(models.config),), first=len(models.seen))
         if scenario.is_served_twice:
-            recorder.report_reachable(steps, service=1)
+            recorder.report_reachable(served, steps, service=1)
             recorder.stop_recording()
             again = build.first_step_again(scenario, steps)
-            steps += _serve(engine, build.requests(scenario, script, again, len(scenario.requests)), _look_away)
-            recorder.report_reachable(steps, service=2)
+            steps += _serve(served, build.requests(scenario, script, again, len(scenario.requests)), _look_away)
+            recorder.report_reachable(served, steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
 
     def _prefill_engine(self, scenario: Scenario, script: Script, models: Pair, recorder: TraceRecorder) -> Engine:

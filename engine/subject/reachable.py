@@ -9,14 +9,29 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from torch import Tensor
 
+from draftproof.engine.pages import PagePool
+from draftproof.engine.prefix_cache import PrefixCache
+from draftproof.engine.runner import Buffers, GraphRunner
 from draftproof.properties.values.observed import Footprint
+from draftproof.properties.values.scenario import Scenario
 
 _LEFT_OUT = (type, ModuleType, FunctionType, BuiltinFunctionType, partial, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+_BY_SIZE = (Buffers, GraphRunner)
+"""What grows with every size of a batch that runs for the first time."""
+_OF_CACHE = (PrefixCache, PagePool)
+"""What a prefix cache keeps, and the pages that it does not: `pool.cached` and `pool.balance` are of these."""
 
 
-def footprint(root: object, without: tuple[object, ...] = ()) -> Footprint:
-    """Return how much can be reached from `root`, and not by way of `without`.
+def judged_otherwise(scenario: Scenario) -> tuple[type, ...]:
+    """Return the kinds of objects that a second service may leave otherwise than the first one (S-BATCH-8)."""
+    if scenario.schedule.prefix_cache:
+        return _BY_SIZE + _OF_CACHE
+    return _BY_SIZE if scenario.adaptive else ()
+
+
+def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> Footprint:
+    """Return how much can be reached from `root`, and not by way of `without` or of objects of these `kinds`.
 
     Sizes that Python rounds up, of lists and of dicts, are left out: what has come and gone leaves nothing here.
     """
@@ -24,7 +39,7 @@ def footprint(root: object, without: tuple[object, ...] = ()) -> Footprint:
     objects, entries, storages = 0, 0, dict[int, int]()
     while stack:
         one = stack.pop()
-        if id(one) in seen or isinstance(one, _LEFT_OUT):
+        if id(one) in seen or isinstance(one, _LEFT_OUT + kinds):
             continue
         seen.add(id(one))
         objects += 1

@@ -15,6 +15,7 @@ from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.capturing import is_capturing
 from draftproof.engine.models.config_fields import LINEAR
+from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Issued
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
@@ -22,7 +23,7 @@ from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
-from draftproof.engine.subject.reachable import footprint
+from draftproof.engine.subject.reachable import footprint, judged_otherwise
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
@@ -103,6 +104,8 @@ class TraceRecorder(Probes):
 
     def stop_recording(self) -> None:
         """Do no more than steer from now on."""
+        if self._prefill:
+            self._prefill.stop_recording()
         quiet = Probes()
         self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
         self._shaped = _report_no_shape  # type: ignore[method-assign]
@@ -310,9 +313,11 @@ class TraceRecorder(Probes):
         self._log.add("total.accepted", Key(-1, 0), totals.accepted)
         self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
-    def report_reachable(self, step: int, service: int) -> None:
-        """Report what can be reached from an idle engine, but for its observers."""
-        found = footprint(self._engine, without=(self, self.taps))
+    def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
+        """Report what can be reached from an idle engine, or from an idle pair of them, but for the observers."""
+        observers = (self, self._prefill) if self._prefill else (self,)
+        taps = tuple(one.taps for one in observers)
+        found = footprint(served, (*observers, *taps), judged_otherwise(self._scenario))
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 
     def on_finish(self, commits: tuple[Commit, ...]) -> None:

@@ -20,18 +20,26 @@ _SOME = (True, False)
 _MOSTLY = (True, True, True, True, False)
 # Of those that share pages, and do not give way: half come so soon after each other that some wait.
 _CROWDED = (True, False)
+# Of those of them with grammars.
+_AT_PAGES = (True, True, True, False)
+_ALONE = 40
+_MORE_PAGES = 2
 
 
 def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
 
     Where they give way to each other all but the first may be, and most of these at once, so that none of these aborts
-    leaves more pages to another; where they share pages all but the first, of which these are.
+    leaves more pages to another; where they share pages all but the first, of which these are. Most of those that share
+    pages, have grammars and do not give way are aborted when all their pages are to be kept.
     """
     last, schedule = len(scenario.requests) - 1, scenario.schedule
     preempts, depends = schedule.preemption, schedule.preemption or schedule.prefix_cache
-    if schedule.prefix_cache and not preempts and draw(sampled(_CROWDED)):
-        return _in_line(draw, scenario)
+    if schedule.prefix_cache and not preempts:
+        if scenario.is_constrained and draw(sampled(_AT_PAGES)):
+            return _at_pages(draw, scenario)
+        if draw(sampled(_CROWDED)):
+            return _in_line(draw, scenario)
     certain = draw(sampled((last, last) if depends else (0, 0, last)))
     after: tuple[int, ...] = _SOON if schedule.prefix_cache else _AFTER
     after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled(_MOSTLY)) else after
@@ -58,6 +66,42 @@ def _in_line(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         requests.append(replace(one, arrival=arrival, abort_at=abort_at))
     memory = replace(scenario.memory, request_slots=slots_for(scenario, requests))
     return replace(scenario, requests=tuple(requests), memory=memory)
+
+
+def _at_pages(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Return requests with a page in each chunk, all but the first of which may be aborted behind their first chunk:
+    they have no page then that a cache does not keep. The last is, has a grammar, and comes when nobody else is there.
+
+    Served again, it finds the page of its first chunk, with its state, and runs the next.
+    """
+    memory, vocab = scenario.memory, scenario.model.vocab
+    first, *others = scenario.requests
+    requests = [first]
+    requests += [
+        _cut_off(one, one.arrival, memory.page_size, vocab) if draw(sampled(_SOME)) else one for one in others[:-1]
+    ]
+    grammar, stops = next((one.grammar, one.stops) for one in reversed(scenario.requests) if one.grammar)
+    last = replace(others[-1], grammar=grammar, stops=stops, prompt_logprobs=None)
+    requests.append(_cut_off(last, requests[-1].arrival + _ALONE, memory.page_size, vocab))
+    more = 1 + _MORE_PAGES
+    memory = replace(memory, pages=memory.pages + more, max_len=memory.max_len + more * memory.page_size)
+    states = scenario.states
+    if memory.checkpoint_slots:
+        memory, states = replace(memory, checkpoint_slots=memory.pages), replace(states, checkpoint=memory.page_size)
+    return replace(
+        scenario,
+        requests=tuple(requests),
+        memory=memory,
+        states=states,
+        schedule=replace(scenario.schedule, chunk=memory.page_size),
+    )
+
+
+def _cut_off(request: Request, arrival: int, size: int, vocab: int) -> Request:
+    """Return the request with a prompt of pages more, and whole ones, aborted a step after it came."""
+    missing = -len(request.prompt) % size + _MORE_PAGES * size
+    more = tuple((request.prompt[-1] + place) % vocab for place in range(1, missing + 1))
+    return replace(request, arrival=arrival, abort_at=arrival + 1, prompt=request.prompt + more)
 
 
 def without_aborts(scenario: Scenario) -> Scenario:

@@ -29,8 +29,10 @@ ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
 BY_BATCH = (True, False, True)
 """Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
-"""Once or twice: of small scenarios, and of long ones that overlap. The second takes time, and shows nothing that
-depends on sizes."""
+SERVICES_HANDED_OVER = (2, 1, 2)
+SERVICES_CACHED = (2, 2, 2, 1)
+"""Once or twice: of small scenarios, of those that are handed over or share pages, of which there are few, and of long
+ones that overlap. The second takes time, and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens; one of them where the rounds hang on the schedule."""
 PENALIZED = (True, False, False, True, False)
@@ -50,7 +52,8 @@ BESIDE_TREES = (False, True, *(False,) * 10)
 CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True, False)
 CONSTRAINED_PREEMPTED = (True, False)
-"""Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
+CONSTRAINED_CACHED = (True, False, True)
+"""Whether requests have grammars, as of penalties, of trees, and of those that are preempted or share pages."""
 LOGPROBS = (False, True, False)
 """Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 PROMPT_LOGPROBS = (False, True, False)
@@ -64,9 +67,11 @@ CACHED_DRAFT_BATCH = (True, True, False)
 have no drafts, of which there are few."""
 ABORTED = (False, True)
 ABORTED_CACHED = (False, True)
+ABORTED_CONSTRAINED = (True, True, True, False)
 ABORTED_TREES = (False, True, False)
 ABORTED_PREEMPTED = (True, False, True, False, True)
-"""Whether requests are aborted, those that share pages, those of trees, and those that are preempted."""
+"""Whether requests are aborted, those that share pages, those of them with grammars, those of trees, and those that
+are preempted."""
 ENDED = (False, True, True)
 ENDED_CACHED = (False, True, False, True, False)
 ENDED_TREES = (True, False)

@@ -26,7 +26,7 @@ def with_handover(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     latest = draw(sampled((0, 0, 2, 1000))) if count <= slots else 1000
     requests = tuple(replace(one, arrival=min(one.arrival, latest)) for one in made.requests)
     requests = (*map(_decoded, requests[:-1]), requests[-1])
-    return replace(made, requests=requests, schedule=replace(made.schedule, services=1, max_batch=most))
+    return replace(made, requests=requests, schedule=replace(made.schedule, max_batch=most))
 
 
 def _decoded(request: Request) -> Request:

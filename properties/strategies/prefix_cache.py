@@ -89,7 +89,7 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     scenario = _with_states(draw, replace(scenario, requests=requests, memory=memory))
     needs = sorted(pages_needed(scenario, one) for one in requests)
     pages = sum(needs[-at_once:]) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
-    schedule = replace(scenario.schedule, prefix_cache=True, services=1, draft_batch=limit)
+    schedule = replace(scenario.schedule, prefix_cache=True, draft_batch=limit)
     return replace(scenario, memory=replace(scenario.memory, pages=pages), schedule=schedule)
 
 

@@ -165,7 +165,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     drawn = draw(requests(profile, size, fit, count))
     schedule = draw(_schedule(profile, size, count, chunk))
     is_served_again = size.name == SMALL.name or (size.name != WIDE.name and turn.is_overlapped)
-    if is_served_again and adaptive is None and turn.spread == "alone":
+    if is_served_again and turn.spread == "alone":
         schedule = replace(schedule, services=turn.services)
     graphs = _captured(draw, profile, size, schedule.max_batch, turn.variant in NEED_SIZES)
     scenario = Scenario(

@@ -245,6 +245,7 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_constrained=dealer.deal("grammars of handovers", decks.CONSTRAINED_TREES, player),
         has_codes=dealer.deal("coded of handovers", decks.CODED_HANDED_OVER, player),
         is_ended=dealer.deal("ended of handovers", decks.ENDED_HANDED_OVER, player),
+        services=dealer.deal(f"services of handovers {turn.size.name}", decks.SERVICES_HANDED_OVER, player),
         is_handed_over=True,
     )
 
@@ -340,17 +341,20 @@ def _cached(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn whose requests share pages; what other turns are does not hang on it."""
     profile = dealer.deal("profile of caching", decks.OF_CACHED, player)
     is_preempted = dealer.deal("preempted of caching", decks.PREEMPTED_CACHED, player)
-    ends, aborts = (
-        (decks.ENDED_PREEMPTED, decks.ABORTED_PREEMPTED) if is_preempted else (decks.ENDED_CACHED, decks.ABORTED_CACHED)
-    )
+    is_constrained = dealer.deal(f"grammars of caching {is_preempted}", decks.CONSTRAINED_CACHED, player)
+    ends = decks.ENDED_PREEMPTED if is_preempted else decks.ENDED_CACHED
+    others: Sequence[bool] = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_CACHED
+    aborts: Sequence[bool] = decks.ABORTED_PREEMPTED if is_preempted else others
     return turn._replace(
         profile=profile,
         variant=_alone_or_of(profile, dealer, player, "caching"),
         commit=dealer.deal("commit of caching", decks.COMMITS, player) if profile.hybrid else decks.COMMITS[0],
         is_by_batch=False,
+        services=dealer.deal("services of caching", decks.SERVICES_CACHED, player),
         is_preempted=is_preempted,
+        is_constrained=is_constrained,
         is_cached=True,
-        is_aborted=dealer.deal(f"aborted of caching {is_preempted}", aborts, player),
+        is_aborted=dealer.deal(f"aborted of caching {is_preempted} {is_constrained}", aborts, player),
         is_ended=dealer.deal(f"ended of caching {is_preempted}", ends, player),
         has_prompt_logprobs=dealer.deal("prompt logprobs of caching", decks.PROMPT_LOGPROBS_CACHED, player),
         is_windowed=dealer.deal("windowed of caching", decks.WINDOWED_CACHED, player),
@@ -371,7 +375,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     profiles, variants = (
         (decks.OF_HYBRID_TREES, decks.HYBRID_VARIANTS) if hybrid else (decks.OF_TREES, decks.DENSE_VARIANTS)
     )
-    return turn._replace(
+    of_tree = turn._replace(
         profile=dealer.deal(f"profile of trees {hybrid}", profiles, player),
         variant=dealer.deal(f"variant of trees {len(variants)}", variants, player),
         commit=dealer.deal("commit of trees", decks.COMMITS_TREES, player) if hybrid else decks.COMMITS[0],
@@ -385,6 +389,15 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         has_codes=dealer.deal("coded of trees", decks.CODED_TREES, player),
         is_ended=dealer.deal("ended of trees", decks.ENDED_TREES, player),
         is_cached=turn.size.name == SMALL.name and dealer.deal("cached trees", decks.CACHED_TREES, player),
+    )
+    if not of_tree.is_cached:
+        return of_tree
+    is_constrained = dealer.deal("grammars of cached trees", decks.CONSTRAINED_CACHED, player)
+    aborts: Sequence[bool] = decks.ABORTED_CONSTRAINED if is_constrained else decks.ABORTED_TREES
+    return of_tree._replace(
+        is_constrained=is_constrained,
+        is_aborted=dealer.deal(f"aborted of cached trees {is_constrained}", aborts, player),
+        services=dealer.deal("services of cached trees", decks.SERVICES_CACHED, player),
     )
 
 

@@ -198,8 +198,8 @@ class Graphs(Value, frozen=True, kw_only=True):
 class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
 
-    A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
-    requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
+    A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` the requests are
+    served a second time after the first; only what is kept is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
@@ -448,8 +448,8 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def is_served_twice(self) -> bool:
-        """Return whether one engine serves the requests twice; one that learned or kept something serves otherwise."""
-        return self.schedule.services > 1 and self.adaptive is None and not self.schedule.prefix_cache
+        """Return whether the requests are served twice (S-BATCH-8)."""
+        return self.schedule.services > 1
 
 
 def of_rank(scenario: Scenario, rank: int) -> Scenario:

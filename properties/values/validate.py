@@ -320,7 +320,6 @@ def _refused_by_handover(scenario: Scenario) -> dict[str, bool]:
         **_of_other_schedules(scenario),
         "schedule.step_tokens": schedule.step_tokens > 0,
         "schedule.mixed": schedule.mixed,
-        "two services": schedule.services > 1,
         "aborts": scenario.has_aborts,
         "windows": scenario.has_windows,
         "variant alone": scenario.variant == "alone",

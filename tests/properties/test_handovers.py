@@ -159,10 +159,7 @@ def test_it_does_not_go_with_everything(scenario: Scenario, beside: str) -> None
         validate(served_by_two(scenario))
 
 
-def test_it_does_not_go_with_two_services_windows_or_checkpoints() -> None:
-    twice = replace(HANDED_OVER, schedule=replace(HANDED_OVER.schedule, services=2))
-    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside two services"):
-        validate(twice)
+def test_it_does_not_go_with_budgets_windows_or_checkpoints() -> None:
     with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside schedule.step_tokens"):
         validate(served_by_two(STATIC, step_tokens=4))
     with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside variant alone"):

@@ -8,14 +8,23 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from draftproof.engine.exchange import Exchange
+from draftproof.engine.grammar import GrammarStates
+from draftproof.engine.handover import Handover
+from draftproof.engine.pages import PagePool
+from draftproof.engine.stages import PrefillRow
+from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.reachable import footprint
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.observed import Footprint
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.relations import Different, Missing, Surplus
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
-from tests.properties.evidence import ADAPTIVE, STATIC, TWICE, evidence, with_observations
+from draftproof.reference.solve import solve
+from tests.properties.evidence import ADAPTIVE, CACHED, HANDED_OVER, STATIC, TWICE, evidence, with_observations
 
 
 def reported(change: object) -> list[object]:
@@ -48,7 +57,7 @@ def test_only_a_scenario_that_is_served_twice_is_held_to_it() -> None:
     contract = find("memory.reachable")
     assert contract.applies(evidence(scenario=TWICE))
     assert not contract.applies(evidence(scenario=STATIC))
-    assert not put_in(ADAPTIVE, "schedule", services=2).is_served_twice
+    assert not contract.applies(evidence(scenario=put_in(TWICE, "schedule", services=1)))
 
 
 def test_a_walk_counts_what_is_kept_and_leaves_observers_out() -> None:
@@ -65,3 +74,47 @@ def test_a_walk_counts_what_is_kept_and_leaves_observers_out() -> None:
     engine.kept.append(torch.zeros(2, dtype=torch.int64))
     grown = footprint(engine, without=(watcher,))
     assert (grown.entries, grown.tensor_bytes) == (shared.entries + 2, 32)
+
+
+def test_kinds_that_are_judged_otherwise_are_left_out() -> None:
+    engine = SimpleNamespace(pool=PagePool((1, 2, 3)), requests={})
+    before = footprint(engine, kinds=(PagePool,))
+    assert engine.pool.take() == 1
+    assert footprint(engine, kinds=(PagePool,)) == before
+    engine.requests[7] = None
+    assert footprint(engine, kinds=(PagePool,)) != before
+
+
+def left(scenario: Scenario) -> list[object]:
+    twice = put_in(scenario, "schedule", services=2)
+    trace = EngineSubject().run(twice, solve(twice))
+    return [one.value for one in trace.observations if one.channel == "pool.reachable"]
+
+
+@pytest.mark.parametrize("scenario", [HANDED_OVER, CACHED, ADAPTIVE], ids=["handover", "cached", "adaptive"])
+def test_a_healthy_engine_keeps_nothing_beside_another_engine_a_cache_or_a_controller(scenario: Scenario) -> None:
+    first, second = left(scenario)
+    assert first == second
+
+
+def test_copies_that_an_engine_keeps_of_requests_it_was_handed_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    install = Exchange.install
+
+    def keeping(self: Exchange, rows: tuple[PrefillRow, ...]) -> None:
+        kept: dict[int, Handover] = {row.request: self.received[row.request] for row in rows}
+        install(self, rows)
+        self.received.update(kept)
+
+    monkeypatch.setattr(Exchange, "install", keeping)
+    first, second = left(HANDED_OVER)
+    assert isinstance(first, Footprint)
+    assert isinstance(second, Footprint)
+    assert second.tensor_bytes > first.tensor_bytes
+
+
+def test_a_grammar_that_stays_beside_a_cache_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GrammarStates, "release", lambda self, request: None)
+    grammar, stops = Grammar(pattern="([ab]|cc?[ab])*"), (end_token(CACHED.model.vocab),)
+    constrained = tuple(replace(one, grammar=grammar, stops=stops) for one in CACHED.requests)
+    first, second = left(replace(CACHED, requests=constrained))
+    assert first != second

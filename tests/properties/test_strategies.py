@@ -207,7 +207,7 @@ def test_a_wide_one_runs_all_its_drafts_in_batches_of_many_rows() -> None:
 
 def test_some_requests_have_several_stop_tokens() -> None:
     """Of these, that which ends a request may be the lowest, the highest or one between; some of them never come."""
-    drawn = [request for scenario in generate(4, 60) for request in scenario.requests]
+    drawn = [request for scenario in generate(4, 240) for request in scenario.requests]
     requests = [request for request in drawn if not request.grammar]
     assert 0.2 < sum(bool(request.stops) for request in requests) / len(requests) < 0.6
     assert {len(request.stops) for request in requests} == {0, 1, 2, 3}

@@ -72,7 +72,7 @@ def _at_pages(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Return requests with a page in each chunk, all but the first of which may be aborted behind their first chunk:
     they have no page then that a cache does not keep. The last is, has a grammar, and comes when nobody else is there.
 
-    Served again, it finds the page of its first chunk, with its state, and runs the next. What is left of it shows then.
+    Served again, it finds the page of its first chunk, with its state, and runs the next: what is left of it shows.
     """
     memory, vocab = scenario.memory, scenario.model.vocab
     first, *others = scenario.requests

@@ -103,7 +103,7 @@ def _path(path: str) -> str:
     given = Path(path)
     if not is_tiny(given.parent):
         return path
-    return str(tiny_folder(Path(tempfile.gettempdir()) / "draftproof") / given.name)
+    return str(tiny_folder(Path(tempfile.gettempdir()) / "draftproof-nodes") / given.name)
 
 
 def _copy(folder: Path, changed: Mapping[str, str]) -> str:

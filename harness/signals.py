@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+_TOGETHER = 2.0
+"""Seconds within which two signals are one interrupt."""
 
 
 class TimeLimitError(BaseException):
@@ -27,6 +31,25 @@ def handled(handler: Callable[[int, FrameType | None], object], *numbers: signal
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM, once for those that come together.
+
+    `timeout` signals a process and then its group, and an impatient user presses twice: what the first one began to
+    print is printed.
+    """
+    last = float("-inf")
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > _TOGETHER:
+            raise KeyboardInterrupt
+
+    with handled(interrupt, signal.SIGINT, signal.SIGTERM):
+        yield
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,7 +78,7 @@ def run(
     from draftproof.faults.orders import is_twin
     from draftproof.faults.run import InterruptedRunError, run_faults
     from draftproof.harness.cluster.address import require_cluster
-    from draftproof.harness.signals import handled
+    from draftproof.harness.signals import interrupted_once
 
     require_cluster(cluster)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
@@ -97,6 +96,8 @@ def run(
         model=tuple(map(described, directories)),
     )
     with ExitStack() as outer:
+        # SIGTERM is an interrupt, too, so that what is known by then is printed.
+        outer.enter_context(interrupted_once())
         kept = outer.enter_context(_kept(json, settings, files)) if json else None
         try:
             with ExitStack() as stack:
@@ -104,8 +105,6 @@ def run(
                     stack.enter_context(ClusterServer(cluster, given, parallel, tell=screen.line)) if cluster else None
                 )
                 advance = stack.enter_context(screen.progress("faults", len(files)))
-                # SIGTERM is an interrupt, too, so that what is known by then is printed.
-                stack.enter_context(handled(signal.default_int_handler, signal.SIGINT, signal.SIGTERM))
                 report = run_faults(
                     files,
                     range(seed, seed + seeds),
@@ -140,7 +139,9 @@ def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) ->
     """Print what there is of a run that was interrupted, and how to resume it."""
     if cut.report.faults:
         _show_rows(cut.report)
-    if kept and kept.faults:
+    if kept and kept.faults > len(cut.report.faults):
+        where = f"{kept.path} keeps those of {plural(kept.faults, 'fault')} all the same. Go on: {again}"
+    elif kept and kept.faults:
         where = f"{kept.path} keeps all results so far. Go on: {again}"
     elif kept:
         where = f"there are no results yet. Again: {again}"

@@ -196,7 +196,7 @@ def test_tiny_checkpoints_are_those_of_the_node(tmp_path: Path, monkeypatch: pyt
         draft = CheckpointDraft(algorithm="eagle3", path=f"{folder}/eagle3")
         return msgspec.structs.replace(generate(1, 1)[0], model=model, draft=draft)
 
-    here = tmp_path / "draftproof" / name
+    here = tmp_path / "draftproof-nodes" / name
     assert is_tiny(here)
     assert on_nodes._moved(scenario(f"elsewhere/{name}")) == scenario(str(here))
     assert on_nodes._moved(scenario("/models")) == scenario("/models")

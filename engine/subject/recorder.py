@@ -23,7 +23,7 @@ from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
-from draftproof.engine.subject.reachable import footprint, judged_otherwise
+from draftproof.engine.subject.reachable import footprint, judged_otherwise, nodes_beyond
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
@@ -318,6 +318,8 @@ class TraceRecorder(Probes):
         observers = (self, self._prefill) if self._prefill else (self,)
         taps = tuple(one.taps for one in observers)
         found = footprint(served, (*observers, *taps), judged_otherwise(self._scenario))
+        beyond = nodes_beyond(self._engine.scheduler.cache)
+        found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 
     def on_finish(self, commits: tuple[Commit, ...]) -> None:

@@ -12,9 +12,10 @@ from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.handover import Handover
 from draftproof.engine.pages import PagePool
+from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.stages import PrefillRow
 from draftproof.engine.subject import EngineSubject
-from draftproof.engine.subject.reachable import footprint
+from draftproof.engine.subject.reachable import footprint, nodes_beyond
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.grammar import Grammar, end_token
@@ -118,3 +119,13 @@ def test_a_grammar_that_stays_beside_a_cache_is_seen(monkeypatch: pytest.MonkeyP
     constrained = tuple(replace(one, grammar=grammar, stops=stops) for one in CACHED.requests)
     first, second = left(replace(CACHED, requests=constrained))
     assert first != second
+
+
+def test_nodes_that_a_cache_keeps_of_evicted_pages_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = PrefixCache(page_size=2, lookahead=0, keeps=True)
+    cache.insert((1, 2, 3, 4, 5), extended=4, pages=(1, 2), locked=())
+    gone = next(node for node in cache.nodes() if node.page == 2)
+    cache.evict(1)
+    assert nodes_beyond(cache) == 0
+    monkeypatch.setattr(cache, "gone", [gone], raising=False)
+    assert nodes_beyond(cache) == 1

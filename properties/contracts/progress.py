@@ -84,7 +84,8 @@ CONTRACTS = (
         partial=("round.rows",),
         cites="S-SCHED-11",
         minimum="scenarios chunked_prefills admitted_before_others",
-        # Who cuts prompts as it likes shares a budget of tokens among all that run, and says not how.
-        concerns=lambda evidence: evidence.limits.chunks == "exact",
+        # Who cuts prompts as it likes shares a budget of tokens among all that run, and says not how; who serves one
+        # request after another lets all others wait.
+        concerns=lambda evidence: (evidence.limits.chunks, evidence.limits.arrivals) == ("exact", "by step"),
     ),
 )

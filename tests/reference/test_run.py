@@ -174,7 +174,7 @@ def declared(made: Scenario) -> set[str]:
     alone = ("round.", "pool.", "graph.", "control.", "total.", "rank.", "handover.", "overlap.")
     # None of these scenarios has a tree: see test_trees.py.
     drafts = set(OF_TREES).union(*TOLD.values())
-    without = {"config.seen", "config.index_bytes", "commit.written"}
+    without = {"accept.returned", "config.seen", "config.index_bytes", "commit.written"}
     without |= {name for name in CHANNELS if name.endswith((".slots", ".discarded", ".packed"))}
     if made.model.linear is None:
         without |= {f"commit.{name}" for name in ("step_index", "state", "final", "intermediate")}

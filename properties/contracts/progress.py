@@ -19,8 +19,7 @@ def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
         yield from _live(evidence)
     # Of pages on demand and of a hand-over others know who is admitted; who preempts as it likes may admit as it likes.
     if not schedule.preemption and not schedule.handover and not any(evidence.schedule.attempts.values()):
-        for request in range(len(evidence.scenario.requests)):
-            yield from _in_line(evidence, request)
+        yield from _in_line(evidence)
 
 
 def _live(evidence: Evidence) -> Iterator[Mismatch]:
@@ -46,29 +45,21 @@ def _next_round(evidence: Evidence, request: int, step: int) -> int:
     return min(rows, default=evidence.script.requests[request].ended)
 
 
-def _in_line(evidence: Evidence, request: int) -> Iterator[Mismatch]:
-    """Yield steps in which a request waits before all others, and fits."""
+def _in_line(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield steps in which somebody waits before all others, and fits."""
     scenario, schedule = evidence.scenario, evidence.schedule
-    abort, span = evidence.aborts.get(request), schedule.spans.get(request)
-    begins = span[0] if span else abort.step if abort else -1
-    need = pages_needed(scenario, scenario.requests[request])
-    for step in range(scenario.requests[request].arrival, begins):
+    arrivals = [one.arrival for one in scenario.requests]
+    needs = [pages_needed(scenario, one) for one in scenario.requests]
+    for step in range(schedule.last_step + 1):
         beside = schedule.running(step)
-        free = scenario.memory.pages - sum(pages_needed(scenario, scenario.requests[one]) for one in beside)
-        fits = len(beside) < scenario.memory.request_slots and need <= free and evidence.plans.tokens_left(step)
-        if fits and _is_first(evidence, request, step):
-            got = f"step {begins}" if span else f"aborted in step {begins}"
-            yield _lacks(request, 0, f"admitted in step {step}", got)
-            return
-
-
-def _is_first(evidence: Evidence, request: int, step: int) -> bool:
-    """Return whether nobody who came earlier waits in a step."""
-    requests = evidence.scenario.requests
-    own = (requests[request].arrival, request)
-    return not any(
-        evidence.schedule.waits(other, step) for other, one in enumerate(requests) if (one.arrival, other) < own
-    )
+        first = schedule.first_waiting(step, ((one, 0) for one in beside), arrivals)
+        if first is None or len(beside) >= scenario.memory.request_slots:
+            continue
+        free = scenario.memory.pages - sum(needs[one] for one in beside)
+        if needs[first[0]] <= free and evidence.plans.tokens_left(step):
+            never = schedule.never
+            got = f"aborted in step {never[first]}" if first in never else f"step {schedule.attempt_spans[first][0]}"
+            yield _lacks(first[0], 0, f"admitted in step {step}", got)
 
 
 def _lacks(request: int, round_: int, expected: str, got: str | None) -> Mismatch:

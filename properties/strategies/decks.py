@@ -94,7 +94,7 @@ PREEMPTED_CACHED = (False, True, True, True)
 of which are trees, whatever else was dealt; and of those that share pages."""
 WINDOWED = (True, False, True)
 WINDOWED_CACHED = (False, True, False, True, False)
-WINDOWED_PREEMPTED = (False, True, False)
+WINDOWED_PREEMPTED = (True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
 WINDOWED_RANKS = (True, False, True)
@@ -107,7 +107,7 @@ ALONE = (False, True, False, False)
 """Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
 """Whether tokens have three positions and prompts images, where no pages are kept for others."""
-RANKS = (False, True, False, True, False)
+RANKS = (True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 TENSOR = (True, False)
 TENSOR_ALONE = (False, False, True, False, False, False)

@@ -20,8 +20,12 @@ def lasting(scenario: Scenario, rounds: int) -> Scenario:
     cut = max(memory.max_len, max(len(one.prompt) for one in requests) + least)
     max_len = memory.max_len + after - before if memory.max_len >= before else cut
     made = put_in(replace(scenario, requests=requests), "memory", max_len=max_len)
-    more = _pages(made) - _pages(scenario)
-    return put_in(made, "memory", pages=memory.pages + more)
+    return with_pages_of(made, scenario)
+
+
+def with_pages_of(made: Scenario, scenario: Scenario) -> Scenario:
+    """Return what was made of a scenario with as many pages more as its requests came to need more."""
+    return put_in(made, "memory", pages=scenario.memory.pages + _pages(made) - _pages(scenario))
 
 
 def rejecting(scenario: Scenario) -> Scenario:

@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, R
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
-_ONE_DECODES = (True, True, False)
+_ONE_DECODES = (True, False)
 _LATER = (2, 7, 1)
 """Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
 
@@ -35,7 +35,7 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     mixed = replace(scenario, requests=requests, schedule=schedule)
     if schedule.prefix_cache and not schedule.preemption and draw(st.booleans()):
         mixed = _for_two(mixed)
-    if not (schedule.preemption or schedule.step_tokens or scenario.has_aborts) and draw(sampled(_ONE_DECODES)):
+    if not (schedule.preemption or schedule.step_tokens) and draw(sampled(_ONE_DECODES)):
         mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.strategies.lasting import lasting, rejecting
+from draftproof.properties.strategies.lasting import lasting, rejecting, with_pages_of
 from draftproof.properties.strategies.some_requests import together
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.paths import put_in
@@ -25,6 +25,8 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
 _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
 _SWINGING = (True, True, True, False)
+_CUT = (True, True, False)
+"""Whether `max_len` ends who has no stop token, apart from its budget, and a host can tell when."""
 _LASTING = 3
 _LASTING_CONTROLLED = 5
 """Rounds that a request could accept all of: a length that is a step old shows in the second of them, and under a
@@ -46,6 +48,7 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         made = _swinging(made, made.adaptive)
     else:
         made = _long_enough(made)
+        made = _cut(made) if draw(sampled(_CUT)) else made
         made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
     if made.states.checkpoint:
         made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
@@ -60,6 +63,26 @@ def _long_enough(scenario: Scenario) -> Scenario:
     if not scenario.dynamic:
         return lasting(rejecting(scenario), _LASTING)
     return scenario if scenario.schedule.draft_batch else lasting(scenario, _LASTING_CONTROLLED)
+
+
+def _cut(scenario: Scenario) -> Scenario:
+    """Return the scenario with budgets larger by a round, and with `max_len` as long as the longest request was.
+
+    That one accepts no draft, so that it is certain when it ends.
+    """
+    longest = max(len(one.prompt) + one.budget for one in scenario.requests)
+    requests = tuple(
+        replace(_slow(one) if len(one.prompt) + one.budget == longest else one, budget=one.budget + scenario.width)
+        for one in scenario.requests
+    )
+    made = put_in(replace(scenario, requests=requests), "memory", max_len=min(longest, scenario.memory.max_len))
+    return with_pages_of(made, scenario)
+
+
+def _slow(request: Request) -> Request:
+    """Return the request without right drafts, and without a stop token of its own."""
+    rounds = tuple(replace(plan, num_correct=min(plan.num_correct, 0)) for plan in request.rounds)
+    return replace(request, rounds=rounds, stop_at=-1)
 
 
 def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scenario:
@@ -88,11 +111,12 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
 
 
 def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:
-    """Return the request with a stop token in the second half of its text, mostly."""
+    """Return the request with a stop token in the second half of its text, mostly, if its budget can be reached."""
     request = replace(request, min_tokens=0)
     is_open = request.sampling is not None and scenario.dynamic
-    most = min(request.budget, scenario.memory.max_len - len(request.prompt)) - 2
-    if is_open or most < 0 or not draw(sampled(_STOPPED)):
+    room = scenario.memory.max_len - len(request.prompt)
+    most = min(request.budget, room) - 2
+    if is_open or most < 0 or request.budget > room or not draw(sampled(_STOPPED)):
         return request
     return replace(request, stop_at=draw(integers(max(min(1, most), most // 2), most)))
 

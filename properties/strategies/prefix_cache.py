@@ -21,8 +21,18 @@ _CERTAIN = 1 << 24
 """A bias that no logit of a probe reaches: what is emitted is known before it runs."""
 _LATER = (8, 4, 12, 0, 6)
 _ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
+_ORDERS_SAME = (*_ORDERS, *2 * tuple(order for order in _ORDERS if order[0] == "same"))
+_ORDERS_TURN = tuple(order for order in _ORDERS if order[0] == "turn")
+"""How prompts begin, in their order: often soon as the first did, whose pages are there yet.
+
+Where two states are kept the next one goes on from the text of the first, mostly at the older of them.
+"""
 _SOON = (3, 1, 3)
-_SLOTS = (3, 2, 1, 6)
+_SLOTS = (6, 2, 3, 6, 1)
+_FEW_SLOTS = 2
+_FULL_SLOTS = (_FEW_SLOTS, 6)
+_SLOTS_TIGHT = (1, 6)
+"""How many slots there are for states; and where each token fills a page, and several keep a state in one step."""
 _PAGES = (1, 2, 0, 4)
 _PAGES_PREEMPTED = (0, 1, 0, 2)
 """How many pages there are more than the longest request can come to own."""
@@ -35,16 +45,17 @@ def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     to one of each kind end soon.
     """
     first, *others = scenario.requests
-    size, vocab = scenario.memory.page_size, scenario.model.vocab
-    token = draw(integers(0, vocab - 1))
+    scenario = _with_states(draw, scenario)
+    size, at_older = scenario.memory.page_size, scenario.memory.checkpoint_slots == _FEW_SLOTS
+    token = draw(integers(0, scenario.model.vocab - 1))
     certain = Penalties(bias=(TokenBias(token=token, amount=_CERTAIN),))
     length = max(-(-len(first.prompt) // size), 2) * size + draw(sampled((0, 0, 1)))
     prompt = tuple(islice(cycle(first.prompt), length))
     requests = [replace(endless(first), prompt=prompt, penalties=certain, sampling=None)]
-    kinds = draw(sampled(_ORDERS))
+    kinds = draw(sampled(_ORDERS_TURN if at_older else _ORDERS_SAME))
     others += [replace(first, budget=draw(sampled(_SOON)), stop_at=-1) for _ in range(len(kinds) - len(others))]
     for one, kind in zip(others, cycle(kinds), strict=False):
-        changed = replace(one, prompt=_prompt(draw, requests, kind, size, vocab, token))
+        changed = replace(one, prompt=_prompt(draw, scenario, requests, kind, token))
         if not scenario.schedule.preemption:
             changed = replace(changed, arrival=requests[-1].arrival + draw(sampled(_LATER)))
         requests.append(changed)
@@ -52,14 +63,16 @@ def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
 
 
 def _prompt(
-    draw: st.DrawFn, before: Sequence[Request], kind: str, size: int, vocab: int, token: int
+    draw: st.DrawFn, scenario: Scenario, before: Sequence[Request], kind: str, token: int
 ) -> tuple[int, ...]:
     """Draw a prompt that is that of one before it, goes on from it or from a text, or parts from it at a page's end."""
     first, source = before[0], draw(sampled(before))
+    size, vocab = scenario.memory.page_size, scenario.model.vocab
     if kind == "same":
         return first.prompt
     if kind == "turn":
-        known = first.prompt + (token,) * max(1, first.budget - draw(sampled((1, 0, 3))))
+        less = (size + 1, 1, size + 1, 0) if scenario.memory.checkpoint_slots == _FEW_SLOTS else (1, 0, 3)
+        known = first.prompt + (token,) * max(1, first.budget - draw(sampled(less)))
     elif kind == "longer":
         known = source.prompt
     else:
@@ -86,7 +99,7 @@ def _fitted(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         max_len=max(memory.max_len, longest + scenario.steps),
         request_slots=slots_for(scenario, requests),
     )
-    scenario = _with_states(draw, replace(scenario, requests=requests, memory=memory))
+    scenario = replace(scenario, requests=requests, memory=memory)
     needs = sorted(pages_needed(scenario, one) for one in requests)
     pages = sum(needs[-at_once:]) + draw(sampled(_PAGES_PREEMPTED if scenario.schedule.preemption else _PAGES))
     schedule = replace(scenario.schedule, prefix_cache=True, draft_batch=limit)
@@ -98,9 +111,11 @@ def _with_states(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     if "linear_attention" not in getattr(scenario.model, "layer_types", ()):
         return scenario
     size = scenario.memory.page_size
-    interval = draw(sampled((size, size, 2 * size, 1, size, size + 1)))
+    slots = _SLOTS_TIGHT if size == 1 else _SLOTS
+    kept = draw(sampled(slots))
+    interval = size if kept in _FULL_SLOTS else draw(sampled((size, size, 2 * size, 1, size, size + 1)))
     states = replace(scenario.states, checkpoint=interval)
-    return replace(scenario, states=states, memory=replace(scenario.memory, checkpoint_slots=draw(sampled(_SLOTS))))
+    return replace(scenario, states=states, memory=replace(scenario.memory, checkpoint_slots=kept))
 
 
 def without_prefix_cache(scenario: Scenario) -> Scenario:

@@ -17,10 +17,12 @@ _SLIDING: LayerType = "sliding_attention"
 # Of all layers of both, so that pages go back while their request runs; of some of the target's, if it has several; of
 # the draft's alone.
 _WHOSE = ("all", "some", "all", "some", "draft")
-# Beside a prefix cache nothing goes back.
+# Beside a prefix cache nothing goes back; where pages are too few it matters most what does.
 _WHOSE_CACHED = ("some", "draft", "some")
+_WHOSE_PREEMPTED = ("all", "all", "some")
 # How many positions more than a page.
 _MORE = (0, 1, 0, 2, 0, 3, 1, 4)
+_MORE_PREEMPTED = (0, 0, 1)
 
 
 def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -32,7 +34,7 @@ def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     if not isinstance(model, ProbeModel):
         return scenario
     whole = scenario.variant == "taps_off"
-    whose, both = draw(sampled(_WHOSE_CACHED if scenario.schedule.prefix_cache else _WHOSE)), draw(st.booleans())
+    whose, both = draw(sampled(_owners(scenario))), draw(st.booleans())
     full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
     if whose == "some" and len(full) == 1:
         whose = "all"
@@ -41,13 +43,20 @@ def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     if whose == "all" and not whole:
         chosen = full
     least = least_window(scenario)
-    window, own = (least + draw(sampled(_MORE)) for _ in range(2))
+    more = _MORE_PREEMPTED if scenario.schedule.preemption else _MORE
+    window, own = (least + draw(sampled(more)) for _ in range(2))
     types = tuple(_SLIDING if layer in chosen else kind for layer, kind in enumerate(model.types))
     if chosen:
         model = replace(model, layer_types=types, window=window)
     if hasattr(draft, "window") and (not whole or isinstance(draft, Eagle | Mtp)) and (whose != "some" or both):
         draft = replace(draft, window=own)
     return replace(scenario, model=model, draft=draft)
+
+
+def _owners(scenario: Scenario) -> tuple[str, ...]:
+    if scenario.schedule.prefix_cache:
+        return _WHOSE_CACHED
+    return _WHOSE_PREEMPTED if scenario.schedule.preemption else _WHOSE
 
 
 def large_enough(scenario: Scenario) -> Scenario:

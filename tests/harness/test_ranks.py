@@ -41,10 +41,11 @@ from tests.drawn import example
 
 @cache
 def drawn(*of_ranks: int) -> Scenario:
-    """The first generated scenario whose requests are on these ranks."""
+    """The first generated scenario whose requests are on these ranks, and do not all end together."""
     found = (example(33, turn) for turn in turns(33, 8_000, ALGORITHMS[:1]) if turn.spread != "alone")
     plain = (one for one in found if one.ranks.data > 1 and not one.has_aborts)
-    return next(one for one in plain if tuple(request.rank for request in one.requests) == of_ranks)
+    uneven = (one for one in plain if len({request.budget for request in one.requests}) > 1)
+    return next(one for one in uneven if tuple(request.rank for request in one.requests) == of_ranks)
 
 
 UNEVEN, ONE_IDLE = (0, 0, 1), (0, 0, 0)

@@ -62,9 +62,7 @@ def with_prefix_cache(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     return _fitted(draw, replace(scenario, requests=tuple(requests)))
 
 
-def _prompt(
-    draw: st.DrawFn, scenario: Scenario, before: Sequence[Request], kind: str, token: int
-) -> tuple[int, ...]:
+def _prompt(draw: st.DrawFn, scenario: Scenario, before: Sequence[Request], kind: str, token: int) -> tuple[int, ...]:
     """Draw a prompt that is that of one before it, goes on from it or from a text, or parts from it at a page's end."""
     first, source = before[0], draw(sampled(before))
     size, vocab = scenario.memory.page_size, scenario.model.vocab

@@ -30,8 +30,8 @@ Of "tensor" ranks each serves all.
 TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor")
 """What tensor-parallel ranks share: the target, or the draft as well."""
 _PLAIN = (True, False)
-_AFTER_ALL = (True, True, False)
-"""Whether the last request comes when nothing else is left, and until then no rank has anything to run."""
+_AFTER_ALL = (True, False)
+"""Whether one more request comes when nothing else is left, and until then no rank has anything to run."""
 
 
 def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
@@ -60,8 +60,8 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
     if is_spread:
         chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
         requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
-    if spread != "last apart" and last > 0 and draw(sampled(_AFTER_ALL)):
-        requests = (*requests[:-1], _arriving(requests[-1], _steps_at_most(scenario)))
+    if draw(sampled(_AFTER_ALL)):
+        requests = (*requests, _arriving(requests[-1], _steps_at_most(scenario)))
     if draw(sampled(_PLAIN)):
         # The rank with fewer requests has rounds without drafts, beside others that have some.
         fewer = min(set(ranks), key=lambda rank: (ranks.count(rank), rank))
@@ -74,9 +74,9 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
 
 
 def _steps_at_most(scenario: Scenario) -> int:
-    """Return in how many steps all requests but the last are done, one after another, if none accepts a draft."""
+    """Return in how many steps all requests are done, one after another, if none accepts a draft."""
     chunk = scenario.schedule.chunk
-    return sum(-(-len(one.prompt) // chunk) + one.budget for one in scenario.requests[:-1])
+    return sum(-(-len(one.prompt) // chunk) + one.budget for one in scenario.requests)
 
 
 def _plainer(request: Request) -> Request:

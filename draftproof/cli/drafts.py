@@ -211,9 +211,9 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> Iterator[Scena
 
 
 def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rounds: bool = True) -> None:
-    """Print a row for each draft: how much of it ran, what its drafts were by the script, and its counts, if asked.
+    """Print a row for each draft: how much of it ran, what became of its own drafts and of forced ones, and its counts.
 
-    Without rounds, of a subject that shows none, it is its scenarios.
+    Counts if asked; without rounds, of a subject that shows none, it is its scenarios.
     """
     if not with_rounds:
         screen.show(
@@ -222,8 +222,8 @@ def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rou
             right=("scenarios",),
         )
         return
-    by_script = ("own +/- by script", "forced +/- by script")
-    columns = ("draft", "scenarios", "decode rounds", *by_script, *(["counted"] if with_counts else []))
+    by_whom = ("own accepted/rejected", "forced accepted/rejected")
+    columns = ("draft", "scenarios", "decode rounds", *by_whom, *(["counted"] if with_counts else []))
     rows = []
     for name, counts in drafts.items():
         accepted, rejected = counts["own_accepted"], counts["own_rejected"]

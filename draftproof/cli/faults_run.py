@@ -185,7 +185,8 @@ def _show_report(report: FaultReport, again: str) -> None:
     _show_rows(report)
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
-    screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
+    changes = plural(len(report.changes), "change")
+    screen.line(f"strategies: version {report.strategies}, {changes} of them for faults that went unseen")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")

@@ -120,9 +120,10 @@ def test_errors_of_our_own_and_what_ends_the_pool_are_raised(tmp_path: Path):
     ):
         list(server.run(batch(tmp_path, 1)))
     start = bridges(tmp_path / "two", lambda: Chunks(sources="0123"))
+    # Its thread may be told before or after the server is entered.
     with (
-        ClusterServer("none", "cpu", None, start=start) as server,
         pytest.raises(WorkerStartError, match="install the same commit there"),
+        ClusterServer("none", "cpu", None, start=start) as server,
     ):
         list(server.run(batch(tmp_path, 1)))
 

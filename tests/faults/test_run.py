@@ -227,7 +227,7 @@ def test_what_is_interpreted_meets_calls_of_dtypes_that_the_interpreter_has(serv
 
 def test_a_wrong_stride_is_reported_as_one(server: ForkServer):
     wrong = catalogue()["gdn-stride-of-steps-in-force"]
-    report = run_faults([wrong], seeds=[8], examples=12, serve=server.run)
+    report = run_faults([wrong], seeds=[8], examples=24, serve=server.run)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None

@@ -162,7 +162,7 @@ def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
 def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
     subject = AdaptivePolicy(str(tiny_wheel(tmp_path, "1.0", {POLICY: (old, new)})), kind="list")
     part = PackagePart(name="", subject="", control="list")
-    assert is_told(linear_failures(subject, part, count=4), contract)
+    assert is_told(linear_failures(subject, part, count=12), contract)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
 def test_pools_sized_by_the_steps_in_force_are_found(tmp_path, old, new, contract):
     subject = PoolSteps(str(tiny_wheel(tmp_path, "1.0", {MIXIN: (old, new)})))
     part = PackagePart(name="", subject="", linear=True, control="any")
-    assert is_told(linear_failures(subject, part, count=8), contract)
+    assert is_told(linear_failures(subject, part, count=12), contract)
 
 
 def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):

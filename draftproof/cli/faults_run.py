@@ -186,7 +186,7 @@ def _show_report(report: FaultReport, again: str) -> None:
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     changes = plural(len(report.changes), "change")
-    screen.line(f"strategies: version {report.strategies}, {changes} of them for faults that went unseen")
+    screen.line(f"strategies: version {report.strategies}; {changes} for faults that went unseen")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")

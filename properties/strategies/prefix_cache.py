@@ -32,8 +32,8 @@ _SLOTS = (6, 2, 3, 6, 1)
 _FEW_SLOTS = 2
 _FULL_SLOTS = (_FEW_SLOTS, 6)
 _SLOTS_TIGHT = (1, 6)
-"""How many slots there are for states; so few that a request begins at the older of two; of which numbers a state is kept
-at the end of every page; and how many where each token fills a page.
+"""How many slots there are for states; so few that a request begins at the older of two; with which numbers a state is
+kept at the end of every page; and how many there are where each token fills a page.
 """
 _PAGES = (1, 2, 0, 4)
 _PAGES_PREEMPTED = (0, 1, 0, 2)

@@ -55,10 +55,14 @@ CONSTRAINED_PREEMPTED = (True, False)
 CONSTRAINED_CACHED = (True, False, True)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted or share pages."""
 LOGPROBS = (False, True, False)
-"""Whether requests ask for logprobs; of trees, of which there are few, some always do."""
+LOGPROBS_PREEMPTED = (True, False, True)
+"""Whether requests ask for logprobs, and those that give way; of trees, of which there are few, some always do."""
 PROMPT_LOGPROBS = (False, True, False)
 PROMPT_LOGPROBS_CACHED = (True, True, False, True)
-"""Whether requests ask for logprobs of their prompts, of small scenarios, and of those that share pages."""
+PROMPT_LOGPROBS_OVERLAPPED = (True, False)
+"""Whether requests ask for logprobs of their prompts, of small scenarios, of those that share pages, and of those with
+a host that is a step behind.
+"""
 CACHED = (False, True, False, True, False)
 CACHED_TREES = (True, False, True)
 CACHED_ADAPTIVE = (True, False, False)
@@ -106,7 +110,10 @@ CODED_TREES = (False, True)
 ALONE = (False, True, False, False)
 """Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
-"""Whether tokens have three positions and prompts images, where no pages are kept for others."""
+IMAGES_PREEMPTED = (False, True)
+"""Whether tokens have three positions and prompts images, where no pages are kept for others; and of those that give
+way.
+"""
 RANKS = (True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
 TENSOR = (True, False)

@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Image, ProbeModel, Request, Sc
 # Each of frames, rows and columns is the largest number of some: positions behind an image go by that.
 _GRIDS = ((1, 2, 2), (3, 1, 1), (2, 1, 2), (1, 2, 3), (4, 1, 1), (1, 3, 2), (2, 2, 1), (1, 1, 3), (3, 1, 2), (2, 2, 2))
 _SMALLEST = 4
-# Every third request has none, so that rows of both kinds run beside each other.
+# Every third request has none, so that rows of both kinds run beside each other; all of those that give way have one.
 _NONE = (False, True, False)
 
 
@@ -20,8 +20,9 @@ def with_images(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw where the prompts have images, and of which grids: the first has one, if it is long enough for any."""
     if not isinstance(scenario.model, ProbeModel):
         return scenario
+    all_have_one = scenario.schedule.preemption
     requests = tuple(
-        _with_images(draw, one) if not number or not draw(sampled(_NONE)) else one
+        _with_images(draw, one) if all_have_one or not number or not draw(sampled(_NONE)) else one
         for number, one in enumerate(scenario.requests)
     )
     return replace(scenario, model=replace(scenario.model, mrope=True), requests=requests)

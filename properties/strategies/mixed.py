@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.some_requests import sooner
+from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
 
@@ -35,7 +36,7 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     mixed = replace(scenario, requests=requests, schedule=schedule)
     if schedule.prefix_cache and not schedule.preemption and draw(st.booleans()):
         mixed = _for_two(mixed)
-    if not (schedule.preemption or schedule.step_tokens) and draw(sampled(_ONE_DECODES)):
+    if _may_decode_one(mixed) and draw(sampled(_ONE_DECODES)):
         mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
@@ -73,6 +74,12 @@ def _for_two(scenario: Scenario) -> Scenario:
     """Return the scenario with pages for the two longest requests: one alone would meet no chunk of another."""
     needs = sorted(pages_needed(scenario, request) for request in scenario.requests)
     return put_in(scenario, "memory", pages=max(scenario.memory.pages, sum(needs[-2:])))
+
+
+def _may_decode_one(scenario: Scenario) -> bool:
+    """Return whether nothing of a scenario hangs on decode batches of several rows: no mean, no n-gram of another."""
+    crowded = scenario.schedule.preemption or scenario.schedule.step_tokens
+    return not (crowded or scenario.dynamic or kind_of(scenario.draft).proposes == "lookup")
 
 
 def _one_decodes(scenario: Scenario) -> Scenario:

@@ -50,6 +50,8 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         made = _long_enough(made)
         made = _cut(made) if draw(sampled(_CUT)) else made
         made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
+    if made.most_prompt_logprobs is not None:
+        made = _told_in_chunks(made)
     if made.states.checkpoint:
         made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
     if made.dynamic or draw(sampled(_ROOMY)):
@@ -83,6 +85,17 @@ def _slow(request: Request) -> Request:
     """Return the request without right drafts, and without a stop token of its own."""
     rounds = tuple(replace(plan, num_correct=min(plan.num_correct, 0)) for plan in request.rounds)
     return replace(request, rounds=rounds, stop_at=-1)
+
+
+def _told_in_chunks(scenario: Scenario) -> Scenario:
+    """Return the scenario with several chunks of the longest prompt of which logprobs are asked, some of each."""
+    longest = max((one for one in scenario.requests if one.prompt_logprobs), key=lambda one: len(one.prompt))
+    requests = (
+        replace(one, prompt_logprobs=replace(one.prompt_logprobs, start=0)) if one is longest else one
+        for one in scenario.requests
+    )
+    chunk = min(scenario.schedule.chunk, max(1, len(longest.prompt) // 2))
+    return put_in(replace(scenario, requests=tuple(requests)), "schedule", chunk=chunk)
 
 
 def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scenario:

@@ -197,7 +197,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if turn.is_cached and not made.schedule.step_tokens:
         made = with_prefix_cache(draw, made)
     made = with_logprobs(draw, made) if turn.has_logprobs else made
-    if turn.has_prompt_logprobs and size.name == SMALL.name:
+    if turn.has_prompt_logprobs and (size.name == SMALL.name or turn.is_overlapped):
         made = with_prompt_logprobs(draw, made)
     if turn.is_ended and not (made.adaptive or made.schedule.draft_batch) and size.name != WIDE.name:
         made = with_ends(draw, made)

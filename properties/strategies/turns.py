@@ -91,7 +91,10 @@ def _overlapped(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         # One is to wait for the pages of two.
         turn = turn._replace(profile=profile._replace(requests=max(3, profile.requests)))
     services = decks.SERVICES_OVERLAPPED if turn.size.name == SMALL.name else decks.SERVICES
-    turn = turn._replace(services=dealer.deal(f"services of overlap {turn.size.name}", services, player))
+    turn = turn._replace(
+        services=dealer.deal(f"services of overlap {turn.size.name}", services, player),
+        has_prompt_logprobs=dealer.deal("prompt logprobs of overlap", decks.PROMPT_LOGPROBS_OVERLAPPED, player),
+    )
     return overlapped(turn)._replace(variant=dealer.deal(f"variant of overlap {len(variants)}", variants, player))
 
 
@@ -331,6 +334,8 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_penalized=dealer.deal("penalties of preemption", decks.PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of preemption", decks.CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
+        has_logprobs=dealer.deal("logprobs of preemption", decks.LOGPROBS_PREEMPTED, player),
+        has_images=dealer.deal("images of preemption", decks.IMAGES_PREEMPTED, player),
         is_aborted=dealer.deal("aborted of preemption", decks.ABORTED_PREEMPTED, player),
         is_ended=dealer.deal("ended of preemption", decks.ENDED_PREEMPTED, player),
         is_windowed=dealer.deal("windowed of preemption", decks.WINDOWED_PREEMPTED, player),

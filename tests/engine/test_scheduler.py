@@ -1,15 +1,18 @@
 """The scheduler by itself: what no generated scenario comes to often enough."""
 
+from collections.abc import Iterator
+
 import torch
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.scheduler import Scheduler
-from draftproof.engine.stages import GenerationRequest
+from draftproof.engine.stages import GenerationRequest, ImageSpan, StepPlan
 from draftproof.engine.states.slots import StateSlots
 
 KEPT = 5
+IMAGE = ImageSpan(start=0, frames=1, height=2, width=1)
 
 
 def test_of_two_states_for_one_slot_in_a_step_the_one_that_has_it_is_kept() -> None:
@@ -40,3 +43,53 @@ def test_of_two_states_for_one_slot_in_a_step_the_one_that_has_it_is_kept() -> N
     assert len(plan.prefill) == 2
     assert cache.prefix(kept) == owner.request.prompt == (4, 5, 6)
     assert retired.kept == {KEPT: owner.state_slot}
+
+
+def test_a_resumed_request_has_the_images_of_its_prompt() -> None:
+    scheduler = _crowded()
+    resumed = [row for plan in _steps(scheduler) for row in plan.prefill if row.emitted]
+    assert resumed
+    assert all(row.images == (IMAGE,) for row in resumed)
+
+
+def test_a_resumed_request_gives_back_the_pages_that_fell_out_of_its_window() -> None:
+    scheduler = _crowded(pages=7, window=3)
+    rows = (row for plan in _steps(scheduler) for row in plan.decode if row.request == 1)
+    owned = [len(scheduler.page_table.owned(row.req_row)) for row in rows]
+    # Its last round verifies one position without a draft, and looks at two before it.
+    assert owned[-1] == 3
+
+
+def test_a_request_that_gave_way_and_is_aborted_never_comes_back() -> None:
+    scheduler = _crowded(abort_at=5)
+    plans = list(_steps(scheduler))
+    (preempted,) = (step for step, plan in enumerate(plans) for one in plan.preempted if one.request == 1)
+    assert preempted < 5
+    assert not any(row.emitted for plan in plans for row in plan.prefill)
+
+
+def _crowded(pages: int = 12, window: int = 0, abort_at: int | None = None) -> Scheduler:
+    """Return two requests with pages for one: the second gives way when it has emitted some tokens."""
+    config = EngineConfig(
+        steps=1, page_size=1, pages=pages, request_slots=2, max_len=20, max_batch=2, chunk=4, preemption=True
+    )
+    pool, table = PagePool(range(1, pages + 1)), PageTable(torch.zeros(3, 20, dtype=torch.int64))
+    cache = PrefixCache(page_size=1, lookahead=0, keeps=False)
+    scheduler = Scheduler(config, pool, table, cache, None, window)
+    for number, end in enumerate((None, abort_at)):
+        request = GenerationRequest(number, 0, (1, 2, 3), 8, frozenset(), (1,), abort_at=end, images=(IMAGE,))
+        scheduler.add(request)
+    return scheduler
+
+
+def _steps(scheduler: Scheduler) -> Iterator[StepPlan]:
+    """Yield the steps of an engine whose target always wants another token than its draft."""
+    for step in range(40):
+        if scheduler.idle:
+            return
+        scheduler.abort(step)
+        plan = scheduler.plan(step, lambda rows: 1)
+        commits = [scheduler.commit_prefill(row, first=9) for row in plan.prefill]
+        commits += [scheduler.commit(row, (9,)) for row in plan.decode]
+        yield plan
+        scheduler.retire(tuple(commit for commit in commits if commit))

@@ -22,7 +22,7 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import COUNTER
-from draftproof.harness.ranks.messages import AnyRankAnswer, RankOrder, RankRaised, RankTraced, answer_in, send
+from draftproof.harness.ranks.messages import RANKS_IN, AnyRankAnswer, RankOrder, RankRaised, RankTraced, answer_in, send
 from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
 from draftproof.properties.values.rank_journal import RankJournal
 from draftproof.properties.values.scenario import Scenario
@@ -122,7 +122,7 @@ class World:
     """`size` ranks of a subject, which are forked now and end with this process or with `close`."""
 
     def __init__(self, subject: Subject, size: int) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="draftproof-ranks-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="draftproof-ranks-", dir=os.environ.get(RANKS_IN)))
         self._journal = RankJournal(self._folder / "journal", size)
         self._ranks: list[_Rank] = []
         self._quiet = QUIET_ON_DEVICES if subject.spawned_as else QUIET_SECONDS

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
 from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.start import Start, spawn
@@ -32,8 +33,10 @@ class WorkerProcess:
     ) -> None:
         self._journal, self._log = folder / f"{index}.journal", folder / f"{index}.log"
         self._journal.unlink(missing_ok=True)
+        self._ranks = folder.resolve() / f"{index}.ranks"
+        self._ranks.mkdir(exist_ok=True)
         with self._log.open("ab") as log:
-            self._process = start(folder, index, log, environment)
+            self._process = start(folder, index, log, {**environment, RANKS_IN: str(self._ranks)})
             self._log_start = log.tell()
         self._kernels = folder / f"{index}.kernels"
         os.set_blocking(self._process.answers, False)
@@ -128,6 +131,7 @@ class WorkerProcess:
         self._process.wait()
         os.close(self._process.orders)
         os.close(self._process.answers)
+        shutil.rmtree(self._ranks, ignore_errors=True)
 
 
 def environments(device: str, count: int) -> list[dict[str, str]]:

@@ -87,7 +87,7 @@ that give way, of which few come back before they end; and those that are to las
 BUDGETED = (False, True, False, False, False)
 """Whether a step has a budget of tokens, where nothing else hangs on the schedule and no batch is there to be full."""
 HANDED_OVER = (True, False, True, True)
-HANDED_OVER_ANYWAY = (False,) * 6 + (True,)
+HANDED_OVER_ANYWAY = (False,) * 5 + (True,)
 HANDED_OVER_LONG = (False, True, False)
 """Whether one engine runs prompts for another, of small scenarios without trees, controllers and whatever else hangs
 on a schedule; of those that have something of it and are without it then; and of long ones."""
@@ -111,8 +111,9 @@ ALONE = (False, True, False, False)
 """Whether who shares pages, or gave them back, is compared with itself alone."""
 IMAGES = (False, False, True)
 IMAGES_PREEMPTED = (False, True)
-"""Whether tokens have three positions and prompts images, where no pages are kept for others; and of those that give
-way.
+IMAGES_HANDED_OVER = (False, True, True)
+"""Whether tokens have three positions and prompts images, where no pages are kept for others; of those that give way,
+and of those that are handed over.
 """
 RANKS = (True, False)
 """Whether requests are spread over ranks, of small scenarios that are about nothing else of the schedule."""
@@ -120,9 +121,10 @@ TENSOR = (True, False)
 TENSOR_ALONE = (False, False, True, False, False, False)
 """Whether ranks share every layer, of those that requests are not spread over, and of those without a controller."""
 MIXED = (True, True, False)
+MIXED_PLAIN = (True, False, False)
 UNMIXED = (False, True, False, False)
 """Whether chunks and verify rows share a launch, where several requests have chains or blocks, whatever else was dealt;
-and whether they are compared with launches of their own."""
+whether those of a controller go without it; and whether they are compared with launches of their own."""
 OVERLAPPED = (True, True, True, False)
 OVERLAPPED_PLAIN = (False, False, False, True, False, False, False)
 BY_BATCH_OVERLAPPED = (True, False)

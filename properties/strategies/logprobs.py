@@ -16,7 +16,13 @@ _TOP = (2, 0, 1, 5, 3)
 
 
 def with_logprobs(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which requests ask for logprobs, and for how many of the likeliest tokens; the first does."""
+    """Draw which requests ask for logprobs, and for how many of the likeliest tokens; the first does.
+
+    All do where they give way to each other: what one is given when it comes back is seldom looked at.
+    """
+    if scenario.schedule.preemption:
+        requests = tuple(replace(one, logprobs=draw(sampled(_TOP))) for one in scenario.requests)
+        return replace(scenario, requests=requests)
     return with_some(draw, scenario, lambda request: replace(request, logprobs=draw(sampled(_TOP))))
 
 

@@ -13,7 +13,7 @@ from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, R
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
-_ONE_DECODES = (True, False)
+_ONE_DECODES = (True, True, False)
 _LATER = (2, 7, 1)
 """Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
 
@@ -79,7 +79,7 @@ def _for_two(scenario: Scenario) -> Scenario:
 def _may_decode_one(scenario: Scenario) -> bool:
     """Return whether nothing of a scenario hangs on decode batches of several rows: no mean, no n-gram of another."""
     crowded = scenario.schedule.preemption or scenario.schedule.step_tokens
-    return not (crowded or scenario.dynamic or kind_of(scenario.draft).proposes == "lookup")
+    return not (crowded or scenario.adaptive or kind_of(scenario.draft).proposes == "lookup")
 
 
 def _one_decodes(scenario: Scenario) -> Scenario:

@@ -88,13 +88,15 @@ def _slow(request: Request) -> Request:
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:
-    """Return the scenario with several chunks of the longest prompt of which logprobs are asked, some of each."""
-    longest = max((one for one in scenario.requests if one.prompt_logprobs), key=lambda one: len(one.prompt))
+    """Return the scenario with several chunks of the longest prompts of which logprobs are asked, some of each."""
+    longest = max(len(one.prompt) for one in scenario.requests if one.prompt_logprobs)
     requests = (
-        replace(one, prompt_logprobs=replace(one.prompt_logprobs, start=0)) if one is longest else one
+        replace(one, prompt_logprobs=replace(one.prompt_logprobs, start=0))
+        if one.prompt_logprobs and len(one.prompt) == longest
+        else one
         for one in scenario.requests
     )
-    chunk = min(scenario.schedule.chunk, max(1, len(longest.prompt) // 2))
+    chunk = min(scenario.schedule.chunk, max(1, longest // 2))
     return put_in(replace(scenario, requests=tuple(requests)), "schedule", chunk=chunk)
 
 

@@ -120,6 +120,8 @@ def _may_be_mixed(turn: Turn) -> bool:
 
 def _mixed(turn: Turn, dealer: _Dealer, player: int) -> Turn:
     """Return a turn with mixed launches; what other turns are does not hang on it."""
+    if turn.profile.adaptive and dealer.deal("mixed plain", decks.MIXED_PLAIN, player):
+        turn = _of_several(turn, dealer, player, "mixed", decks.MORE_HYBRIDS)
     variant: Variant = turn.variant
     if variant != "alone":
         is_compared = dealer.deal("unmixed", decks.UNMIXED, player)
@@ -246,6 +248,7 @@ def _handed_over(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_windowed=False,
         is_penalized=dealer.deal("penalties of handovers", decks.PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of handovers", decks.CONSTRAINED_TREES, player),
+        has_images=dealer.deal("images of handovers", decks.IMAGES_HANDED_OVER, player),
         has_codes=dealer.deal("coded of handovers", decks.CODED_HANDED_OVER, player),
         is_ended=dealer.deal("ended of handovers", decks.ENDED_HANDED_OVER, player),
         services=dealer.deal(f"services of handovers {turn.size.name}", decks.SERVICES_HANDED_OVER, player),

@@ -258,6 +258,16 @@ def test_no_worker_outlives_its_pool(tmp_path: Path, raised: type[BaseException]
     assert _gone(pids)
 
 
+def test_where_the_ranks_of_a_worker_met_is_deleted_with_it(tmp_path: Path) -> None:
+    of_ranks = next(one for one in generate(3, 300) if one.ranks.data > 1)
+    with Pool(SubjectSpec(), 1, tmp_path, deadline=60.0, start=FORKED) as pool:
+        (answer,) = pool.run([Order(number=0, scenario=of_ranks)])
+        met = [one.name for one in (tmp_path / "0.ranks").glob("*/*")]
+    assert answer.outcome is Outcome.PASS
+    assert {"0.log", "1.log", "journal"} <= set(met)
+    assert not (tmp_path / "0.ranks").exists()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: run by make test-gpu on a GPU machine")
 def test_an_illegal_access_is_a_crash_at_its_launch_and_costs_one_worker(

@@ -16,7 +16,7 @@ from draftproof.subjects.remote.values import unpacked_extension
 LOCKSTEP = "lockstep"
 """The kind of a hang of ranks that wait for each other."""
 RANKS_IN = "DRAFTPROOF_RANKS_IN"
-"""The environment variable that says in which folder ranks meet: of a worker in one that is deleted when it is killed."""
+"""The environment variable that says in which folder ranks meet; of a worker it is deleted when that is killed."""
 
 
 class RankOrder(Value, frozen=True, kw_only=True, tag="rank order"):

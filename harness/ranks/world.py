@@ -22,7 +22,15 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import COUNTER
-from draftproof.harness.ranks.messages import RANKS_IN, AnyRankAnswer, RankOrder, RankRaised, RankTraced, answer_in, send
+from draftproof.harness.ranks.messages import (
+    RANKS_IN,
+    AnyRankAnswer,
+    RankOrder,
+    RankRaised,
+    RankTraced,
+    answer_in,
+    send,
+)
 from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
 from draftproof.properties.values.rank_journal import RankJournal
 from draftproof.properties.values.scenario import Scenario

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
+from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.base import Value

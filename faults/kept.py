@@ -1,4 +1,4 @@
-"""Results of a run over faults in a file, one JSON line each as they come, so that a run that was cut goes on.
+"""Results of a run over faults or mutants in a file, one JSON line each, so that a run that was cut goes on.
 
 The first line says what the run is. A result is found again by a digest of all that it hangs on: the batch, the task,
 and the text of the patched files.
@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -28,6 +28,17 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 
 _SHOWN = 3
 """A message names no more faults than this."""
+
+
+class Kind(NamedTuple):
+    """What runs, in words of messages."""
+
+    run: str
+    tried: str
+
+
+FAULTS = Kind(run="`faults run`", tried="faults")
+MUTANTS = Kind(run="run of the mutation score", tried="mutants")
 
 
 class KeptResultsError(DraftproofError, ValueError):
@@ -66,11 +77,11 @@ class KeptResult(Value, frozen=True, kw_only=True):
 class KeptResults:
     """The results in a file, locked while it is open. Use as a context manager, which leaves no file without results.
 
-    `ids`: the faults of this run. Raises KeptResultsError for a file of another run, or one that cannot be used.
+    `ids`: what this run tries. Raises KeptResultsError for a file of another run, or one that cannot be used.
     """
 
-    def __init__(self, path: Path, settings: RunSettings, ids: Sequence[str]) -> None:
-        self.path = path
+    def __init__(self, path: Path, settings: RunSettings, ids: Sequence[str], kind: Kind = FAULTS) -> None:
+        self.path, self._kind = path, kind
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +93,7 @@ class KeptResults:
             self._found = self._read(settings, ids)
         except BlockingIOError:
             os.close(self._file)
-            raise KeptResultsError(f"{path} is in use by another `faults run`: expected a --json of its own") from None
+            raise KeptResultsError(f"{path} is in use by another {kind.run}: expected a --json of its own") from None
         except BaseException:
             os.close(self._file)
             raise
@@ -98,8 +109,8 @@ class KeptResults:
             self._file = -1
 
     @property
-    def faults(self) -> int:
-        """How many faults have results."""
+    def tried(self) -> int:
+        """How many faults or mutants have results."""
         return len({_fault(one.id) for one in self._found.values() if not is_twin(one.id)})
 
     def serve(self, serve: Serve) -> Serve:
@@ -126,7 +137,7 @@ class KeptResults:
         # What a cut left of a line that was being written.
         whole = text[: text.rfind(b"\n") + 1]
         if text and not whole:
-            raise KeptResultsError(f"{self.path} is not what `faults run` keeps its results in: {self._anew}")
+            raise KeptResultsError(f"{self.path} is not what a {self._kind.run} keeps its results in: {self._anew}")
         lines = whole.splitlines()
         try:
             kept = [decode(line, RunSettings, name=f"{self.path}, line 1") for line in lines[:1]]
@@ -163,14 +174,14 @@ class KeptResults:
             )
 
     def _require_asked(self, read: Sequence[KeptResult], ids: Sequence[str]) -> None:
-        """Raise KeptResultsError where results of faults would go that this run does not try."""
+        """Raise KeptResultsError where results would go of what this run does not try."""
         known = dict.fromkeys(_fault(one.result.id) for one in read if not is_twin(one.result.id))
         if others := [name for name in known if name not in ids]:
             more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
             raise KeptResultsError(
-                f"invalid choice of {len(ids)} faults: expected also {', '.join(others[:_SHOWN])}{more}, of which"
-                f" {self.path} keeps results of a run that was cut; run the command that was cut, or remove that file"
-                " to begin again, or give another --json"
+                f"invalid choice of {len(ids)} {self._kind.tried}: expected also {', '.join(others[:_SHOWN])}{more}, of"
+                f" which {self.path} keeps results of a run that was cut; run the command that was cut, or remove that"
+                " file to begin again, or give another --json"
             )
 
     def _keep(self, kept: KeptResult) -> None:

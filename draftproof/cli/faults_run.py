@@ -130,8 +130,8 @@ def _kept(json: Path, settings: RunSettings, files: list[FaultFile]) -> KeptResu
     from draftproof.faults.kept import KeptResults, beside
 
     kept = KeptResults(beside(json), settings, [file.fault.id for file in files])
-    if kept.faults:
-        screen.note(f"resumed: {kept.path} has results of {kept.faults} of {plural(len(files), 'fault')}")
+    if kept.tried:
+        screen.note(f"resumed: {kept.path} has results of {kept.tried} of {plural(len(files), 'fault')}")
     return kept
 
 
@@ -139,9 +139,9 @@ def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) ->
     """Print what there is of a run that was interrupted, and how to resume it."""
     if cut.report.faults:
         _show_rows(cut.report)
-    if kept and kept.faults > len(cut.report.faults):
-        where = f"{kept.path} keeps those of {plural(kept.faults, 'fault')} all the same. Go on: {again}"
-    elif kept and kept.faults:
+    if kept and kept.tried > len(cut.report.faults):
+        where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {again}"
+    elif kept and kept.tried:
         where = f"{kept.path} keeps all results so far. Go on: {again}"
     elif kept:
         where = f"there are no results yet. Again: {again}"

@@ -16,7 +16,9 @@ import typer
 from rich.console import Console
 
 from draftproof.errors import DraftproofError
-from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Sample
+from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings, beside
+from draftproof.faults.kept import described as described_files
+from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Mutant, Sample
 from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
 from draftproof.faults.on_nodes import ClusterServer
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
@@ -25,6 +27,7 @@ from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import BY_NAME, read_from
 from draftproof.properties.values.scenario import Scenario
 
+_INTERRUPTED = 130
 _TEMPLATE = Path(__file__).with_name("score.md.j2")
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Which mutants are sampled, and which scenarios they meet.")]
@@ -87,16 +90,43 @@ def main(
             console.print(f"{next(done)} runs of {len(mutants)} mutants", end="\r")
 
     models = _scenarios(model or (), draft_model or (), seed, model_examples)
+    settings = RunSettings(
+        seed=seed,
+        seeds=1,
+        examples=examples,
+        device="cpu",
+        model=tuple(described_files(str(path)) for path in (*(model or ()), *(draft_model or ()))),
+    )
     with ExitStack() as stack:
+        kept = stack.enter_context(_kept(json, settings, mutants, console)) if json else None
         server = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)) if cluster else None
         serve = server.run if server else None
-        score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve)
-    document = described(score, examples)
-    typer.echo(document)
-    if json:
-        json.write_text(encode(score) + "\n", encoding="utf-8")
+        keep = kept.serve if kept else lambda serve: serve
+        try:
+            score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve, keep)
+        except KeyboardInterrupt:
+            where = "there are no results yet"
+            if not kept:
+                where = "nothing was kept: --json FILE would keep results"
+            elif kept.tried:
+                where = f"{kept.path} keeps results of {kept.tried} mutants, and the same command goes on"
+            console.print(f"interrupted: {where}", soft_wrap=True)
+            raise typer.Exit(_INTERRUPTED) from None
+        document = described(score, examples)
+        typer.echo(document)
+        if json and kept:
+            json.write_text(encode(score) + "\n", encoding="utf-8")
+            kept.remove()
     if md:
         md.write_text(document, encoding="utf-8")
+
+
+def _kept(json: Path, settings: RunSettings, mutants: Sequence[Mutant], console: Console) -> KeptResults:
+    """Return the results of a run that was cut, or where those of this one are kept. Raises KeptResultsError."""
+    kept = KeptResults(beside(json), settings, [mutant.id for mutant in mutants], MUTANTS)
+    if kept.tried:
+        console.print(f"resumed: {kept.path} has results of {kept.tried} of {len(mutants)} mutants", soft_wrap=True)
+    return kept
 
 
 def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count: int) -> list[Scenario]:

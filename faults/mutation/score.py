@@ -14,7 +14,7 @@ import msgspec
 
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
-from draftproof.faults.orders import Batch, Task, TaskResult
+from draftproof.faults.orders import CLEAN, Batch, Task, TaskResult, is_twin
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
@@ -126,10 +126,12 @@ def judge_all(
     progress: Callable[[str], None] = lambda _id: None,
     parallel: int = PARALLEL,
     serve: Serve | None = None,
+    keep: Callable[[Serve], Serve] = lambda serve: serve,
 ) -> Score:
     """Run every mutant through its phases.
 
-    `models` are scenarios of real checkpoints; `serve` runs batches, if not a fork server of this call. Raises
+    `models` are scenarios of real checkpoints; `serve` runs batches, if not a fork server of this call; `keep` makes of
+    it what also keeps results, and takes those that it has. Raises
     RuntimeError for errors of our own, and if unmutated code does not pass.
     """
     sources = read_sources()
@@ -151,7 +153,7 @@ def judge_all(
                 if (task := tasks.get(one.id)) and _goes_on(one, fates) and phase.name in phases_of(one.path)
             ]
             if wanted and (phase.ops or phase.scenarios):
-                for result in _run(wanted, phase, seed, clean, parallel, serve or server.run):
+                for result in _run(wanted, phase, seed, clean, parallel, keep(serve or server.run)):
                     fates[result.id] = _judged(by_id[result.id], result, fates.get(result.id))
                     progress(result.id)
     return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
@@ -177,7 +179,7 @@ def _run(
     tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: int, serve: Serve
 ) -> Iterable[TaskResult]:
     ops = tuple(sorted({op for task in tasks for op in task.ops}))
-    twin = Task(id="", folder=clean, hunks=(), expected=Expectation(), ops=ops)
+    twin = Task(id=CLEAN, folder=clean, hunks=(), expected=Expectation(), ops=ops)
     batch = Batch(
         seeds=(seed,),
         examples=_KERNEL_CALLS,
@@ -189,7 +191,7 @@ def _run(
         interpreted=phase.interpreted,
     )
     for result in serve(batch):
-        if result.id:
+        if not is_twin(result.id):
             yield result
         elif result.seeds[0].outcome is not FaultOutcome.SURVIVED:
             raise RuntimeError(f"unmutated code does not pass ({phase.name}): {result.seeds[0]}")

@@ -13,13 +13,16 @@ pytest.importorskip("cosmic_ray", reason="the mutation score needs cosmic-ray (i
 from cosmic_ray.mutating import mutate_code
 
 from draftproof.faults.catalogue import read_sources
+from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings
 from draftproof.faults.mutation.__main__ import described
 from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
 from draftproof.faults.mutation.mutants import sample, spots
 from draftproof.faults.mutation.operators import OURS, operators
 from draftproof.faults.mutation.score import Fate, JudgedMutant, Triage, judge_all, ops_of, phases_of, scored, triaged
+from draftproof.faults.orders import TaskResult
 from draftproof.faults.patching import apply, parse
 from draftproof.faults.served import ForkServer
+from draftproof.faults.trial import FaultOutcome, SeedResult
 
 EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
 
@@ -220,3 +223,26 @@ def test_mutants_are_noticed_and_survive(server: ForkServer):
     noticed = next(mutant for mutant in made if mutant.kind == "dropped statement")
     score = judge_all([noticed], 0, 6, serve=server.run)
     assert score.mutants[0].fate in (Fate.CONTRACT, Fate.CRASHED)
+
+
+def test_a_score_that_was_cut_goes_on_with_the_others(tmp_path):
+    mutants, path, asked = sample(2, 4), tmp_path / "score.json.results.jsonl", []
+    settings = RunSettings(seed=2, seeds=1, examples=1, device="cpu")
+
+    def scored_until(left):
+        def serve(batch):
+            for number, task in enumerate(batch.tasks):
+                if number == left:
+                    raise KeyboardInterrupt
+                asked.append((task.id, batch.interpreted, bool(task.ops)))
+                yield TaskResult(id=task.id, seeds=(SeedResult(seed=2, outcome=FaultOutcome.SURVIVED),))
+
+        with KeptResults(path, settings, [one.id for one in mutants], MUTANTS) as kept:
+            return judge_all(mutants, 2, 1, serve=serve, keep=kept.serve)
+
+    with pytest.raises(KeyboardInterrupt):
+        scored_until(2)
+    score = scored_until(None)
+    assert len(asked) == len(set(asked))
+    assert score.sampled == len(mutants)
+    assert {one.fate for one in score.mutants} <= {Fate.SURVIVED, Fate.EQUIVALENT}

@@ -27,6 +27,9 @@ _STOPPED = (True, True, True, False)
 _SWINGING = (True, True, True, False)
 _CUT = (True, True, False)
 """Whether `max_len` ends who has no stop token, apart from its budget, and a host can tell when."""
+_BY_BUDGET = (False, True)
+_AT_FIRST = (True, False)
+"""Whether requests end by their budgets alone, and whether the last does with its first token."""
 _LASTING = 3
 _LASTING_CONTROLLED = 5
 """Rounds that a request could accept all of: a length that is a step old shows in the second of them, and under a
@@ -48,8 +51,14 @@ def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         made = _swinging(made, made.adaptive)
     else:
         made = _long_enough(made)
-        made = _cut(made) if draw(sampled(_CUT)) else made
-        made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
+        if not made.dynamic and draw(sampled(_BY_BUDGET)):
+            made = _by_budget(made)
+        else:
+            made = _cut(made) if draw(sampled(_CUT)) else made
+            made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
+        if not made.dynamic and draw(sampled(_AT_FIRST)):
+            *others, last = made.requests
+            made = replace(made, requests=(*others, replace(_endless(last), budget=1)))
     if made.most_prompt_logprobs is not None:
         made = _told_in_chunks(made)
     if made.states.checkpoint:
@@ -79,6 +88,19 @@ def _cut(scenario: Scenario) -> Scenario:
     )
     made = put_in(replace(scenario, requests=requests), "memory", max_len=min(longest, scenario.memory.max_len))
     return with_pages_of(made, scenario)
+
+
+def _by_budget(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that no stop token ends, nor `max_len`: budgets bound the pages of a round."""
+    requests = tuple(map(_endless, scenario.requests))
+    longest = max(len(one.prompt) + one.budget for one in requests)
+    roomy = longest + scenario.width + scenario.memory.page_size
+    made = put_in(replace(scenario, requests=requests), "memory", max_len=max(scenario.memory.max_len, roomy))
+    return with_pages_of(made, scenario)
+
+
+def _endless(request: Request) -> Request:
+    return replace(request, stop_at=-1, stops=(), stop_sequences=(), sequences_at=(), min_tokens=0)
 
 
 def _slow(request: Request) -> Request:

@@ -71,6 +71,15 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[in
     assert set(OF_RANKS) <= counted.keys()
 
 
+def test_three_ranks_pass_where_generated_ones_are_two() -> None:
+    """Whatever takes two for their number shows here only."""
+    scenario = drawn(*UNEVEN)
+    requests = tuple(put(one, rank=rank) for one, rank in zip(scenario.requests, (0, 2, 1), strict=True))
+    of = evidence(EngineSubject(), validate(put_at(put(scenario, requests=requests), "ranks.data", 3)))
+    assert judge(of).first is None
+    assert counts(of)["ranks_run"] == 3
+
+
 def test_windows_are_a_matter_of_each_rank() -> None:
     found = (
         example(31, turn) for turn in turns(31, 8_000, ALGORITHMS[:1]) if turn.is_windowed and turn.spread != "alone"

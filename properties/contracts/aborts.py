@@ -16,7 +16,9 @@ def _aborted(evidence: Evidence) -> Iterator[Mismatch]:
         for row in evidence.schedule.rows:
             if row.request == request and row.step >= abort.step:
                 key = Key(request, row.round, step=row.chunk)
-                yield Mismatch("round.rows", key, f"no row from step {abort.step} on", f"a row in step {row.step}", Surplus())
+                yield Mismatch(
+                    "round.rows", key, f"no row from step {abort.step} on", f"a row in step {row.step}", Surplus()
+                )
 
 
 CONTRACTS = (

@@ -9,7 +9,14 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a crash at any time leaves the old one or the new one; make its folder. Raises OSError."""
+    """Write a file so that a crash at any time leaves the old one or the new one; make its folder. Raises OSError.
+
+    A link stays, and what it leads to is replaced; a pipe or a device is written to.
+    """
+    if _is_special(path):
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}-", suffix=".new")
     try:
@@ -29,12 +36,19 @@ def require_writable(path: Path) -> None:
     """Raise OSError where a file could not be written now; leaves nothing behind, and no folder."""
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    folder = path.absolute().parent
+    if _is_special(path):
+        return
+    folder = path.resolve().parent
     while not folder.exists():
         folder = folder.parent
     handle, name = tempfile.mkstemp(dir=folder, prefix=".draftproof-", suffix=".new")
     os.close(handle)
     Path(name).unlink()
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether a path leads to a pipe or a device, in whose place no file may come."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _umask() -> int:

@@ -2,11 +2,20 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from draftproof.harness import signals
 from draftproof.harness.signals import interrupted_once
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell that starts the tests in the background may have them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

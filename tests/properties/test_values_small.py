@@ -59,3 +59,22 @@ def test_a_file_is_written_whole_in_a_folder_that_is_made(tmp_path: Path):
     mask = os.umask(0o022)
     os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path):
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text("old\n")
+    link.symlink_to(real)
+    write_whole(link, "new\n")
+    assert link.is_symlink()
+    assert real.read_text() == "new\n"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(path, "new\n")
+    assert os.read(reader, 100) == b"new\n"
+    os.close(reader)
+    assert path.is_fifo()

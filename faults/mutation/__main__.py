@@ -25,6 +25,7 @@ from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real
 from draftproof.harness.cluster.address import require_cluster
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import BY_NAME, read_from
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 
 _INTERRUPTED = 130
@@ -115,7 +116,7 @@ def main(
         document = described(score, examples)
         typer.echo(document)
         if json and kept:
-            json.write_text(encode(score) + "\n", encoding="utf-8")
+            write_whole(json, encode(score) + "\n")
             kept.remove()
     if md:
         md.write_text(document, encoding="utf-8")

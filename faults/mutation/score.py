@@ -131,8 +131,8 @@ def judge_all(
     """Run every mutant through its phases.
 
     `models` are scenarios of real checkpoints; `serve` runs batches, if not a fork server of this call; `keep` makes of
-    it what also keeps results, and takes those that it has. Raises
-    RuntimeError for errors of our own, and if unmutated code does not pass.
+    it what also keeps results, and takes those that it has. Raises RuntimeError for errors of our own, and if unmutated
+    code does not pass.
     """
     sources = read_sources()
     by_id = {mutant.id: mutant for mutant in mutants}

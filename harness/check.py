@@ -24,8 +24,9 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
+from draftproof.properties.coverage.effects import in_effect, without_effect
 from draftproof.properties.coverage.points import name_of
-from draftproof.properties.coverage.shown import Unseen, shown_in_part, unseen
+from draftproof.properties.coverage.shown import shown_in_part, unseen
 from draftproof.properties.coverage.triggers import came_up
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
@@ -77,7 +78,8 @@ class CheckReport(Value, frozen=True, kw_only=True):
     tensor of each kind was perturbed. `subject` is the subject's name, `versions` are those of its packages, `level`
     says how much it reports, and `uncovered` has the counts that it cannot show, by the reason: none of them is
     demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a subject
-    takes for granted. `features`: what scenarios had to have to be among them. The same seed gives the same report.
+    takes for granted. `features`: what scenarios had to have to be among them, and in how many each of it did
+    something. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -96,7 +98,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     assumes: str = ""
-    features: tuple[str, ...] = ()
+    features: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class _Examined(NamedTuple):
@@ -179,7 +181,10 @@ class Checker:
         each = [one.channels for one in tally.judgements] or self._declared(listed)
         channels = frozenset().union(*each)
         not_seen = unseen(total(tally.counts), channels, tally.silent)
-        runs = _runs(tally, self.work, not_seen)
+        beyond = uncovered(limits, channels)
+        effects = in_effect(self.features, tally.counts)
+        inert = without_effect(effects, frozenset().union(*(one.names for one in beyond)))
+        runs = _runs(tally, self.work, (*not_seen.missing, *inert))
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
@@ -204,10 +209,10 @@ class Checker:
             subject=self.subject.name,
             versions=versions_of(self.subject),
             level=level_of(channels),
-            uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(limits, channels)},
+            uncovered={one.because: tuple(sorted(one.names)) for one in beyond},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
             assumes=assumed(self.subject),
-            features=self.features,
+            features=effects,
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:
@@ -276,8 +281,8 @@ def _of_draft(name: str, tally: _CheckTally) -> dict[str, int]:
     return total(own for one, own in zip(tally.judgements, tally.counts, strict=True) if one.draft == name)
 
 
-def _runs(tally: _CheckTally, work: Sequence[str], not_seen: Unseen) -> Verdict:
-    """Whether every scenario ran to its end, whether it was seen, and whether there was work in them."""
+def _runs(tally: _CheckTally, work: Sequence[str], lacking: Sequence[str]) -> Verdict:
+    """Whether every scenario ran to its end, and with work in it; `lacking` is what else was not seen."""
     scenarios = len(tally.judgements) + len(tally.broken)
     if tally.broken:
         verdict = worst([answer.outcome for answer in tally.broken])
@@ -286,7 +291,7 @@ def _runs(tally: _CheckTally, work: Sequence[str], not_seen: Unseen) -> Verdict:
         return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
-    missing = (*unreached(work, done, beyond), *not_seen.missing)
+    missing = (*unreached(work, done, beyond), *lacking)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
 

@@ -16,7 +16,7 @@ from draftproof.properties.coverage.unreachable import unreachable
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, OF_DRAFTS, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import MalformedTraceError
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -171,9 +171,10 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     failed = [result for result in results if result]
     if failed:
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=len(results), divergence=failed[0])
-    if judged and not any(contract.fits(one.channels) for one in judged):
-        lacking = sorted((contract.needs | contract.reads) - judged[0].channels)
-        reason = f"{_who(judged, lacking)} does not report {', '.join(lacking)}"
+    due = frozenset().union(*(one.applying for one in judged))
+    lacking = sorted((contract.needs | contract.reads).intersection(due) - (judged[0].channels if judged else due))
+    if lacking and not any(contract.fits(one.channels) for one in judged):
+        reason = f"the subject does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     unreachable = _unreachable([one for one in judged if contract.name in one.results] or judged)
     beyond = sorted(unreachable.intersection(contract.minimum))
@@ -193,12 +194,6 @@ def too_many_ties(contract: Contract, counts: Mapping[str, int]) -> tuple[str, .
     ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
     too_many = counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0)
     return (f"{ties} <= {most} per 1000 tokens",) if too_many else ()
-
-
-def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:
-    """Return whether a draft of these scenarios has something to say on the channels at all."""
-    own = {channel for one in judged if one.draft for channel in BY_NAME[one.draft].tapped}
-    return "the draft" if (OF_DRAFTS - own).intersection(channels) else "the subject"
 
 
 def _unreachable(judged: Sequence[Judgement]) -> frozenset[str]:

@@ -141,7 +141,8 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if report.verdict is Outcome.INCONCLUSIVE:
         for reason in _inconclusive(report):
             screen.line(reason)
-    screen.line(f"{_verdict(report)}: {plural(report.examples, 'scenario')} in {seconds:.1f} s. Again: {again}", "bold")
+    scenarios = f"{plural(report.examples, 'scenario')}{_effects(report)}"
+    screen.line(f"{_verdict(report)}: {scenarios} in {seconds:.1f} s. Again: {again}", "bold")
 
 
 def _verdict(report: CheckReport) -> str:
@@ -149,6 +150,12 @@ def _verdict(report: CheckReport) -> str:
     if report.verdict is not Outcome.PASS or not report.unseen:
         return str(report.verdict)
     return f"PASS at the level of {report.level}: {'; '.join(report.unseen)}"
+
+
+def _effects(report: CheckReport) -> str:
+    """Return in how many scenarios each feature did something, of those that were asked for."""
+    told = ", ".join(f"{name} in {often}" for name, often in report.features.items())
+    return f" (in effect: {told})" if told else ""
 
 
 def _inconclusive(report: CheckReport) -> Iterator[str]:
@@ -162,6 +169,11 @@ def _inconclusive(report: CheckReport) -> Iterator[str]:
         short = [one for one in short if one.name != RUNS]
     if short:
         yield from advice(short, report.examples)
+    elif not report.unseen:
+        # Only contracts that were asked for by name make a check inconclusive when they are skipped.
+        yield from (
+            f"{one.name} judged nothing: {one.reason}." for one in report.contracts if one.verdict is Outcome.SKIP
+        )
 
 
 def _lacking(report: CheckReport) -> list[Verdict]:

@@ -105,10 +105,18 @@ def listed(
     return contract(name, differences, needs, **rest)
 
 
-def equals(name: str, *channels: str, minimum: str = "", explain: Explain | None = None, **rest: Any) -> Contract:
+def equals(
+    name: str,
+    *channels: str,
+    minimum: str = "",
+    explain: Explain | None = None,
+    concerns: Concerns = _always,
+    **rest: Any,
+) -> Contract:
     """Return the contract that every value of these channels is the reference's, none missing and none too many.
 
-    Without channels it is that of its name. `explain` as in `explained`, `rest` as in `contract`.
+    Without channels it is that of its name. It concerns scenarios in which one of the two has a value there, and for
+    which `concerns` holds. `explain` as in `explained`, `rest` as in `contract`.
     """
     channels = channels or (name,)
 
@@ -117,7 +125,12 @@ def equals(name: str, *channels: str, minimum: str = "", explain: Explain | None
             near = evidence.near(channel)
             yield first_divergence(name, channel, *evidence.pair(channel), near=near, order=evidence.order)
 
-    made = contract(name, differences, channels, minimum=f"scenarios {minimum}", **rest)
+    def has_values(evidence: Evidence) -> bool:
+        return concerns(evidence) and any(
+            side.channel(channel) for channel in channels for side in (evidence.subject, evidence.reference)
+        )
+
+    made = contract(name, differences, channels, minimum=f"scenarios {minimum}", concerns=has_values, **rest)
     return explained(made, explain) if explain else made
 
 

@@ -254,5 +254,11 @@ CONTRACTS = (
         cites="S-SCHED-5",
         minimum="scenarios",
     ),
-    listed("schedule.attempts", _attempts, ("round.attempt",), cites="S-SCHED-6", minimum="scenarios decode_rounds"),
+    listed(
+        "schedule.attempts",
+        _attempts,
+        ("round.attempt",),
+        cites="S-SCHED-6",
+        minimum="scenarios decode_rounds preemptions",
+    ),
 )

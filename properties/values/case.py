@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,10 +45,7 @@ def case_text(case: Case) -> str:
 
 def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     """Read a value. Raises InvalidScenarioError naming the field, its value and what is expected."""
-    try:
-        raw = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}: {error}") from None
+    raw = _parsed(text, kind, name)
     if not isinstance(raw, dict):
         raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}, got {type(raw).__name__}")
     if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
@@ -57,6 +55,27 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise InvalidScenarioError(f"{name}: {_problem(str(error), raw, kind)}") from None
+
+
+def _parsed(text: str | bytes, kind: type, name: str) -> Any:
+    """Return what JSON text says, each field of an object once. Raises InvalidScenarioError."""
+    expected = f"{name}: expected a JSON object, {_noun(kind)}"
+    if not text.strip():
+        raise InvalidScenarioError(f"{expected}, got an empty file")
+    try:
+        return json.loads(text, object_pairs_hook=lambda fields: _once(fields, name))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidScenarioError(f"{expected}: {error}") from None
+    except RecursionError:
+        raise InvalidScenarioError(f"{expected}, got one that is nested too deeply to be read") from None
+
+
+def _once(fields: list[tuple[str, Any]], name: str) -> dict[str, Any]:
+    """Return an object's fields. Raises InvalidScenarioError for one that is there twice."""
+    twice = [key for key, often in Counter(key for key, _ in fields).items() if often > 1]
+    if twice:
+        raise InvalidScenarioError(f"{name}: invalid {twice[0]}, which is there twice: expected each field once")
+    return dict(fields)
 
 
 def _noun(kind: type) -> str:
@@ -91,7 +110,7 @@ def _require_no_report(path: Path, text: bytes) -> None:
     """Raise InvalidScenarioError for the result of a command, which names cases and is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(found, dict) and "verdict" in found:
         cases = [

@@ -125,11 +125,12 @@ def _windows(scenario: Scenario) -> None:
     expected = "a window of 1 and more where a layer is sliding_attention, 0 where none is"
     require(slides == (model.window > 0), "model.window", model.window, expected)
     own, most = getattr(draft, "window", 0), least_window(scenario)
-    least = f"0 (none), or at least memory.page_size = {page}: a window has a page of positions"
+    least = f"at least memory.page_size = {page}: a window has a page of positions"
     if most > page:
-        least = f"0 (none), or at least {most} with schedule.preemption: who decodes owns a page"
-    for field, window in (("model.window", model.window), ("draft.window", own)):
-        require(window == 0 or window >= most, field, window, least)
+        least = f"at least {most} with schedule.preemption: who decodes owns a page"
+    # Of the target layer_types say whether there is a window at all.
+    for field, window, none in (("model.window", model.window, ""), ("draft.window", own, "0 (none), or ")):
+        require(window == 0 or window >= most, field, window, f"{none}{least}")
         beside = "none beside windows, or no windows: rows of a tree have none"
         require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
 
@@ -269,7 +270,7 @@ def _ranks(scenario: Scenario) -> None:
 def _tensor_ranks(scenario: Scenario) -> None:
     """Check that every rank has as many heads as any other of what is cut (S-TP-1)."""
     ranks = scenario.ranks
-    same = f"1, or ranks.tensor = {ranks.tensor}"
+    same = "1, as ranks.tensor is 1" if ranks.tensor == 1 else f"1, or ranks.tensor = {ranks.tensor}"
     require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
     both = ranks.data == 1 or ranks.tensor == 1
     require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")

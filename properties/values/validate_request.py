@@ -18,8 +18,8 @@ def validate_request(scenario: Scenario, index: int) -> None:
     """Raise InvalidScenarioError if a request of a scenario cannot be run with the rest of it."""
     request, memory = scenario.requests[index], scenario.memory
     at = f"requests[{index}]"
-    longest = memory.max_len - 1
-    require(len(request.prompt) <= longest, f"{at}.prompt", f"of {len(request.prompt)} tokens", f"at most {longest}")
+    below = f"fewer than memory.max_len = {memory.max_len}"
+    require(len(request.prompt) < memory.max_len, f"{at}.prompt", f"of {len(request.prompt)} tokens", below)
     top = max(request.prompt)
     require(top < scenario.model.vocab, f"token in {at}.prompt", top, f"below model.vocab = {scenario.model.vocab}")
     beyond = max(request.stops, default=0)
@@ -47,7 +47,7 @@ def validate_request(scenario: Scenario, index: int) -> None:
     if request.prompt_logprobs is not None:
         require(of_probe, f"{at}.prompt_logprobs", "given", "none beside a checkpoint")
     pages = pages_needed(scenario, request)
-    require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
+    require(pages <= memory.pages, "memory.pages", memory.pages, f"at least {pages}, as {at} needs them")
     for number, plan in enumerate(request.rounds):
         where = f"{at}.rounds[{number}]"
         require(

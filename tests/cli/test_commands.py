@@ -112,6 +112,20 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
     broken.write_text('{"a": ')
     assert "expected a JSON object, a scenario" in error_of(capsys, "replay", str(broken))
     assert "cannot be read" in error_of(capsys, "replay", str(tmp_path / "none.json"))
+    for text, told in (
+        ("\n", "expected a JSON object, a scenario, got an empty file"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "got one that is nested too deeply to be read"),
+        ('{"memory": {"pages": 3, "pages": 4}}', "invalid pages, which is there twice: expected each field once"),
+    ):
+        broken.write_text(text)
+        assert told in error_of(capsys, "replay", str(broken))
+
+
+def test_too_few_pages_are_told_with_who_needs_more(tmp_path, capsys):
+    few = scenario_file(tmp_path, lambda raw: raw["memory"].update(pages=1))
+    assert "invalid memory.pages 1: expected at least" in error_of(capsys, "replay", few)
+    short = scenario_file(tmp_path, lambda raw: raw["memory"].update(max_len=4))
+    assert "tokens: expected fewer than memory.max_len = 4" in error_of(capsys, "replay", short)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,17 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from draftproof.cli import drafts
 from draftproof.cli.app import run
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.check import Checker
 from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import HYBRID, NAMES, OF_PENALTIES
 from draftproof.properties.coverage.covered import not_asked_with
+from draftproof.properties.coverage.effects import EFFECTS, in_effect, without_effect
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
@@ -141,12 +145,49 @@ def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeyp
     words = ["check", "--with", "preemption", "--with", "aborts", "--seed", "4", "--examples", "3"]
     assert run([*words, "--json", "report.json"]) in (0, 125)
     report = json.loads(Path("report.json").read_text())
-    assert report["features"] == ["preemption", "aborts"]
+    assert list(report["features"]) == ["preemption", "aborts"]
     assert report["examples"] == 3
     rows = {row["name"]: row for row in report["contracts"]}
     assert not [name for name in rows if name.startswith(("kernel.", "runs."))]
     assert rows["overlap.pages"]["verdict"] == "SKIP"
     assert "--with preemption --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("of", ["preemption", "windows"])
+def test_a_feature_that_did_nothing_is_inconclusive(of: str):
+    """Scenarios of which each has it, on an engine whose counts of it are taken away."""
+    assert in_effect([of], [{"preemptions": 1, "window_drafts": 2}, {"window_prompts": 0}]) == {of: 1}
+    lacking = without_effect({of: 0}, frozenset())
+    assert lacking == (f"{' or '.join(EFFECTS[of])} >= 1",)
+    assert not without_effect({of: 1}, frozenset())
+    assert not without_effect({of: 0}, frozenset(EFFECTS[of]))
+
+
+def test_every_feature_has_counts_that_tell_its_effect():
+    assert set(EFFECTS) == set(BY_NAME)
+    assert {name for counts in EFFECTS.values() for name in counts} <= set(NAMES)
+
+
+def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
+    """The same scenario with few pages, and with enough for all."""
+    tokens = [one for one in ALL if one.name == "accept.emitted"]
+    work = Checker(EngineSubject(), tokens, tmp_path, work=(), each=None, guarded=False, features=("preemption",))
+    some = [one for one in DRAWN if BY_NAME["preemption"].has(one)][:8]
+    few = work.check(some, 0)
+    assert 0 < few.features["preemption"] <= len(some)
+    assert few.verdict is Outcome.PASS
+    many = work.check([replace(one, memory=replace(one.memory, pages=1000)) for one in some], 0)
+    assert (many.verdict, many.features) == (Outcome.INCONCLUSIVE, {"preemption": 0})
+    assert many.contracts[0].missing == ("preemptions >= 1",)
+
+
+def test_what_a_draft_does_not_have_is_no_pass(capsys):
+    words = ["check", "--with", "handover", "--draft", "ngram", "--contract", "handover.hidden", "--examples", "2"]
+    assert run(words) == 125
+    assert (
+        "handover.hidden judged nothing: no scenario of this model and draft has handovers_of_hidden_states."
+        in capsys.readouterr().out
+    )
 
 
 def test_a_failing_case_says_which_scenarios_it_was_among(tmp_path, capsys, monkeypatch):

@@ -182,7 +182,7 @@ def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed()
 def test_what_a_draft_does_not_have_is_skipped_and_what_a_subject_does_not_say_too() -> None:
     verdicts = {verdict.name: verdict for verdict in summarise([judge(evidence())], [ENOUGH])}
     assert verdicts["block.ids"].verdict is verdicts["chain.hidden"].verdict is Outcome.SKIP
-    assert verdicts["block.ids"].reason == "the draft does not report draft.block.ids"
+    assert verdicts["block.ids"].reason == "no scenario of this model and draft has blocks, blocks_cut"
     assert verdicts["chain.hidden"].reason.startswith("no scenario of this model and draft has guesses_replaced")
     one = evidence()
     silent = Trace("silent", one.subject.channels - {"draft.step.ids"}, one.subject.observations)

@@ -105,7 +105,7 @@ def test_frontier() -> None:
     [
         (
             replace(SCENARIO, model=replace(MODEL, window=1)),
-            "invalid model.window 1: expected 0 .none., or at least mem",
+            "invalid model.window 1: expected at least memory.page_size",
         ),
         (
             replace(SCENARIO, draft=replace(HEAD, window=1)),

@@ -25,14 +25,14 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm sglang bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix smoke mutation lint types vllm sglang bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
 
 # All but what is slow by nature: four to seven minutes on two cores.
 test: $(READY)
-	$(BIN) -m pytest -q $(SPREAD) -m "not gpu and not slow" $(ARGS)
+	$(BIN) -m pytest -q $(SPREAD) -m "not gpu and not slow and not long" $(ARGS)
 
 # Values, contracts, diagnosis and the reference: a minute on one core.
 test-fast: $(READY)
@@ -41,6 +41,10 @@ test-fast: $(READY)
 # Kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
 test-slow: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "slow and not gpu" --draftproof-profile=nightly $(ARGS)
+
+# What takes half a minute and more, which CI leaves out: before a release.
+test-long: $(READY) $(CLUSTER)
+	$(BIN) -m pytest -q $(SPREAD) -m "long and not gpu" --draftproof-profile=nightly $(ARGS)
 
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)

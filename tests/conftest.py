@@ -25,7 +25,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not file.endswith(".py"):
         return None
     only = next((name for name in LAYERS if selected.startswith(f"{name} and ")), None)
-    is_left_out = not has(only, file) if only else "not slow" in selected and layer(file) == "slow"
+    is_left_out = not has(only, file) if only else f"not {layer(file)}" in selected
     return True if is_left_out else None
 
 

@@ -1,13 +1,14 @@
-"""Which tests are quick, and which are slow by nature; what is named in no list is in the layer between.
+"""Which tests are quick, slow by nature, or long; what is named in no list is in the layer between.
 
-`make test-fast` runs FAST, `make test` all but SLOW, `make test-slow` SLOW. A new test needs no line here.
+`make test-fast` runs FAST, `make test` all but SLOW and LONG, `make test-slow` SLOW, `make test-long` LONG. CI runs all
+but LONG. A new test needs no line here.
 """
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-Layer = Literal["fast", "slow"]
+Layer = Literal["fast", "slow", "long"]
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 
 FAST = (
@@ -67,7 +68,6 @@ SLOW = (
     # Hundreds of scenarios are drawn, or run.
     "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",
-    "tests/properties/test_triggers.py::test_no_trigger_is_rare",
     "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
     # Benchmarks.
     "tests/benchmarks/",
@@ -82,15 +82,31 @@ SLOW = (
     "tests/test_workflows.py::test_a_workflow_runs_as_it_stands",
 )
 
+LONG = (
+    # Clusters and campaigns are killed and go on, beside whole ones.
+    "tests/fuzz/test_ray.py::test_faults_and_mutants_are_judged_as_on_this_machine",
+    "tests/fuzz/test_ray.py::test_kills_of_workers_and_of_the_head_change_nothing",
+    "tests/benchmarks/test_campaigns.py::test_a_campaign_is_run_and_measured",
+    # A hybrid checkpoint goes through the command with each of its drafts.
+    "tests/cli/test_model.py::test_a_hybrid_passes",
+    "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
+    "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
+    # Hundreds of scenarios are run.
+    "tests/properties/test_draft_strategies.py::test_so_do_lists_of_some_drafts",
+    "tests/properties/test_triggers.py::test_no_trigger_is_rare",
+)
+"""What takes half a minute and more: before a release, and after changes of what it is about."""
+
 
 def layer(nodeid: str) -> Layer | None:
     """Return the layer of a test by its id; the longest prefix decides."""
-    layers: dict[str, Layer | None] = dict.fromkeys(FAST, "fast") | dict.fromkeys(BETWEEN) | dict.fromkeys(SLOW, "slow")
+    layers: dict[str, Layer | None] = dict.fromkeys(FAST, "fast") | dict.fromkeys(BETWEEN)
+    layers |= dict.fromkeys(SLOW, "slow") | dict.fromkeys(LONG, "long")
     fitting = [prefix for prefix in layers if nodeid.startswith(prefix)]
     return layers[max(fitting, key=len)] if fitting else None
 
 
 def has(name: Layer, file: str) -> bool:
-    """Return whether a file, by its path from the root, may hold tests of the fast or of the slow layer."""
-    prefixes = {"fast": FAST, "slow": SLOW}[name]
+    """Return whether a file, by its path from the root, may hold tests of a layer."""
+    prefixes = {"fast": FAST, "slow": SLOW, "long": LONG}[name]
     return layer(file) == name or any(prefix.startswith(f"{file}::") for prefix in prefixes)

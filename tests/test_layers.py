@@ -1,4 +1,4 @@
-"""The three layers of tests are all tests, and no line of the lists of layers has become idle."""
+"""The four layers of tests are all tests, and no line of the lists of layers has become idle."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.layers import BETWEEN, FAST, LAYERS, SLOW, Layer, has, layer
+from tests.layers import BETWEEN, FAST, LAYERS, LONG, SLOW, Layer, has, layer
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 SELECTED = dict(re.findall(r'^(test\S*):.*\n(?:.*\\\n)*?\t.*pytest.* -m "([^"]+)"', MAKEFILE, re.MULTILINE))
-MARKERS = ("fast", "slow", "gpu")
+MARKERS = (*LAYERS, "gpu")
 
 
 def selected(expression: str) -> set[tuple[str, ...]]:
     """Return the sets of markers whose tests an expression selects; no test is in two layers."""
     every = [one for size in range(len(MARKERS) + 1) for one in itertools.combinations(MARKERS, size)]
-    allowed = [one for one in every if not {"fast", "slow"} <= set(one)]
+    allowed = [one for one in every if len(set(LAYERS).intersection(one)) < 2]
     compiled = Expression.compile(expression)
     return {one for one in allowed if compiled.evaluate(lambda name, among=one, **_: name in among)}
 
 
 def test_the_layers_together_are_all_tests():
-    assert SELECTED.keys() == {"test", "test-fast", "test-slow"}
-    fast, test, slow = (selected(SELECTED[name]) for name in ("test-fast", "test", "test-slow"))
+    assert SELECTED.keys() == {"test", "test-fast", "test-slow", "test-long"}
+    fast, test, *apart = (selected(SELECTED[name]) for name in ("test-fast", "test", "test-slow", "test-long"))
     assert fast < test
-    assert not test & slow
-    assert test | slow == selected("not gpu")
+    assert sorted((*test, *apart[0], *apart[1])) == sorted(selected("not gpu"))
 
 
-def test_ci_runs_all_of_them():
+def test_ci_runs_all_of_them_but_long_ones():
     commands = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert {"make test", "make test-slow"} <= set(commands)
+    assert "make test-long" not in commands
     assert "make vllm" in (ROOT / ".ci/vllm").read_text(encoding="utf-8").splitlines()
     assert any("make vllm" in command for command in commands)
 
@@ -53,7 +53,7 @@ def names_of_tests() -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("prefix", [*FAST, *BETWEEN, *SLOW])
+@pytest.mark.parametrize("prefix", [*FAST, *BETWEEN, *SLOW, *LONG])
 def test_every_line_names_a_test(prefix):
     assert any(name.startswith(prefix) for name in names_of_tests())
 

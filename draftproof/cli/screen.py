@@ -42,11 +42,12 @@ def line(text: str, style: str = "") -> None:
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
-    """Print a table; `right` names the columns of numbers."""
+    """Print a table, and nothing where it has no rows; `right` names the columns of numbers."""
     made = table(*columns, right=right)
     for row in rows:
         made.add_row(*row)
-    _console().print(made)
+    if made.row_count:
+        _console().print(made)
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:

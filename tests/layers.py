@@ -86,7 +86,7 @@ LONG = (
     # Clusters and campaigns are killed and go on, beside whole ones.
     "tests/fuzz/test_ray.py::test_faults_and_mutants_are_judged_as_on_this_machine",
     "tests/fuzz/test_ray.py::test_kills_of_workers_and_of_the_head_change_nothing",
-    "tests/benchmarks/test_campaigns.py::test_a_campaign_is_run_and_measured",
+    "tests/benchmarks/test_campaigns.py",
     # A hybrid checkpoint goes through the command with each of its drafts.
     "tests/cli/test_model.py::test_a_hybrid_passes",
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",

@@ -24,7 +24,7 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
-from draftproof.properties.coverage.effects import in_effect, without_effect
+from draftproof.properties.coverage.effects import in_effect, together, without_effect
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.shown import shown_in_part, unseen
 from draftproof.properties.coverage.triggers import came_up
@@ -79,7 +79,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     says how much it reports, and `uncovered` has the counts that it cannot show, by the reason: none of them is
     demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a subject
     takes for granted. `features`: what scenarios had to have to be among them, and in how many each of it did
-    something. The same seed gives the same report.
+    something; `together`: in how many all of it did. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -99,6 +99,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     assumes: str = ""
     features: dict[str, int] = msgspec.field(default_factory=dict)
+    together: int = 0
 
 
 class _Examined(NamedTuple):
@@ -183,7 +184,8 @@ class Checker:
         not_seen = unseen(total(tally.counts), channels, tally.silent)
         beyond = uncovered(limits, channels)
         effects = in_effect(self.features, tally.counts)
-        inert = without_effect(effects, frozenset().union(*(one.names for one in beyond)))
+        at_once = together(self.features, tally.counts) if self.features else 0
+        inert = without_effect(effects, at_once, frozenset().union(*(one.names for one in beyond)))
         runs = _runs(tally, self.work, (*not_seen.missing, *inert))
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
         if self.each is not None:
@@ -213,6 +215,7 @@ class Checker:
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
             assumes=assumed(self.subject),
             features=effects,
+            together=at_once,
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:

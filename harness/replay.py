@@ -11,6 +11,7 @@ from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.effects import acts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
 from draftproof.properties.values.base import Value
@@ -28,9 +29,9 @@ class StaleCaseError(DraftproofError, ValueError):
 class ReplayReport(Value, frozen=True, kw_only=True):
     """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback.
 
-    `features` are those that the scenario has, `counts` what was exercised, `contracts` the verdict of each: SKIP if it
-    concerns nothing here, INCONCLUSIVE if something that it asks for did not happen in this one scenario. `without`
-    names the fault with which the case was found, if this run is without it.
+    `features` are those that the scenario has, `inert` those of them that did nothing, `counts` what was exercised,
+    `contracts` the verdict of each: SKIP if it concerns nothing here, INCONCLUSIVE if something that it asks for did
+    not happen in this one scenario. `without` names the fault with which the case was found, if this run is without it.
     """
 
     verdict: Outcome
@@ -39,6 +40,7 @@ class ReplayReport(Value, frozen=True, kw_only=True):
     first: Divergence | None = None
     detail: str = ""
     features: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     contracts: tuple[Verdict, ...] = ()
     without: str = ""
@@ -60,7 +62,9 @@ def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
         raise StaleCaseError(f"{case}: {error}") from None
     if stored is not None and stored != known.script:
         found = difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
-        raise StaleCaseError(f"{case}: {found}; the case was made by another version, or edited")
+        raise StaleCaseError(
+            f"{case}: {found}; the case was made by another version, or edited: without its script it is solved anew"
+        )
     return known
 
 
@@ -93,6 +97,7 @@ def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Rep
         failed=answer.failed,
         first=answer.first,
         features=features,
+        inert=tuple(name for name in features if not acts(name, counted)),
         counts=counted,
         contracts=contracts,
         without=without,

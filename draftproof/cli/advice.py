@@ -10,7 +10,7 @@ from draftproof.report.numbers import plural
 
 LISTED = 6
 """Counts that are named; --verbose has all."""
-_AT_LEAST = re.compile(r"(\w+(?: or \w+)*) >= \d+")
+_AT_LEAST = re.compile(r"([\w -]+) >= \d+")
 
 
 def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:

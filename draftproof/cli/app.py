@@ -130,5 +130,7 @@ def _say_usage(error: Any, given: list[str]) -> int:
 
 def _say(message: str) -> int:
     """One line on stderr."""
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    # A field of a file may be called anything.
+    text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    print(f"error: {text}", file=sys.stderr)
     return USAGE

@@ -128,7 +128,7 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
         screen.line(f"\n{exercised(report.counts, beyond, '--verbose', sum(report.weights.values()))}\n")
     if report.uncovered:
         _show_uncovered(report, verbose=verbose)
-        screen.line(f"with {show_versions(report.versions)}\n")
+        screen.line(f"versions: {show_versions(report.versions)}\n")
     if report.drafts:
         beyond = {name for names in report.uncovered.values() for name in names}
         drafts.show(report.drafts, with_counts=verbose, with_rounds="decode_rounds" not in beyond)
@@ -154,8 +154,9 @@ def _verdict(report: CheckReport) -> str:
 
 def _effects(report: CheckReport) -> str:
     """Return in how many scenarios each feature did something, of those that were asked for."""
-    told = ", ".join(f"{name} in {often}" for name, often in report.features.items())
-    return f" (in effect: {told})" if told else ""
+    told = [f"{name} in {often}" for name, often in report.features.items()]
+    told += [f"together in {report.together}"] * (len(told) > 1)
+    return f" (in effect: {', '.join(told)})" if told else ""
 
 
 def _inconclusive(report: CheckReport) -> Iterator[str]:

@@ -189,7 +189,7 @@ def _show_report(report: FaultReport, again: str) -> None:
     screen.line(f"strategies: version {report.strategies}; {changes} for faults that went unseen")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
-    screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
+    screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {again}", "bold")
 
 
 def _show_rows(report: FaultReport) -> None:

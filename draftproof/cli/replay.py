@@ -47,7 +47,8 @@ def _show_scenario(scenario: Scenario, done: Replayed) -> None:
     from draftproof.properties.coverage.covered import not_covered
 
     screen.line(f"scenario: {describe_scenario(scenario)}")
-    screen.line(f"features: {', '.join(done.report.features) or 'none'}")
+    inert = f" (without effect: {', '.join(done.report.inert)})" if done.report.inert else ""
+    screen.line(f"features: {', '.join(done.report.features) or 'none'}{inert}")
     if done.ran is None or done.judged is None:
         return
     beyond = not_covered(done.ran.limits, done.judged.channels)

@@ -26,7 +26,7 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
         "drawn-drafts": "drafts_drawn",
         "penalties": "penalty_changed_choice",
         "grammars": "grammar_changed_choice",
-        "logprobs": "logprobs_of_several logprobs_behind_rejection logprobs_of_sampled",
+        "logprobs": "rounds",
         "prompt-logprobs": "prompt_logprobs_told",
         "stop-sequences": "ends_by_sequence sequences_before_minimum sequences_from_prompt",
         "min-tokens": "minimum_changed_choice",
@@ -36,16 +36,32 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
 }
 """Feature (values/features.py) -> the counts of which one at least is not zero in a scenario in which it did something.
 
-With `preemption` a request must have given way, with `windows` a row must not have seen all of its context."""
+With `preemption` a request must have given way, with `windows` a row must not have seen all of its context, with
+`sampling` a draft must have been verified by a draw; whoever asks for logprobs has them in every round."""
+
+
+def acts(feature: str, counted: Mapping[str, int]) -> bool:
+    """Return whether a feature did something in a scenario of which these are the counts."""
+    return any(map(counted.get, EFFECTS[feature]))
 
 
 def in_effect(features: Iterable[str], counted: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return in how many scenarios, of each of which these are the counts, each of the features did something."""
-    return {name: sum(any(map(one.get, EFFECTS[name])) for one in counted) for name in features}
+    return {name: sum(acts(name, one) for one in counted) for name in features}
 
 
-def without_effect(effects: Mapping[str, int], uncovered: frozenset[str]) -> tuple[str, ...]:
-    """Return, as counts in words, what no scenario reached of features that did nothing; none that cannot be shown."""
-    inert = [name for name, often in effects.items() if not often]
-    shown = ([one for one in EFFECTS[name] if one not in uncovered] for name in inert)
-    return tuple(f"{' or '.join(counts)} >= 1" for counts in shown if counts)
+def together(features: Sequence[str], counted: Sequence[Mapping[str, int]]) -> int:
+    """Return in how many of these scenarios all of the features did something."""
+    return sum(all(acts(name, one) for name in features) for one in counted)
+
+
+def without_effect(effects: Mapping[str, int], at_once: int, uncovered: frozenset[str]) -> tuple[str, ...]:
+    """Return, as counts in words, what no scenario reached of features that did nothing; none that cannot be shown.
+
+    `effects` is what `in_effect` returns, and `at_once` what `together` does.
+    """
+    shown = {name: [one for one in EFFECTS[name] if one not in uncovered] for name in effects}
+    inert = [counts for name, counts in shown.items() if counts and not effects[name]]
+    if inert or at_once or len(effects) < 2 or not all(shown.values()):
+        return tuple(f"{' or '.join(counts)} >= 1" for counts in inert)
+    return (f"{' and '.join(effects)} together >= 1",)

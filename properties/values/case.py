@@ -24,10 +24,13 @@ T = TypeVar("T", bound=Value)
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """A case file: a scenario, the script that the reference made of it, where it came from, and whose it is."""
+    """A case file: a scenario, the script that the reference made of it, where it came from, and whose it is.
+
+    Without a script, as one writes it by hand, the reference makes it when the case runs.
+    """
 
     scenario: Scenario
-    script: Script
+    script: Script | None = None
     origin: str = ""
     subject: SubjectChoice = BUILT_IN
     version: int = VERSION
@@ -48,13 +51,17 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     raw = _parsed(text, kind, name)
     if not isinstance(raw, dict):
         raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}, got {type(raw).__name__}")
-    if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
-        problem = f"{name}: invalid version {raw['version']!r}: expected {VERSION}"
-        raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
+    of_scenario = raw.get("scenario") if "scenario" in kind.__struct_fields__ else None
+    for at, one in (("version", raw), ("scenario.version", of_scenario)):
+        if isinstance(one, dict) and "version" in kind.__struct_fields__ and one.get("version", VERSION) != VERSION:
+            problem = f"{name}: invalid {at} {one['version']!r}: expected {VERSION}"
+            raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise InvalidScenarioError(f"{name}: {_problem(str(error), raw, kind)}") from None
+    except UnicodeEncodeError as error:
+        raise InvalidScenarioError(f"{name}: invalid {error.object!a}: expected characters of Unicode") from None
 
 
 def _parsed(text: str | bytes, kind: type, name: str) -> Any:
@@ -64,7 +71,8 @@ def _parsed(text: str | bytes, kind: type, name: str) -> Any:
         raise InvalidScenarioError(f"{expected}, got an empty file")
     try:
         return json.loads(text, object_pairs_hook=lambda fields: _once(fields, name))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        # Beside what is no JSON a number of thousands of digits.
         raise InvalidScenarioError(f"{expected}: {error}") from None
     except RecursionError:
         raise InvalidScenarioError(f"{expected}, got one that is nested too deeply to be read") from None

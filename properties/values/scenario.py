@@ -114,7 +114,7 @@ class Memory(Value, frozen=True, kw_only=True):
     page_size: Annotated[int, Meta(ge=1, le=256)]
     pages: Annotated[int, Meta(ge=1, le=1 << 20)]
     request_slots: Annotated[int, Meta(ge=1, le=256)]
-    max_len: Annotated[int, Meta(ge=4)]
+    max_len: Annotated[int, Meta(ge=4, le=1 << 24)]
     page_seed: Seed = 0
     poison: Annotated[int, Meta(ge=0, le=1)] = 0
     checkpoint_slots: Annotated[int, Meta(ge=0, le=256)] = 0

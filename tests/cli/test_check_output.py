@@ -125,11 +125,13 @@ def test_scenarios_that_showed_nothing_are_told(capsys):
 def test_the_last_line_says_in_how_many_scenarios_a_feature_was_in_effect(capsys):
     short = verdict("runs", Outcome.INCONCLUSIVE, missing=("window_rounds or window_drafts >= 1",))
     seen = report(*PASSING, short, outcome=Outcome.INCONCLUSIVE)
-    seen = msgspec.structs.replace(seen, features={"preemption": 3, "windows": 0})
+    seen = msgspec.structs.replace(seen, features={"preemption": 3, "windows": 0}, together=0)
     show(seen, 1.0, "draftproof check", {}, verbose=False)
     *_, lacking, _more, last = capsys.readouterr().out.splitlines()
     assert lacking == "Of 7 scenarios none that they judge had window_rounds or window_drafts (runs)."
-    assert last.startswith("INCONCLUSIVE: 7 scenarios (in effect: preemption in 3, windows in 0) in 1.0 s.")
+    assert last.startswith(
+        "INCONCLUSIVE: 7 scenarios (in effect: preemption in 3, windows in 0, together in 0) in 1.0 s."
+    )
 
 
 def test_a_contract_that_was_asked_for_and_judged_nothing_is_told_with_the_reason(capsys):

@@ -61,6 +61,7 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
             ["invalid memory.page 3, no field: expected one of the fields page_size, pages"],
         ),
         (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
+        (lambda raw: raw["memory"].update(max_len=10**12), ["invalid memory.max_len 1000000000000: expected `int` <="]),
         (
             lambda raw: raw["requests"][0].update(sampling={"temperature": 10**400, "seed": 1}),
             ["invalid requests[0].sampling.temperature a number of 1329 bits: expected a number of at most 64 bits"],
@@ -115,6 +116,8 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
     for text, told in (
         ("\n", "expected a JSON object, a scenario, got an empty file"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "got one that is nested too deeply to be read"),
+        ('{"steps": ' + "9" * 5000 + "}", "expected a JSON object, a scenario: Exceeds the limit"),
+        ('{"st\\ud800eps": 3}', "invalid 'st\\ud800eps': expected characters of Unicode"),
         ('{"memory": {"pages": 3, "pages": 4}}', "invalid pages, which is there twice: expected each field once"),
     ):
         broken.write_text(text)
@@ -343,6 +346,9 @@ def test_replay_refuses_a_case_whose_script_is_another(tmp_path, capsys):
     raw["script"]["requests"][0]["tokens"][0] += 1
     path.write_text(json.dumps(raw))
     assert "script.requests[0].tokens[0] is" in error_of(capsys, "replay", str(path))
+    raw["scenario"]["version"] = 9
+    path.write_text(json.dumps(raw))
+    assert "invalid scenario.version 9: expected 4" in error_of(capsys, "replay", str(path))
 
 
 def test_a_bare_scenario_replays(tmp_path, capsys):

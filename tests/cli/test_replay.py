@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from draftproof.cli import inputs
@@ -47,7 +48,7 @@ def test_a_pass_says_what_was_run_and_judged(tmp_path, capsys):
         f"graphs of {'/'.join(map(str, PLAIN.graphs.sizes))},",
     ):
         assert part in scenario
-    assert features == f"features: {', '.join(features_of(PLAIN)) or 'none'}"
+    assert features.partition(" (")[0] == f"features: {', '.join(features_of(PLAIN)) or 'none'}"
     told = json.loads(report.read_text())
     counts = ", ".join(f"{name} {told['counts'][name]}" for name in WORK)
     assert exercised == f"exercised: {counts}; all {len(told['counts'])} counts with --json"
@@ -64,6 +65,17 @@ def test_a_pass_says_what_was_run_and_judged(tmp_path, capsys):
     judged = {one["name"] for one in told["contracts"] if one["scenarios"]}
     assert judged == {one["name"] for one in told["contracts"] if one["verdict"] != "SKIP"}
     assert last.startswith("PASS. Again: ")
+
+
+def test_a_feature_that_did_nothing_is_told_and_a_case_needs_no_script(tmp_path, capsys):
+    """A request is aborted long after its end."""
+    late = msgspec.structs.replace(PLAIN.requests[0], abort_at=PLAIN.requests[0].arrival + 1000)
+    scenario = msgspec.structs.replace(PLAIN, requests=(late, *PLAIN.requests[1:]))
+    path = tmp_path / "case.json"
+    path.write_text(case_text(Case(scenario=scenario)))
+    assert run(["replay", str(path)]) == 0
+    features = capsys.readouterr().out.splitlines()[1]
+    assert "(without effect: aborts)" in features
 
 
 def test_a_crash_says_what_was_run_and_nothing_of_what_was_judged(tmp_path, capsys, monkeypatch):

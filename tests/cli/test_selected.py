@@ -17,7 +17,7 @@ from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import HYBRID, NAMES, OF_PENALTIES
 from draftproof.properties.coverage.covered import not_asked_with
-from draftproof.properties.coverage.effects import EFFECTS, in_effect, without_effect
+from draftproof.properties.coverage.effects import EFFECTS, in_effect, together, without_effect
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
@@ -157,10 +157,21 @@ def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeyp
 def test_a_feature_that_did_nothing_is_inconclusive(of: str):
     """Scenarios of which each has it, on an engine whose counts of it are taken away."""
     assert in_effect([of], [{"preemptions": 1, "window_drafts": 2}, {"window_prompts": 0}]) == {of: 1}
-    lacking = without_effect({of: 0}, frozenset())
+    lacking = without_effect({of: 0}, 0, frozenset())
     assert lacking == (f"{' or '.join(EFFECTS[of])} >= 1",)
-    assert not without_effect({of: 1}, frozenset())
-    assert not without_effect({of: 0}, frozenset(EFFECTS[of]))
+    assert not without_effect({of: 1}, 1, frozenset())
+    assert not without_effect({of: 0}, 0, frozenset(EFFECTS[of]))
+
+
+def test_features_that_were_never_in_effect_together_are_inconclusive():
+    wanted = ("preemption", "prefix-cache")
+    apart = [{"preemptions": 1}, {"prefix_hits": 2}]
+    assert (in_effect(wanted, apart), together(wanted, apart)) == ({"preemption": 1, "prefix-cache": 1}, 0)
+    assert without_effect(in_effect(wanted, apart), 0, frozenset()) == ("preemption and prefix-cache together >= 1",)
+    assert together(wanted, [*apart, {"preemptions": 1, "prefix_hits": 1}]) == 1
+    assert not without_effect({"preemption": 2, "prefix-cache": 2}, 1, frozenset())
+    # What a subject cannot show is not asked of it.
+    assert not without_effect({"preemption": 0, "prefix-cache": 1}, 0, frozenset({"preemptions"}))
 
 
 def test_every_feature_has_counts_that_tell_its_effect():

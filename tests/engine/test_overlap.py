@@ -16,7 +16,7 @@ from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.probes import Probes
 from draftproof.engine.relay import Relay
-from draftproof.engine.stages import BufferUse
+from draftproof.engine.stages import BufferUse, StepPlan
 from draftproof.engine.staging import DEPTH, Staging
 from draftproof.engine.streams import HostStream, stream_of
 from draftproof.engine.subject import build
@@ -43,11 +43,13 @@ def _backend(device: torch.device) -> Backend:
     return CudaBackend(device)
 
 
-def served(scenario: Scenario, device: torch.device, overlap: tuple[Delay, ...]) -> dict[int, tuple[int, ...]]:
-    """Return what an engine that nobody observes, and nobody steers, emits of each request."""
+def served(
+    scenario: Scenario, device: torch.device, overlap: tuple[Delay, ...], probes: Probes | None = None
+) -> dict[int, tuple[int, ...]]:
+    """Return what an engine that nobody else observes, and nobody steers, emits of each request."""
     models, config = build.models(scenario, device), replace(build.config(scenario), overlap=overlap)
     with torch.no_grad():
-        engine = (OverlapEngine if overlap else Engine)(models.target, models.draft, config, device)
+        engine = (OverlapEngine if overlap else Engine)(models.target, models.draft, config, device, probes)
         if scenario.graphs.sizes and scenario.graphs.capture:
             engine.capture(_backend(device))
         texts = dict[int, tuple[int, ...]]()
@@ -72,6 +74,31 @@ def test_nobody_has_to_look_for_texts_to_be_the_same(
     if device.type == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device: run by make test-gpu on a GPU machine")
     assert served(behind()[number], device, overlap) == served(behind()[number], device, ())
+
+
+class _Runs(Probes):
+    """In which engine step the device began each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.began = -1, dict[int, int]()
+
+    def on_plan(self, plan: StepPlan) -> None:
+        self.now = plan.step
+
+    def on_run(self, plan: StepPlan) -> None:
+        self.began.setdefault(plan.step, self.now)
+
+
+@pytest.mark.parametrize("overlap", [("late",), ("early",), ("late", "early", "none")], ids=" ".join)
+@pytest.mark.parametrize("number", range(4))
+def test_a_device_begins_a_late_step_in_the_next_one_and_others_at_once(
+    number: int, overlap: tuple[Delay, ...]
+) -> None:
+    """Were none late, nothing of what late steps are to show would show (S-OVERLAP-1)."""
+    served(behind()[number], CPU, overlap, probes := _Runs())
+    assert probes.began == {step: step + (overlap[step % len(overlap)] == "late") for step in probes.began}
+    assert len(probes.began) > len(overlap)
 
 
 def test_early_work_runs_as_it_is_given_and_late_work_when_it_is_waited_for() -> None:

@@ -42,6 +42,17 @@ def test_a_row_begins_on_pages_that_it_is_given():
     assert requests.device[row].tolist() == [7, 5, 1, 0]
 
 
+def test_columns_that_went_back_name_no_page_on_the_device_either():
+    """Nothing else looks at these: a kernel with the right window does not read them (S-WINDOW-3)."""
+    pool, requests = PagePool([4, 3, 2, 1]), table()
+    row = requests.take_row()
+    requests.grow([(row, 3)], pool)
+    assert requests.drop(row, 2) == (4, 3)
+    assert requests.pages[row] == [0, 0, 2]
+    assert requests.device[row].tolist() == [0, 0, 2, 0]
+    assert requests.drop(row, 2) == ()
+
+
 @pytest.mark.parametrize("owned", [[1], [1, 2, 2], [1, 2, 3]], ids=["lost", "twice", "owned and free"])
 def test_check_names_an_unbalanced_pool(owned: list[int]):
     pool = PagePool([3, 2, 1])

@@ -27,6 +27,7 @@ TIES_PER_THOUSAND = 2
 TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""
+UNCONCERNED = "it concerns none of these scenarios"
 RUNS = "runs"
 """The name under which a report says whether the subject ran at all."""
 _WORK = """
@@ -64,7 +65,8 @@ class Judgement:
     """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
 
     `unreachable`: the counts that no scenario of this model and draft can reach, or this subject show. `draft`: its
-    algorithm. `applying`: the channels on which the reference has something, or would have.
+    algorithm. `applying`: the channels on which the reference has something, or would have; `defined`: with those that
+    nobody reports without taps.
     """
 
     results: Mapping[str, Divergence | None]
@@ -73,6 +75,7 @@ class Judgement:
     unreachable: frozenset[str] = frozenset()
     draft: str = ""
     applying: frozenset[str] = frozenset()
+    defined: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -108,6 +111,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         unreachable=unreachable(evidence) | not_covered(evidence.limits, evidence.subject.channels),
         draft=algorithm(evidence.scenario.draft),
         applying=evidence.reference.channels - (frozenset() if evidence.scenario.taps else TAPPED),
+        defined=evidence.reference.channels,
     )
 
 
@@ -159,7 +163,7 @@ def summarise(
 def skipped_where_unconcerned(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """Return the verdicts of scenarios that were chosen; a contract that concerns none of them is skipped there."""
     return tuple(
-        replace(one, verdict=Outcome.SKIP, missing=(), reason="it concerns none of these scenarios")
+        replace(one, verdict=Outcome.SKIP, missing=(), reason=UNCONCERNED)
         if one.verdict is Outcome.INCONCLUSIVE and not one.scenarios
         else one
         for one in verdicts
@@ -171,8 +175,8 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     failed = [result for result in results if result]
     if failed:
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=len(results), divergence=failed[0])
-    due = frozenset().union(*(one.applying for one in judged))
-    lacking = sorted((contract.needs | contract.reads).intersection(due) - (judged[0].channels if judged else due))
+    defined = frozenset().union(*(one.defined for one in judged))
+    lacking = sorted((contract.needs | contract.reads) & defined - (judged[0].channels if judged else defined))
     if lacking and not any(contract.fits(one.channels) for one in judged):
         reason = f"the subject does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
@@ -182,6 +186,8 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         reason = f"no scenario of this model and draft has {', '.join(beyond)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     missing = unreached(contract.minimum, counts, unreachable)
+    if judged and not any(contract.fits(one.channels) for one in judged):
+        return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=UNCONCERNED)
     if not results:
         missing = missing or ("scenarios >= 1",)
     missing = (*missing, *too_many_ties(contract, counts))

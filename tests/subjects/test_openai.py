@@ -211,7 +211,7 @@ def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
     assert ", tokens_emitted " in exercised
     assert "drafts_accepted" not in exercised
     assert "own accepted/rejected" not in out
-    assert f"with python {platform.python_version()}\n" in out
+    assert f"versions: python {platform.python_version()}\n" in out
     assert run(["check", *options, "--url", url]) == 2
     assert f"invalid --url '{url}': expected a server that answers there" in capsys.readouterr().err
 

@@ -42,7 +42,7 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
     "chain.hidden",
 }
 OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
-OF_PROBES |= {"schedule.step_tokens", "output.ends", "launch.packed", "variant.unmixed"}
+OF_PROBES |= {"schedule.step_tokens", "output.ends", "launch.packed", "variant.unmixed", "draft.weights"}
 OF_PROBES |= {f"overlap.{name}" for name in ("buffers", "discarded", "pages", "schedule")} | {"variant.unoverlapped"}
 OF_PROBES |= {"rank.collectives", "rank.idle", "tensor.collectives", "tensor.decisions"}
 OF_PROBES |= {f"handover.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}

@@ -175,9 +175,10 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     failed = [result for result in results if result]
     if failed:
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=len(results), divergence=failed[0])
+    fits = not judged or any(contract.fits(one.channels) for one in judged)
     defined = frozenset().union(*(one.defined for one in judged))
-    lacking = sorted((contract.needs | contract.reads) & defined - (judged[0].channels if judged else defined))
-    if lacking and not any(contract.fits(one.channels) for one in judged):
+    lacking = [] if fits else sorted((contract.needs | contract.reads) & defined - judged[0].channels)
+    if lacking:
         reason = f"the subject does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     unreachable = _unreachable([one for one in judged if contract.name in one.results] or judged)
@@ -185,9 +186,9 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     if not results and beyond:
         reason = f"no scenario of this model and draft has {', '.join(beyond)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
-    missing = unreached(contract.minimum, counts, unreachable)
-    if judged and not any(contract.fits(one.channels) for one in judged):
+    if not fits:
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=UNCONCERNED)
+    missing = unreached(contract.minimum, counts, unreachable)
     if not results:
         missing = missing or ("scenarios >= 1",)
     missing = (*missing, *too_many_ties(contract, counts))

@@ -28,10 +28,10 @@ _ORDERS_TURN = tuple(order for order in _ORDERS if order[0] == "turn")
 Where two states are kept the next one goes on from the text of the first, mostly at the older of them.
 """
 _SOON = (3, 1, 3)
-_SLOTS = (6, 2, 3, 6, 1)
+_SLOTS = (6, 2, 3, 2, 6, 1)
 _FEW_SLOTS = 2
 _FULL_SLOTS = (_FEW_SLOTS, 6)
-_SLOTS_TIGHT = (1, 6)
+_SLOTS_TIGHT = (6, 1, 6)
 """How many slots there are for states; so few that a request begins at the older of two; with which numbers a state is
 kept at the end of every page; and how many there are where each token fills a page.
 """

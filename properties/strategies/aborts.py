@@ -13,7 +13,7 @@ _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
 # Those that were served most of their prompt are soon at their end.
 _SOON = (2, 3, 1, 2, 4)
 # When most of those that give way wait to come back.
-_PREEMPTED_AFTER = (3, 4, 3, 6, 5, 3)
+_PREEMPTED_AFTER = (5, 6, 5, 8, 7, 5)
 # Those that give way have all come by then: several are aborted in one step.
 _AT_ONCE = 1
 _SOME = (True, False)

@@ -73,7 +73,7 @@ ABORTED = (False, True)
 ABORTED_CACHED = (False, True)
 ABORTED_CONSTRAINED = (True, True, True, False)
 ABORTED_TREES = (False, True, False)
-ABORTED_PREEMPTED = (True, False, True, False, True)
+ABORTED_PREEMPTED = (True, False, True)
 """Whether requests are aborted, those that share pages, those of them with grammars, those of trees, and those that
 are preempted."""
 ENDED = (False, True, True)
@@ -98,7 +98,7 @@ PREEMPTED_CACHED = (False, True, True, True)
 of which are trees, whatever else was dealt; and of those that share pages."""
 WINDOWED = (True, False, True)
 WINDOWED_CACHED = (False, True, False, True, False)
-WINDOWED_PREEMPTED = (True, True, False)
+WINDOWED_PREEMPTED = (True, False)
 """Whether layers of target or draft have windows, where drafts are chains or blocks; beside a prefix cache, where
 nothing is freed by them; and beside preemption, of which there is less where pages go back early."""
 WINDOWED_RANKS = (True, False, True)

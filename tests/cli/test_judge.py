@@ -237,7 +237,7 @@ def put(field: str, value: object, at: int = 2) -> Change:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (without_a_round, "line 6: invalid round 2: expected round 1 of request 11"),
+        (without_a_round, "line 3: invalid round 2: expected round 1 of request 10"),
         (put("request", 77), "line 3: invalid request 77: expected one whose prompt is above: 10"),
         (put("emitted", [999]), "line 3: invalid emitted 999: expected token ids 0 .. 52 of the model"),
         (put("drafts", [1, -1]), "line 3: invalid drafts [1,-1]: expected `int` >= 0, of a round"),

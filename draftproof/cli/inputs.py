@@ -80,8 +80,10 @@ def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
     if name in allowed:
         return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
-    expected = f"one of {len(allowed)} names" if hint and len(allowed) > LISTED else ", ".join(allowed)
-    raise InputError(f"invalid {what} {name!r}: expected {expected}{hint}")
+    listed = ", ".join(allowed[:LISTED])
+    if more := len(allowed[LISTED:]):
+        listed = f"one of {len(allowed)} names" if hint else f"{listed} or one of {more} more"
+    raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
 
 
 def device(name: str) -> DeviceName:

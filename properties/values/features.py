@@ -55,6 +55,10 @@ def _refuses_trees(scenario: Scenario) -> tuple[str, ...]:
     return ("a tree",) if scenario.tree else ()
 
 
+def _beside_tensor_ranks(scenario: Scenario) -> tuple[str, ...]:
+    return beside_ranks(scenario) + (("data-parallel ranks",) if scenario.ranks.data > 1 else ())
+
+
 FEATURES: tuple[Feature, ...] = (
     Feature("hybrid", "the probe target has gated delta net layers", is_hybrid),
     Feature(
@@ -114,7 +118,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda one: one.schedule.handover,
         "handover",
         beside_handover,
-        "S-HANDOVER",
+        "S-HANDOVER-8",
     ),
     Feature(
         "data-parallel",
@@ -131,7 +135,7 @@ FEATURES: tuple[Feature, ...] = (
         "ranks share the heads of every layer",
         lambda one: one.ranks.tensor > 1,
         "ranks",
-        beside_ranks,
+        _beside_tensor_ranks,
         "S-TP-7",
     ),
     Feature(

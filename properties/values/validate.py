@@ -329,7 +329,7 @@ def _refused_by_handover(scenario: Scenario) -> dict[str, bool]:
 
 
 def beside_handover(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside a hand-over."""
+    """Return the names of what a scenario has that is not defined beside a hand-over (S-HANDOVER-8)."""
     return tuple(name for name, has in _refused_by_handover(scenario).items() if has)
 
 

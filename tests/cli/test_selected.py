@@ -95,11 +95,11 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
         ("trees controllers", r"trees: not defined beside adaptive steps \(S-TREE-1\)"),
         ("trees windows", r"windows: not defined beside a tree \(S-WINDOW-4\)"),
         ("trees mixed", r"mixed: not defined beside a tree \(S-MIXED-7\)"),
-        ("aborts handover", r"handover: not defined beside aborts \(S-HANDOVER\)"),
+        ("aborts handover", r"handover: not defined beside aborts \(S-HANDOVER-8\)"),
         ("step-budget aborts", r"step-budget: not defined beside aborts \(S-SCHED-10\)"),
         ("data-parallel trees", r"data-parallel: not defined beside a tree \(S-RANK-6\)"),
         ("tensor-parallel handover", r"tensor-parallel: not defined beside schedule.handover \(S-TP-7\)"),
-        ("data-parallel tensor-parallel", r"none of the first 240 scenarios has all of them"),
+        ("data-parallel tensor-parallel", r"tensor-parallel: not defined beside data-parallel ranks \(S-TP-7\)"),
     ],
 )
 def test_features_that_exclude_each_other_are_told_with_the_rule(names: str, why: str):

@@ -18,6 +18,7 @@ from shapes import eagle_shapes, llama_shapes, random_tensors
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.cuda import CudaBackend
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models.base import NgramSettings
@@ -71,11 +72,12 @@ class Server:
         config: EngineConfig,
         draft: DraftModel = NGRAM,
         plans: Plans | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self._device, self._plans, self._served = given.device, plans or Plans(), 0
         kind = OverlapEngine if config.overlap else Engine
         self._engine = kind(dense, draft, config, torch.device(given.device), self._plans)
-        self._engine.capture(CudaBackend() if given.device == "cuda" else HostBackend())
+        self._engine.capture(backend or (CudaBackend() if given.device == "cuda" else HostBackend()))
         self._engine.warm_up()
 
     def add(self, prompts: Iterable[Text], budget: int) -> None:
@@ -83,6 +85,11 @@ class Server:
         for prompt in prompts:
             self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), (STEPS,)))
             self._served += 1
+
+    @property
+    def idle(self) -> bool:
+        """Return whether all texts have ended."""
+        return self._engine.idle
 
     def serve(self, prompts: Sequence[Text], budget: int) -> list[Timed]:
         """Serve these prompts together, to their ends; return all steps."""

@@ -19,7 +19,7 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.controller import controller
 from draftproof.engine.draft_counters import DraftCounters
 from draftproof.engine.drafts import algorithm
-from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
+from draftproof.engine.drafts.base import DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
 from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
@@ -37,7 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import Runtime, acceptance
+from draftproof.engine.runtime import Runtime, acceptance, accepted
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -143,6 +143,11 @@ class Engine:
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+    def _uploaded(self, columns: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+        """Return tensors of columns of one length, of which there is one copy to the device."""
+        together = torch.tensor(list(columns.values()), dtype=torch.int64, device=self.device)
+        return dict(zip(columns, together.unbind(), strict=True))
 
     @capturing()
     def capture(self, backend: Backend) -> None:
@@ -340,7 +345,7 @@ class Engine:
         commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
         if verified is None:
             return commits
-        return commits + self._verified(runtime, batch, proposal, verified)
+        return commits + self._verified(runtime, batch, inputs, proposal, verified)
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
@@ -375,8 +380,8 @@ class Engine:
 
         Of ranks the one with the most steps decides, and launches hold the `num_rows` of the one with the most rows.
         """
-        runtime, batch, proposal, _ = self._proposed(batch, steps, num_rows)
-        return self._verified(runtime, batch, proposal, runtime.verify(proposal, len(batch), num_rows))
+        runtime, batch, proposal, inputs = self._proposed(batch, steps, num_rows)
+        return self._verified(runtime, batch, inputs, proposal, runtime.verify(proposal, len(batch), num_rows))
 
     def _proposed(
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
@@ -391,6 +396,8 @@ class Engine:
             runtime = self._runtimes[0]
             runtime.begin(inputs, len(batch), num_rows)
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
+        if proposal.num_drafts == tuple(row.num_drafts for row in batch):
+            proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(replace(row, num_drafts=count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
@@ -398,7 +405,12 @@ class Engine:
         return runtime, batch, proposal, inputs
 
     def _verified(
-        self, runtime: Runtime, batch: tuple[DecodeRow, ...], proposal: Proposal, acceptance: Acceptance
+        self,
+        runtime: Runtime,
+        batch: tuple[DecodeRow, ...],
+        inputs: Mapping[str, Tensor],
+        proposal: Proposal,
+        acceptance: Acceptance,
     ) -> tuple[Commit, ...]:
         """Commit what the target accepted, and extend the draft by it."""
         self.probes.on_target_hidden_states(acceptance.hidden_states)
@@ -415,21 +427,22 @@ class Engine:
         unfinished = [i for i, commit in enumerate(commits) if not commit.finished]
         (num_extended,) = self.group.agree(len(unfinished))
         if num_extended:
-            runtime.extend(self._accepted(batch, acceptance, commits, unfinished), num_extended)
+            runtime.extend(accepted(batch, inputs, acceptance, commits, unfinished), num_extended)
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
     def _inputs(self, batch: tuple[DecodeRow, ...]) -> dict[str, Tensor]:
-        return {
-            "req_rows": self._tensor([row.req_row for row in batch]),
-            "state_slots": self._tensor([row.state_slot for row in batch]),
-            "positions": self._tensor([row.seq_len for row in batch]),
-            "num_drafts": self._tensor([row.num_drafts for row in batch]),
-            "pending_tokens": self._tensor([row.pending_token for row in batch]),
-            **self._choosing(batch),
+        """Return what a round starts from, in one upload; and how its rows draw their tokens."""
+        columns = {
+            "req_rows": [row.req_row for row in batch],
+            "state_slots": [row.state_slot for row in batch],
+            "positions": [row.seq_len for row in batch],
+            "num_drafts": [row.num_drafts for row in batch],
+            "pending_tokens": [row.pending_token for row in batch],
         }
+        return {**self._uploaded(columns), **self._choosing(batch)}
 
     def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
         """Return how each row draws its tokens and is penalised, if any request does or is."""
@@ -457,15 +470,17 @@ class Engine:
         """
         if self.states is None or not commits:
             return
-        state_slots = self._tensor([commit.state_slot for commit in commits])
+        columns = {
+            "state_slots": [commit.state_slot for commit in commits],
+            "last_correct_step_indices": [commit.last_correct_step_index for commit in commits],
+            "seq_lens": [commit.seq_len_before for commit in commits],
+            "num_tokens": [len(commit.emitted) for commit in commits],
+        }
+        state_slots, last, seq_lens, num_tokens = self._uploaded(columns).values()
         self.probes.before_launch("commit")
-        self.states.commit(
-            state_slots=state_slots,
-            last_correct_step_indices=self._tensor([commit.last_correct_step_index for commit in commits]),
-        )
+        self.states.commit(state_slots=state_slots, last_correct_step_indices=last)
         if self.config.checkpoint:
-            seq_lens, num_tokens = [c.seq_len_before for c in commits], [len(c.emitted) for c in commits]
-            places = self._checkpoint_steps(seq_lens, num_tokens)
+            places = self._steps_to_keep(seq_lens, num_tokens)
             if steps is not None:
                 places = torch.where(places >= 0, steps.gather(1, places.clamp(min=0)[:, None])[:, 0], -1)
             self.states.checkpoint(state_slots, places)
@@ -480,19 +495,3 @@ class Engine:
         self.states.flush(self._tensor([commit.state_slot for commit in ended]))
         self.probes.on_launch(Launch("finish", 0, len(ended), 0))
         self.probes.on_finish(ended)
-
-    def _accepted(
-        self, batch: tuple[DecodeRow, ...], acceptance: Acceptance, commits: tuple[Commit, ...], unfinished: list[int]
-    ) -> Accepted:
-        """Return the rows of unfinished requests, as the draft is extended by them."""
-        rows = self._tensor(unfinished)
-        return Accepted(
-            requests=tuple(batch[i].request for i in unfinished),
-            req_rows=self._tensor([batch[i].req_row for i in unfinished]),
-            seq_lens=self._tensor([batch[i].seq_len for i in unfinished]),
-            correct_len=acceptance.correct_len[rows],
-            ids=acceptance.ids[rows],
-            target_tokens=acceptance.target_tokens[rows],
-            hidden_states=None if acceptance.hidden_states is None else acceptance.hidden_states[rows],
-            tokens=tuple(commits[i].emitted for i in unfinished),
-        )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,10 +41,11 @@ class Buffers:
             if size > rows:
                 buffer[rows:size].fill_(self._padding[name])
 
-    def pad(self, size: int) -> None:
-        """Make every row padding."""
+    def pad(self, size: int, names: Container[str] | None = None) -> None:
+        """Make every row padding, of all buffers or of those of these names."""
         for name, tensor in self._tensors.items():
-            tensor[:size].fill_(self._padding[name])
+            if names is None or name in names:
+                tensor[:size].fill_(self._padding[name])
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         return tuple((name, tensor.dtype) for name, tensor in self._tensors.items())

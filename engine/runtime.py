@@ -21,12 +21,14 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner, Outputs
 from draftproof.engine.sampling import INPUTS
-from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Proposal
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
 PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
+_OF_DRAFTS = ("draft_tokens", "parents", "draft_weights", "excluded")
+"""The buffers of a round that are empty until drafts are proposed."""
 
 
 class Runtime:
@@ -80,21 +82,14 @@ class Runtime:
         """Fill the buffers of a round, all but the drafts, for launches that hold `num_rows`."""
         for runner in self._before:
             runner.prepare(num_rows)
-        nothing = torch.zeros((count, self.width - 1), dtype=torch.int64, device=values["req_rows"].device)
-        own = self._draft.round_values(values["req_rows"])
-        empty = {"draft_tokens": nothing, "parents": nothing} if self._config.tree else {"draft_tokens": nothing}
-        if self._config.drafts_sampled:
-            empty["draft_weights"] = self._round.view(count)["draft_weights"].new_zeros(
-                self._round.view(count)["draft_weights"].shape
-            )
-        if self._config.constrained:
-            empty["excluded"] = torch.zeros_like(self._round.view(count)["excluded"])
-        self._round.fill({**values, **own, **empty}, count, self._verify.size_for(num_rows))
+        size = self._verify.size_for(num_rows)
+        self._round.fill({**values, **self._draft.round_values(values["req_rows"])}, count, size)
+        self._round.pad(size, _OF_DRAFTS)
 
     def propose(self, batch: tuple[DecodeRow, ...], num_rows: int) -> Proposal:
         """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
         if self._draft.proposer is None:
-            return self._draft.propose(batch, self.steps)
+            return self._draft.propose(batch, self._round.view(len(batch))["req_rows"], self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
         proposed = self._propose.launch(len(batch), num_rows) if self._propose else self._round.view(len(batch))
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
@@ -130,20 +125,43 @@ class Runtime:
 
 def acceptance(out: Outputs) -> Acceptance:
     """Return what the outputs of a verify say."""
-    correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
-    tokens = tuple(
-        (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
-    )
+    # One download of all that the host looks at.
+    width = out["ids"].shape[1]
+    ends = torch.stack([out["correct_len"], out["bonus"]], dim=1)
+    told = torch.cat([ends, out["target_tokens"], out["accept_index"]], dim=1).tolist()
+    tokens = tuple((*row[2 : 2 + row[0]], row[1]) for row in told)
     return Acceptance(
         out["ids"],
         out.get("hidden_states"),
         out["target_tokens"],
         out["correct_len"],
         {name: out[name] for name in WEIGHTS if name in out},
-        tuple(correct_len),
+        tuple(row[0] for row in told),
         tokens,
-        tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),
+        tuple(tuple(place for place in row[2 + width :] if place >= 0) for row in told),
         out.get("steps"),
+    )
+
+
+def accepted(
+    batch: Sequence[DecodeRow],
+    inputs: Mapping[str, Tensor],
+    acceptance: Acceptance,
+    commits: Sequence[Commit],
+    unfinished: Sequence[int],
+) -> Accepted:
+    """Return the rows of unfinished requests, as the draft is extended by them; mostly these are all of a batch."""
+    is_whole, device = len(unfinished) == len(batch), acceptance.ids.device
+    rows = slice(None) if is_whole else torch.tensor(unfinished, dtype=torch.int64, device=device)
+    return Accepted(
+        requests=tuple(batch[i].request for i in unfinished),
+        req_rows=inputs["req_rows"][rows],
+        seq_lens=inputs["positions"][rows],
+        correct_len=acceptance.correct_len[rows],
+        ids=acceptance.ids[rows],
+        target_tokens=acceptance.target_tokens[rows],
+        hidden_states=None if acceptance.hidden_states is None else acceptance.hidden_states[rows],
+        tokens=tuple(commits[i].emitted for i in unfinished),
     )
 
 

@@ -175,8 +175,8 @@ class Draft(ABC, Generic[M]):
         """Return the values of those buffers for these request rows."""
         return {}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
-        """Propose on the host, within the num_drafts of each row."""
+    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
+        """Propose outside of a graph, within the num_drafts of each row; req_rows [R] are on the device."""
         raise TypeError(f"{type(self).__name__} proposes in its graph")
 
     def extend_inputs(self, width: int) -> Shapes:

@@ -64,9 +64,8 @@ class MtpDraft(ModelDraft[Chain]):
         """Return L: an entry of the last layer takes the token L behind it."""
         return model.cache_shape.layers
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
         """Return the first proposals of those that the last extend made."""
-        req_rows = torch.tensor([row.req_row for row in batch], dtype=torch.int64, device=self.context.device)
         draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
         return Proposal(draft_tokens, tuple(row.num_drafts for row in batch))
 

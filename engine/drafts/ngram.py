@@ -91,7 +91,7 @@ class NgramDraft(Draft[NgramSettings]):
         """Return the match."""
         return {"match": self.match(request)._asdict()}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
         """Return as many tokens as follow each row's match, within its num_drafts; [R, steps], zero behind them."""
         found = [self._found(row) for row in batch]
         padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]

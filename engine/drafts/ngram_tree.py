@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.drafts.ngram import NgramDraft, NgramIndex
 from draftproof.engine.stages import DecodeRow, Proposal
@@ -69,7 +70,7 @@ class NgramTreeDraft(NgramDraft):
     def _index(self, tokens: Sequence[int]) -> NgramIndex:
         return NgramIndex(self.model, tokens, self._tree.topk)
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
         """Return the trie of each row, as deep as its num_drafts; draft_tokens and parents [R, W - 1]."""
         width, device = self._tree.num_drafts(steps), self.context.device
         found = [merge(self._indices[row.request].propose(row.num_drafts), self._tree.nodes) for row in batch]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.drafts.base import DraftContext
 from draftproof.engine.drafts.eagle import EagleDraft
@@ -42,7 +43,7 @@ class WorkerSteps(EagleDraft):
         # As a server does, before there is anything in a slot: captures write somewhere.
         self._workers = {steps: self._made(steps) for steps in context.config.candidates if steps}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> Proposal:
+    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
         """Return the worker's draft_tokens [R, K]."""
         if not steps:
             return Proposal(torch.zeros((len(batch), 0), dtype=torch.int64), (0,) * len(batch))

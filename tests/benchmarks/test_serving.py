@@ -38,6 +38,20 @@ def test_a_prefix_is_served_and_requests_give_way(warm: Warm, tmp_path: Path):
     assert row["resume_of_round"] == pytest.approx(row["resume_ms"] / row["round_ms"])
 
 
+def test_a_decode_step_is_timed_beside_its_graphs(warm: Warm, tmp_path: Path):
+    kept = tmp_path / "history.jsonl"
+    result = measured(warm, tmp_path, "step_speed", "--repeats", "1", "--history", str(kept))
+    assert [(row["draft"], row["batch"]) for row in result["steps"]] == [
+        (draft, batch) for draft in ("eagle", "ngram") for batch in (1, 3)
+    ]
+    for row in result["steps"]:
+        assert row["step_of_graphs"] == pytest.approx(row["step_ms"] / row["graphs_ms"])
+        assert row["downloads"] == 1
+    assert {row["uploads"] for row in result["steps"] if row["draft"] == "eagle"} == {1}
+    (run,) = history(kept)
+    assert len(run.seconds) == len(result["steps"])
+
+
 def test_verifies_of_trees_and_of_sampled_requests_are_timed_beside_greedy_chains(warm: Warm, tmp_path: Path):
     result = measured(warm, tmp_path, "verify_speed")
     assert [row["batch"] for row in result["batches"]] == [1, 3]

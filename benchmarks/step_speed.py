@@ -1,0 +1,150 @@
+"""What the host adds to the graphs of a decode step (`make bench-gpu`).
+
+The target is that of decode_speed.py, with drafts of an EAGLE head or of n-grams. "step ms" is the median
+`Engine.step` of rounds alone, from an idle device to an idle device: planning, inputs, graphs, results. "graphs ms" is
+how long the graphs of the same step take, replayed one behind the other with nothing in between. "uploads" are tensors
+that the step makes of numbers on the host, "downloads" how often it reads numbers back, each in most steps. `--tiny`
+runs on a CPU, where a graph runs its operations one by one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import bench
+import torch
+from decode_model import Setup, setup
+from rich.console import Console
+from server import NGRAM, Columns, Server, dense_model, eagle_draft, generator, prompts, sizes
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.graphs.backend import Backend, Graph
+from draftproof.engine.graphs.cuda import CudaBackend
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.models.llama import Llama
+
+WARM = 3
+COLUMNS: Columns = {
+    "draft": lambda row: row["draft"],
+    "batch": lambda row: row["batch"],
+    "step ms": lambda row: f"{row['step_ms']:.3f}",
+    "graphs ms": lambda row: f"{row['graphs_ms']:.3f}",
+    "step / graphs": lambda row: f"{row['step_of_graphs']:.2f}",
+    "uploads": lambda row: row["uploads"],
+    "downloads": lambda row: row["downloads"],
+}
+
+
+class _Replayed:
+    """A graph that notes each of its replays."""
+
+    def __init__(self, graph: Graph, replayed: list[Graph]) -> None:
+        self._graph, self._replayed, self.outputs = graph, replayed, graph.outputs
+
+    @property
+    def replays(self) -> int:
+        return self._graph.replays
+
+    def replay(self) -> None:
+        self._replayed.append(self._graph)
+        self._graph.replay()
+
+
+class Noting:
+    """A backend whose graphs are noted as they are replayed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self.name, self.replayed = backend, backend.name, list[Graph]()
+
+    def capture(self, function: Callable[[], tuple[Tensor, ...]], declared: Sequence[Tensor]) -> Graph:
+        """Capture as the backend does."""
+        return _Replayed(self._backend.capture(function, declared), self.replayed)
+
+
+class Transfers(TorchFunctionMode):
+    """Counts tensors that are made of numbers on the host, and reads of numbers back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads = self.downloads = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.uploads += function is torch.tensor
+        self.downloads += function in (Tensor.tolist, Tensor.item)
+        return function(*args, **(kwargs or {}))
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed", *bench.KEPT).parse_args()
+    given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
+    console, repeats = Console(), arguments.repeats or given.repeats
+    with torch.inference_mode():
+        dense = dense_model(given)
+        drafts = {"eagle": eagle_draft(given, dense), "ngram": NGRAM}
+        rows = []
+        for name, draft in drafts.items():
+            for batch in given.batches:
+                with console.status(f"{name}, batch {batch}"):
+                    rows.append({"draft": name, **decode(given, dense, draft, batch, repeats)})
+    result = {**bench.machine(given.device), "seed": given.seed, "prompt": given.prompt, "steps": rows}
+    bench.show(f"{result['device']}: a step of decode rounds", rows, COLUMNS, section=lambda row: row["draft"])
+    seconds = {f"engine step, {row['draft']}, batch {row['batch']}": 1e-3 * row["step_ms"] for row in rows}
+    bench.keep(arguments, result, seconds)
+
+
+def decode(given: Setup, dense: Llama, draft: DraftModel, batch: int, repeats: int) -> dict[str, Any]:
+    """Return what a step of a batch takes, what its graphs take, and its transfers: medians over all steps."""
+    noting = Noting(CudaBackend() if given.device == "cuda" else HostBackend())
+    server = Server(given, dense, sizes(given, batch, given.prompt, given.new), draft, backend=noting)
+    random = generator(given)
+    steps, graphs, uploads, downloads = list[float](), list[float](), list[int](), list[int]()
+    for repeat in range(repeats + 1):
+        server.add(prompts(given, random, batch, given.prompt), given.new)
+        number = 0
+        while not server.idle:
+            noting.replayed.clear()
+            if repeat:
+                step = server.step()
+            else:
+                with Transfers() as transfers:
+                    step = server.step()
+            number += 1
+            if step.plan.prefill or len(step.plan.decode) < batch or number <= WARM:
+                continue
+            if repeat:
+                steps.append(step.seconds)
+                graphs.append(_alone(given, tuple(noting.replayed)))
+            else:
+                uploads.append(transfers.uploads)
+                downloads.append(transfers.downloads)
+    if not steps or not min(graphs):
+        raise RuntimeError(f"no step of {batch} requests ran in graphs; there is nothing to time")
+    step_ms, graphs_ms = 1e3 * statistics.median(steps), 1e3 * statistics.median(graphs)
+    return {
+        "batch": batch,
+        "step_ms": step_ms,
+        "graphs_ms": graphs_ms,
+        "step_of_graphs": step_ms / graphs_ms,
+        "uploads": statistics.mode(uploads),
+        "downloads": statistics.mode(downloads),
+    }
+
+
+def _alone(given: Setup, replayed: tuple[Graph, ...]) -> float:
+    """Return the seconds of the graphs of a step: what they write, the next step writes again, or never reads."""
+    bench.synchronize(given.device)
+    begin = time.perf_counter()
+    for graph in replayed:
+        graph.replay()
+    bench.synchronize(given.device)
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What a decode step moves between host and device: its inputs once, its results once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.subject import build
+from draftproof.harness.lockstep import solved
+from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.scenario import Memory
+from tests.engine.scenarios import HEAD, request, scenario
+
+CPU = torch.device("cpu")
+_SIZES = {"seed": 8, "heads": 3, "kv_heads": 3, "key_dim": 2, "value_dim": 4, "lanes": 5}
+DRAFTS = (
+    HEAD,
+    Eagle3(**_SIZES, features=(1, 0)),
+    Mtp(**_SIZES, layers=3),
+    Standalone(**_SIZES, layers=2),
+    DFlash(**_SIZES, layers=2, features=(1, 0)),
+)
+
+
+class Transfers(TorchFunctionMode):
+    """Counts tensors that are made of numbers on the host, and reads of numbers back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = Counter[str]()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count["up"] += function is torch.tensor
+        self.count["down"] += function in (Tensor.tolist, Tensor.item, Tensor.numpy)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("draft", DRAFTS, ids=lambda one: type(one).__name__)
+def test_a_round_has_one_upload_and_one_download(draft: ProbeDraft) -> None:
+    """Where nobody ends and no page is taken: each of these may add an upload."""
+    memory = Memory(page_size=40, pages=3, request_slots=3, max_len=40)
+    case = scenario(request(prompt=5, budget=20, plans="3/0"), draft=draft, memory=memory)
+    models = build.models(case, CPU)
+    engine = Engine(models.target, models.draft, build.config(case), CPU)
+    engine.capture(HostBackend())
+    for one in build.requests(case, solved(case).script):
+        engine.add(one)
+    steps = list[Counter[str]]()
+    with torch.no_grad():
+        while not engine.idle:
+            with Transfers() as transfers:
+                commits = engine.step()
+            if any(one.round and not one.finished for one in commits):
+                steps.append(transfers.count)
+    assert len(steps) > 1
+    assert {(one["up"], one["down"]) for one in steps} == {(1, 1)}

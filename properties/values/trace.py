@@ -92,6 +92,9 @@ class Trace:
 
     @cached_property
     def duplicates(self) -> tuple[Observation, ...]:
+        """The observations whose channel and key were reported before."""
+        if sum(map(len, self.index.values())) == len(self.observations):
+            return ()
         seen: set[tuple[str, Key]] = set()
         again = []
         for observation in self.observations:

@@ -51,7 +51,7 @@ class Ran(NamedTuple):
 def ran() -> list[Ran]:
     """As many scenarios that aim at nothing as such as aim at what those have not covered."""
     subject = IdealSubject()
-    done = [_run(subject, scenario) for scenario in generate(16, PLAIN, ALGORITHMS)]
+    done = [_run(subject, scenario) for scenario in generate(19, PLAIN, ALGORITHMS)]
     guide, seen = Guide(12, ALGORITHMS), {name: 1 for one in done for name in one.bins}
     blocks = (guide.block(number, seen, ()) for number in itertools.count())
     aimed = (one.scenario for block in blocks for one in block if one.origin.startswith("aimed"))

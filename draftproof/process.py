@@ -12,6 +12,8 @@ from typing import NoReturn
 
 CRASHED = 3
 """The exit code of a command whose process ended before its verdict, as of Outcome.CRASH."""
+INTERRUPTED = 2
+"""That of a command which somebody stopped before its verdict, as of any error of usage."""
 
 
 def leave(code: int) -> NoReturn:
@@ -24,6 +26,8 @@ def leave(code: int) -> NoReturn:
 def run_apart(command: Callable[[], int]) -> int:
     """Run a command in a forked process; return its exit code, or CRASHED if it ended without saying one.
 
+    Where a signal ended it that came to this process, it is INTERRUPTED.
+
     Call it before anything is imported that keeps threads or a device. Ctrl-C and SIGTERM are the command's to handle.
     """
     verdicts, verdict = os.pipe()
@@ -35,7 +39,8 @@ def run_apart(command: Callable[[], int]) -> int:
         os.write(verdict, bytes([code]))
         leave(code)
     os.close(verdict)
-    before = {number: signal.signal(number, _passed_on(pid)) for number in (signal.SIGINT, signal.SIGTERM)}
+    came = set[int]()
+    before = {number: signal.signal(number, _passed_on(pid, came)) for number in (signal.SIGINT, signal.SIGTERM)}
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -48,6 +53,9 @@ def run_apart(command: Callable[[], int]) -> int:
     if told:
         return told[0]
     how = signal.Signals(-status).name if status < 0 else f"exit {status}"
+    if -status in came:
+        print(f"error: interrupted by {how} before there was a verdict", file=sys.stderr)
+        return INTERRUPTED
     print(f"CRASH: the process of the command ended ({how}) before there was a verdict", file=sys.stderr)
     return CRASHED
 
@@ -58,8 +66,9 @@ def _interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _passed_on(pid: int) -> Callable[[int, FrameType | None], None]:
+def _passed_on(pid: int, came: set[int]) -> Callable[[int, FrameType | None], None]:
     def pass_on(number: int, _frame: FrameType | None) -> None:
+        came.add(number)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

@@ -71,5 +71,7 @@ def _why(features: Sequence[Feature], others: Sequence[Scenario]) -> str:
                 often = Counter(name for names in refused for name in names)
                 name = min(sorted(always), key=often.__getitem__)
                 return f"{feature.name}: not defined beside {name} ({feature.rule})"
-    what = "it" if len(features) == 1 else "all of them"
-    return f"none of the first {len(others)} scenarios has {what}"
+    if len(features) == 1:
+        return f"none of the first {len(others)} scenarios has it"
+    listed = "docs/semantics.md lists what never runs together (What runs beside what)"
+    return f"none of the first {len(others)} scenarios has all of them; {listed}"

@@ -71,6 +71,8 @@ def _parsed(text: str | bytes, kind: type, name: str) -> Any:
         raise InvalidScenarioError(f"{expected}, got an empty file")
     try:
         return json.loads(text, object_pairs_hook=lambda fields: _once(fields, name))
+    except UnicodeDecodeError:
+        raise InvalidScenarioError(f"{expected}, got bytes that are no text in UTF-8") from None
     except ValueError as error:
         # Beside what is no JSON a number of thousands of digits.
         raise InvalidScenarioError(f"{expected}: {error}") from None

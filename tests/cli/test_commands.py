@@ -122,6 +122,8 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
     ):
         broken.write_text(text)
         assert told in error_of(capsys, "replay", str(broken))
+    broken.write_bytes(b"\xff\xfe\x00")
+    assert "got bytes that are no text in UTF-8" in error_of(capsys, "replay", str(broken))
 
 
 def test_too_few_pages_are_told_with_who_needs_more(tmp_path, capsys):

@@ -61,6 +61,12 @@ def test_only_what_a_command_says_is_its_exit_code(command: str, code: int, mess
     assert bool(message) == bool(done.stderr)
 
 
+def test_a_command_that_somebody_stops_is_interrupted_and_did_not_crash():
+    stopped = "lambda: os.kill(os.getppid(), 15) or time.sleep(60)"
+    done = ended(f"import os, time; from draftproof.process import leave, run_apart; leave(run_apart({stopped}))")
+    assert (done.returncode, done.stderr) == (2, "error: interrupted by SIGTERM before there was a verdict\n")
+
+
 def test_the_crash_of_a_command_is_that_of_a_subject():
     from draftproof.process import CRASHED
 

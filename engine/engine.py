@@ -37,7 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import Runtime, acceptance, accepted
+from draftproof.engine.runtime import Runtime, acceptance, accepted, uploaded
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -143,11 +143,6 @@ class Engine:
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
-
-    def _uploaded(self, columns: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
-        """Return tensors of columns of one length, of which there is one copy to the device."""
-        together = torch.tensor(list(columns.values()), dtype=torch.int64, device=self.device)
-        return dict(zip(columns, together.unbind(), strict=True))
 
     @capturing()
     def capture(self, backend: Backend) -> None:
@@ -442,7 +437,7 @@ class Engine:
             "num_drafts": [row.num_drafts for row in batch],
             "pending_tokens": [row.pending_token for row in batch],
         }
-        return {**self._uploaded(columns), **self._choosing(batch)}
+        return {**uploaded(columns, self.device), **self._choosing(batch)}
 
     def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
         """Return how each row draws its tokens and is penalised, if any request does or is."""
@@ -476,7 +471,7 @@ class Engine:
             "seq_lens": [commit.seq_len_before for commit in commits],
             "num_tokens": [len(commit.emitted) for commit in commits],
         }
-        state_slots, last, seq_lens, num_tokens = self._uploaded(columns).values()
+        state_slots, last, seq_lens, num_tokens = uploaded(columns, self.device).values()
         self.probes.before_launch("commit")
         self.states.commit(state_slots=state_slots, last_correct_step_indices=last)
         if self.config.checkpoint:

@@ -123,6 +123,12 @@ class Runtime:
         self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
+def uploaded(columns: Mapping[str, Sequence[int]], device: torch.device) -> dict[str, Tensor]:
+    """Return tensors of columns of one length, of which there is one copy to the device."""
+    together = torch.tensor(list(columns.values()), dtype=torch.int64, device=device)
+    return dict(zip(columns, together.unbind(), strict=True))
+
+
 def acceptance(out: Outputs) -> Acceptance:
     """Return what the outputs of a verify say."""
     # One download of all that the host looks at.

@@ -12,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.pages import PagePool, PageTable
+from draftproof.engine.runtime import acceptance, uploaded
 from draftproof.engine.subject import build
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, ProbeDraft, Standalone
@@ -42,11 +44,13 @@ class Transfers(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("draft", DRAFTS, ids=lambda one: type(one).__name__)
-def test_a_round_has_one_upload_and_one_download(draft: ProbeDraft) -> None:
+def test_a_round_has_one_upload_and_one_download(draft: ProbeDraft, count: int) -> None:
     """Where nobody ends and no page is taken: each of these may add an upload."""
     memory = Memory(page_size=40, pages=3, request_slots=3, max_len=40)
-    case = scenario(request(prompt=5, budget=20, plans="3/0"), draft=draft, memory=memory)
+    requests = [request(prompt=5, budget=20, plans="3/0") for _ in range(count)]
+    case = scenario(*requests, draft=draft, memory=memory)
     models = build.models(case, CPU)
     engine = Engine(models.target, models.draft, build.config(case), CPU)
     engine.capture(HostBackend())
@@ -57,7 +61,25 @@ def test_a_round_has_one_upload_and_one_download(draft: ProbeDraft) -> None:
         while not engine.idle:
             with Transfers() as transfers:
                 commits = engine.step()
-            if any(one.round and not one.finished for one in commits):
+            if len(commits) == count and all(one.round and not one.finished for one in commits):
                 steps.append(transfers.count)
     assert len(steps) > 1
     assert {(one["up"], one["down"]) for one in steps} == {(1, 1)}
+
+
+def test_numbers_are_whole_on_their_way() -> None:
+    """What is narrow in between, and wide again when it is kept, is none of what `config.capacity` looks at."""
+    large = (1 << 40) + 5
+    assert uploaded({"positions": [large], "pending_tokens": [3]}, CPU)["positions"].tolist() == [large]
+    two = torch.tensor([[large, large + 1]])
+    outputs = {
+        "ids": two,
+        "target_tokens": two,
+        "accept_index": torch.tensor([[0, -1]]),
+        "correct_len": torch.tensor([0]),
+        "bonus": torch.tensor([large]),
+    }
+    assert acceptance(outputs).tokens == ((large,),)
+    table = PageTable(torch.zeros((2, 1), dtype=torch.int64))
+    table.grow([(1, 1)], PagePool([large]))
+    assert table.device[1].tolist() == [large]

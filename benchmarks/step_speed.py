@@ -20,7 +20,7 @@ from decode_model import Setup, setup
 from rich.console import Console
 from server import NGRAM, Columns, Server, dense_model, eagle_draft, generator, prompts, sizes
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from transfers import Transfers
 
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.graphs.backend import Backend, Graph
@@ -64,19 +64,6 @@ class Noting:
     def capture(self, function: Callable[[], tuple[Tensor, ...]], declared: Sequence[Tensor]) -> Graph:
         """Capture as the backend does."""
         return _Replayed(self._backend.capture(function, declared), self.replayed)
-
-
-class Transfers(TorchFunctionMode):
-    """Counts tensors that are made of numbers on the host, and reads of numbers back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.uploads = self.downloads = 0
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.uploads += function is torch.tensor
-        self.downloads += function in (Tensor.tolist, Tensor.item)
-        return function(*args, **(kwargs or {}))
 
 
 def main() -> None:

@@ -23,8 +23,9 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.probe import ProbeTarget
 from draftproof.engine.probes import Probes
-from draftproof.engine.sampling import Sampled, SamplingParams, sample, sampling_inputs
+from draftproof.engine.sampling import Sampled, SamplingParams, sample, sampling_columns
 from draftproof.engine.tree import TreeConfig
+from draftproof.engine.upload import uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.engine.verify_tree import TreeVerifier
 from draftproof.properties.values.checkpoint_config import parse_config
@@ -84,7 +85,7 @@ def measured(dense: DrawingLlama, given: Setup, batch: int) -> dict[str, Any]:
         for sampled in (False, True)
     }
     logits = dense.logits(torch.randn(batch * WIDTH, given.sizes["hidden_size"], device=given.device).to(given.dtype))
-    drawn = Sampled.of(sampling_inputs([SAMPLING] * batch, logits.device), WIDTH)
+    drawn = Sampled.of(uploaded(sampling_columns([SAMPLING] * batch), logits.device), WIDTH)
     ids, places = torch.zeros((2, batch * WIDTH), dtype=torch.int64, device=given.device)
     runs["greedy_choice"] = launch(lambda: kernels.greedy_choice(ids, logits))
     runs["sampled_choice"] = launch(lambda: sample(dense, ids, logits, ids[:, None], places, drawn))
@@ -131,7 +132,7 @@ def verify(
     }
     placed = {name: value.to(given.device) for name, value in views.items()}
     if sampled:
-        placed |= sampling_inputs([SAMPLING] * batch, cache.page_table.device)
+        placed |= uploaded(sampling_columns([SAMPLING] * batch), cache.page_table.device)
     verifier = (TreeVerifier if tree else Verifier)(dense, cache, config, Probes())
     return lambda: verifier.verify(placed)
 

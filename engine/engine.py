@@ -32,13 +32,13 @@ from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.penalties import shapes as penalty_shapes
-from draftproof.engine.penalty_params import penalty_inputs
+from draftproof.engine.penalty_params import penalty_columns
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import Runtime, acceptance, accepted, uploaded
-from draftproof.engine.sampling import sampling_inputs
+from draftproof.engine.runtime import OF_DRAFTS, Runtime, acceptance, accepted
+from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
     Acceptance,
@@ -56,6 +56,7 @@ from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
+from draftproof.engine.upload import Columns, uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.engine.verify_tree import TreeVerifier
 
@@ -280,7 +281,7 @@ class Engine:
 
     def _choosing_first(self, batch: tuple[PrefillRow, ...]) -> dict[str, Tensor]:
         """Return how the token after each chunk is chosen, and what stands behind its tokens if that is asked."""
-        choosing = self._choosing(batch)
+        choosing = uploaded(self._choosing(batch), self.device)
         if self.grammars:
             choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
         if self.config.most_prompt_logprobs is not None:
@@ -382,18 +383,21 @@ class Engine:
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
     ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
         """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
-        runtime, inputs = self._runtimes[steps], self._inputs(batch)
+        runtime, found = self._runtimes[steps], self.draft.look_up(batch)
+        known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
+        drafts = found.columns(runtime.width - 1) if found else {}
+        inputs = self._inputs(batch, known, drafts, runtime.width - 1)
         if not num_rows:
             return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
         runtime.begin(inputs, len(batch), num_rows)
-        proposal = self.probes.steer(batch, runtime.propose(batch, num_rows))
+        proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin(inputs, len(batch), num_rows)
+            runtime.begin({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
-        if proposal.num_drafts == tuple(row.num_drafts for row in batch):
+        if proposal.num_drafts == known:
             proposal = replace(proposal, counts=inputs["num_drafts"])
-        batch = tuple(replace(row, num_drafts=count) for row, count in zip(batch, proposal.num_drafts, strict=True))
+        batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
@@ -428,21 +432,24 @@ class Engine:
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
-    def _inputs(self, batch: tuple[DecodeRow, ...]) -> dict[str, Tensor]:
-        """Return what a round starts from, in one upload; and how its rows draw their tokens."""
+    def _inputs(
+        self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int], drafts: Columns, width: int
+    ) -> dict[str, Tensor]:
+        """Return in one upload what a round starts from, how its rows draw tokens, and known drafts [R, width]."""
         columns = {
             "req_rows": [row.req_row for row in batch],
             "state_slots": [row.state_slot for row in batch],
             "positions": [row.seq_len for row in batch],
-            "num_drafts": [row.num_drafts for row in batch],
+            "num_drafts": num_drafts,
             "pending_tokens": [row.pending_token for row in batch],
         }
-        return {**uploaded(columns, self.device), **self._choosing(batch)}
+        inputs = uploaded({**columns, **self._choosing(batch), **drafts}, self.device)
+        return {name: one.view(len(batch), width) if name in drafts else one for name, one in inputs.items()}
 
-    def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
+    def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> Columns:
         """Return how each row draws its tokens and is penalised, if any request does or is."""
-        sampling = sampling_inputs([row.sampling for row in batch], self.device) if self.config.sampled else {}
-        penalties = penalty_inputs([row.penalties for row in batch], self.device) if self.config.penalized else {}
+        sampling = sampling_columns([row.sampling for row in batch]) if self.config.sampled else {}
+        penalties = penalty_columns([row.penalties for row in batch]) if self.config.penalized else {}
         return {**sampling, **penalties}
 
     def _advance(self, commits: tuple[Commit, ...]) -> None:

@@ -31,6 +31,7 @@ from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, StepPlan
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
+from draftproof.engine.upload import uploaded
 
 INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
 """What the host tells the device of each row of a round."""
@@ -149,7 +150,8 @@ class OverlapEngine(Engine):
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
         relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
-        inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **self._choosing(batch)}
+        choosing = uploaded(self._choosing(batch), self.device)
+        inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
         runtime.begin(inputs, count, count)
         proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=inputs["num_drafts"]))

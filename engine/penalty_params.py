@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 UNIT = 16
 """Repetition penalties are held as this many parts."""
 
@@ -27,15 +24,11 @@ INPUTS = ("repetitions", "frequencies", "presences")
 """The buffers of a round that say how each row [B] is penalised; repetition 0: not at all."""
 
 
-def penalty_inputs(params: Sequence[PenaltyParams | None], device: torch.device) -> dict[str, Tensor]:
+def penalty_columns(params: Sequence[PenaltyParams | None]) -> dict[str, Sequence[int]]:
     """Return the values of these buffers."""
     given = [one or NONE for one in params]
-    columns = (
-        [int(one.repetition * UNIT) for one in given],
-        [one.frequency for one in given],
-        [one.presence for one in given],
-    )
     return {
-        name: torch.tensor(column, dtype=torch.int64, device=device)
-        for name, column in zip(INPUTS, columns, strict=True)
+        "repetitions": [int(one.repetition * UNIT) for one in given],
+        "frequencies": [one.frequency for one in given],
+        "presences": [one.presence for one in given],
     }

@@ -26,6 +26,7 @@ class Buffers:
     def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int]) -> None:
         self._tensors, self._padding = dict(tensors), dict(padding)
         self._views: dict[int, dict[str, Tensor]] = {}
+        self._alike: dict[tuple[str, ...], list[list[str]]] = {}
 
     def view(self, size: int) -> dict[str, Tensor]:
         """Return the first `size` rows of every buffer."""
@@ -35,11 +36,21 @@ class Buffers:
 
     def fill(self, values: Mapping[str, Tensor], rows: int, size: int) -> None:
         """Refresh the named buffers: `rows` live rows from `values`, padding in the rest up to `size`."""
-        for name, value in values.items():
-            buffer = self._tensors[name]
-            buffer[:rows].copy_(value)
+        live = self.view(rows)
+        for names in self._of_one_dtype(tuple(values)):
+            torch._foreach_copy_([live[name] for name in names], [values[name] for name in names])
+        for name in values:
             if size > rows:
-                buffer[rows:size].fill_(self._padding[name])
+                self._tensors[name][rows:size].fill_(self._padding[name])
+
+    def _of_one_dtype(self, names: tuple[str, ...]) -> list[list[str]]:
+        """Return buffers of these names in groups, each of which one launch can fill."""
+        if names not in self._alike:
+            groups: dict[torch.dtype, list[str]] = {}
+            for name in names:
+                groups.setdefault(self._tensors[name].dtype, []).append(name)
+            self._alike[names] = list(groups.values())
+        return self._alike[names]
 
     def pad(self, size: int, names: Container[str] | None = None) -> None:
         """Make every row padding, of all buffers or of those of these names."""

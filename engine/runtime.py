@@ -21,14 +21,14 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner, Outputs
 from draftproof.engine.sampling import INPUTS
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Proposal
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
 PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
-_OF_DRAFTS = ("draft_tokens", "parents", "draft_weights", "excluded")
-"""The buffers of a round that are empty until drafts are proposed."""
+OF_DRAFTS = ("draft_tokens", "parents", "draft_weights", "excluded")
+"""The buffers of a round that are empty until drafts are proposed, unless the host knows them before."""
 
 
 class Runtime:
@@ -41,7 +41,7 @@ class Runtime:
         self._draft, self._config = draft, config
         rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes
         ints: Shapes = dict.fromkeys(ROUND, ((), torch.int64))
-        inputs = {**ints, "draft_tokens": ((self.width - 1,), torch.int64), **draft.round_inputs()}
+        inputs = {**ints, "draft_tokens": ((self.width - 1,), torch.int64)}
         if config.tree:
             inputs["parents"] = ((self.width - 1,), torch.int64)
         if config.drafts_sampled:
@@ -79,18 +79,20 @@ class Runtime:
             runner.prepare(size)
 
     def begin(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
-        """Fill the buffers of a round, all but the drafts, for launches that hold `num_rows`."""
+        """Fill the buffers of a round for launches that hold `num_rows`; drafts that are not given are empty."""
         for runner in self._before:
             runner.prepare(num_rows)
         size = self._verify.size_for(num_rows)
-        self._round.fill({**values, **self._draft.round_values(values["req_rows"])}, count, size)
-        self._round.pad(size, _OF_DRAFTS)
+        self._round.fill(values, count, size)
+        self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
 
-    def propose(self, batch: tuple[DecodeRow, ...], num_rows: int) -> Proposal:
-        """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
-        if self._draft.proposer is None:
+    def propose(self, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None) -> Proposal:
+        """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything."""
+        if self._draft.proposer is None and found is None:
             return self._draft.propose(batch, self._round.view(len(batch))["req_rows"], self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
+        if found is not None:
+            num_drafts = found.num_drafts
         proposed = self._propose.launch(len(batch), num_rows) if self._propose else self._round.view(len(batch))
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
@@ -123,18 +125,12 @@ class Runtime:
         self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
-def uploaded(columns: Mapping[str, Sequence[int]], device: torch.device) -> dict[str, Tensor]:
-    """Return tensors of columns of one length, of which there is one copy to the device."""
-    together = torch.tensor(list(columns.values()), dtype=torch.int64, device=device)
-    return dict(zip(columns, together.unbind(), strict=True))
-
-
 def acceptance(out: Outputs) -> Acceptance:
     """Return what the outputs of a verify say."""
     # One download of all that the host looks at.
     width = out["ids"].shape[1]
-    ends = torch.stack([out["correct_len"], out["bonus"]], dim=1)
-    told = torch.cat([ends, out["target_tokens"], out["accept_index"]], dim=1).tolist()
+    ends = (out["correct_len"][:, None], out["bonus"][:, None])
+    told = torch.cat([*ends, out["target_tokens"], out["accept_index"]], dim=1).tolist()
     tokens = tuple((*row[2 : 2 + row[0]], row[1]) for row in told)
     return Acceptance(
         out["ids"],

@@ -44,17 +44,16 @@ INPUTS = {
 """The buffers of a round that say how each row [B] draws; temperature 0: it (its draft) does not; top_k 0: of all."""
 
 
-def sampling_inputs(params: Sequence[SamplingParams | None], device: torch.device) -> dict[str, Tensor]:
+def sampling_columns(params: Sequence[SamplingParams | None]) -> dict[str, Sequence[float]]:
     """Return the values of these buffers."""
-    columns = {
-        "temperatures": [one.temperature if one else 0.0 for one in params],
+    return {
+        "temperatures": [float(one.temperature) if one else 0.0 for one in params],
         "top_ks": [(one.top_k or 0) if one else 0 for one in params],
         "top_ps": [int(one.top_p * SHARE) if one else SHARE for one in params],
         "min_ps": [int(one.min_p * SHARE) if one else 0 for one in params],
         "seeds": [one.seed if one else 0 for one in params],
-        "draft_temperatures": [one.temperature if one and one.draft == "sampled" else 0.0 for one in params],
+        "draft_temperatures": [float(one.temperature) if one and one.draft == "sampled" else 0.0 for one in params],
     }
-    return {name: torch.tensor(columns[name], dtype=dtype, device=device) for name, dtype in INPUTS.items()}
 
 
 def sample(

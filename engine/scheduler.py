@@ -225,8 +225,8 @@ class Scheduler:
     def check(self) -> None:
         """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
         cached = [node.page for node in self.cache.nodes()]
-        rows = range(len(self.page_table.pages))
-        owned = [page for row in rows for page in self.page_table.owned(row) if page not in cached]
+        rows, shared = range(len(self.page_table.pages)), set(cached)
+        owned = [page for row in rows for page in self.page_table.owned(row) if page not in shared]
         self.pool.check(cached + owned)
         self.cache.check([sequence.cached for sequence in self.live])
 
@@ -358,7 +358,7 @@ class Scheduler:
                 prefill.append(self._chunk(sequence, left))
             elif left and sequence.request.id in rounds:
                 row = rounds[sequence.request.id]
-                decode.append(replace(row, num_drafts=min(row.num_drafts, left - 1)))
+                decode.append(row.having(min(row.num_drafts, left - 1)))
         return prefill, decode
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:

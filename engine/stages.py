@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -140,6 +140,10 @@ class DecodeRow:
     logprobs: int | None = None
     minimum: Minimum | None = None
 
+    def having(self, num_drafts: int) -> DecodeRow:
+        """Return the row with so many drafts."""
+        return self if num_drafts == self.num_drafts else replace(self, num_drafts=num_drafts)
+
 
 @dataclass(frozen=True)
 class Released:
@@ -211,6 +215,25 @@ class BufferUse:
     by_device: bool
     work: int
     waited: int
+
+
+@dataclass(frozen=True)
+class HostDrafts:
+    """Drafts of each row that are known before its round begins, on the host; `parents` of a tree's, as verify rows."""
+
+    tokens: Sequence[Sequence[int]]
+    parents: Sequence[Sequence[int]] | None = None
+
+    @property
+    def num_drafts(self) -> tuple[int, ...]:
+        return tuple(len(tokens) for tokens in self.tokens)
+
+    def columns(self, width: int) -> dict[str, list[int]]:
+        """Return draft_tokens, and parents of a tree's: `width` of each row, zero behind the last, row after row."""
+        named = {"draft_tokens": self.tokens} | ({} if self.parents is None else {"parents": self.parents})
+        return {
+            name: [one for row in rows for one in (*row, *[0] * (width - len(row)))] for name, rows in named.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from draftproof.engine.models.base import (
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.sampling import Sampled, sample_draft
-from draftproof.engine.stages import DecodeRow, PrefillRow, Proposal
+from draftproof.engine.stages import DecodeRow, HostDrafts, PrefillRow, Proposal
 
 M = TypeVar("M")
 N = TypeVar("N", bound=Network)
@@ -167,17 +167,13 @@ class Draft(ABC, Generic[M]):
         """Return how many rows a forward of `prefill` has: of ranks all pad to the most."""
         return sum(len(row.ids) for row in batch)
 
-    def round_inputs(self) -> Shapes:
-        """Return the buffers of a round besides those of verify, by the shape of one row."""
-        return {}
-
-    def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
-        """Return the values of those buffers for these request rows."""
-        return {}
+    def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts | None:
+        """Return what the host alone proposes before a round begins, within the num_drafts of each row, if it does."""
+        return None
 
     def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
-        """Propose outside of a graph, within the num_drafts of each row; req_rows [R] are on the device."""
-        raise TypeError(f"{type(self).__name__} proposes in its graph")
+        """Propose on the device, outside of a graph, within the num_drafts of each row of req_rows [R]."""
+        raise TypeError(f"{type(self).__name__} proposes in its graph, or on the host")
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return the buffers of the extenders, by the shape of one row."""

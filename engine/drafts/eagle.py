@@ -72,35 +72,20 @@ class EagleDraft(ModelDraft[Head]):
         """Return what the head handed on at the last entry."""
         return self.context.arena["next_hidden_states"][req_row][None]
 
-    def round_inputs(self) -> Shapes:
-        """Return next_draft_token [B] and hidden_states [B, D], as wide as what the head hands on."""
-        target = self.context.target
-        hidden_states = ((self.handed(self.model, target),), target.hidden_dtype)
-        shapes: Shapes = {"next_draft_token": ((), torch.int64), "hidden_states": hidden_states}
-        if self.context.config.drafts_sampled:
-            shapes["next_logits"] = ((self.num_logits(self.model, target),), torch.float64)
-        return shapes
-
-    def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
-        """Return them as the last extend left them."""
-        arena = self.context.arena
-        values = {
-            "next_draft_token": arena["next_draft_token"][req_rows],
-            "hidden_states": arena["next_hidden_states"][req_rows],
-        }
-        if self.context.config.drafts_sampled:
-            values["next_logits"] = arena["next_logits"][req_rows]
-        return values
+    def saved(self, name: str, views: Views) -> Tensor:
+        """Return what the last extend left of this name for each row [B, ..]."""
+        return self.context.arena[name].index_select(0, views["req_rows"])
 
     def steps(self, views: Views) -> Outputs:
         """Fill draft_tokens [B, W-1]: the first is known from the last extend, each further one takes a forward."""
         # `positions` is advanced in place after each forward and left as it was found, since verify reads it next. That
         # is how engines do it: it is the system under test, and forgetting a part of it is sgl-project/sglang#25015.
         draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
-        token, hidden_states = views["next_draft_token"], views["hidden_states"]
+        token, hidden_states = (self.saved(name, views) for name in ("next_draft_token", "next_hidden_states"))
         target_ids = self.model.target_ids
         if self.context.config.drafts_sampled:
-            token = self.drawn(views, views["next_logits"], positions + 1, token, place=0, target_ids=target_ids)
+            logits = self.saved("next_logits", views)
+            token = self.drawn(views, logits, positions + 1, token, place=0, target_ids=target_ids)
         draft_tokens[:, 0].copy_(token)
         steps = draft_tokens.shape[1]
         for step in range(1, steps):

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -57,22 +56,6 @@ class EagleTreeDraft(EagleDraft):
             "next_hidden_states": ((rows, cls.handed(model, target)), target.hidden_dtype),
         }
 
-    def round_inputs(self) -> Shapes:
-        """Return next_draft_tokens and next_scores [B, k], and hidden_states [B, D]."""
-        topk = self._tree.topk
-        hidden_states = super().round_inputs()["hidden_states"]
-        return {
-            "next_draft_tokens": ((topk,), torch.int64),
-            "next_scores": ((topk,), torch.float64),
-            "hidden_states": hidden_states,
-        }
-
-    def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
-        """Return them as the last extend left them."""
-        arena = self.context.arena
-        values = {name: arena[name][req_rows] for name in ("next_draft_tokens", "next_scores")}
-        return {**values, "hidden_states": arena["next_hidden_states"][req_rows]}
-
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
         self._choose(name, states)
         tokens, scores = self._best(states)
@@ -90,9 +73,9 @@ class EagleTreeDraft(EagleDraft):
     def steps(self, views: Views) -> Outputs:
         """Return draft_tokens and parents [B, W - 1]: the best of all candidates, in the order of their numbers."""
         topk, steps = self._tree.topk, self.context.config.steps
-        tokens, scores = views["next_draft_tokens"], views["next_scores"]
+        tokens, scores = self.saved("next_draft_tokens", views), self.saved("next_scores", views)
         size = tokens.shape[0]
-        hidden_states = views["hidden_states"][:, None].expand(-1, topk, -1)
+        hidden_states = self.saved("next_hidden_states", views)[:, None].expand(-1, topk, -1)
         numbers = torch.arange(topk, device=tokens.device).expand(size, -1)
         beams = _Beams(tokens, scores, numbers, hidden_states, tokens.new_empty((size, topk, 0)))
         all_tokens, all_scores, groups = [tokens], [scores], [torch.full_like(tokens[:, :1], -1)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, PromptChunks
 from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
-from draftproof.engine.stages import DecodeRow, PrefillRow, Proposal
+from draftproof.engine.stages import DecodeRow, HostDrafts, PrefillRow
 
 
 class Match(NamedTuple):
@@ -91,12 +90,9 @@ class NgramDraft(Draft[NgramSettings]):
         """Return the match."""
         return {"match": self.match(request)._asdict()}
 
-    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
-        """Return as many tokens as follow each row's match, within its num_drafts; [R, steps], zero behind them."""
-        found = [self._found(row) for row in batch]
-        padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
-        draft_tokens = torch.tensor(padded, dtype=torch.int64, device=self.context.device).view(len(batch), steps)
-        return Proposal(draft_tokens, tuple(len(tokens) for tokens in found))
+    def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
+        """Return as many tokens as follow each row's match, within its num_drafts."""
+        return HostDrafts([self._found(row) for row in batch])
 
     def _found(self, row: DecodeRow) -> list[int]:
         paths = self._indices[row.request].propose(row.num_drafts)

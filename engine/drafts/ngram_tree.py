@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
-from torch import Tensor
-
 from draftproof.engine.drafts.ngram import NgramDraft, NgramIndex
-from draftproof.engine.stages import DecodeRow, Proposal
+from draftproof.engine.stages import DecodeRow, HostDrafts
 from draftproof.engine.tree import TreeConfig
 
 
@@ -70,16 +67,10 @@ class NgramTreeDraft(NgramDraft):
     def _index(self, tokens: Sequence[int]) -> NgramIndex:
         return NgramIndex(self.model, tokens, self._tree.topk)
 
-    def propose(self, batch: tuple[DecodeRow, ...], req_rows: Tensor, steps: int) -> Proposal:
-        """Return the trie of each row, as deep as its num_drafts; draft_tokens and parents [R, W - 1]."""
-        width, device = self._tree.num_drafts(steps), self.context.device
+    def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
+        """Return the trie of each row, as deep as its num_drafts."""
         found = [merge(self._indices[row.request].propose(row.num_drafts), self._tree.nodes) for row in batch]
-        tokens, parents = (
-            torch.tensor([one + [0] * (width - len(one)) for one in column], dtype=torch.int64, device=device)
-            for column in (zip(*found, strict=True) if found else ((), ()))
-        )
-        num_drafts = tuple(len(one) for one, _ in found)
-        return Proposal(tokens.view(len(batch), width), num_drafts, parents.view(len(batch), width))
+        return HostDrafts([tokens for tokens, _ in found], [parents for _, parents in found])
 
 
 ALGORITHM = NgramTreeDraft

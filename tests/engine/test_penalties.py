@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from draftproof.engine.arena import Arena
 from draftproof.engine.penalties import PenaltyTables, shapes
-from draftproof.engine.penalty_params import PenaltyParams, penalty_inputs
+from draftproof.engine.penalty_params import PenaltyParams, penalty_columns
 from draftproof.engine.stages import Commit, PrefillRow
 from draftproof.engine.subject import EngineSubject
+from draftproof.engine.upload import uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
@@ -78,7 +79,7 @@ def test_counts_are_those_of_the_text_of_the_row_s_request(seed: int):
 
 
 def test_inputs_are_in_sixteenths_and_of_rows_without_penalties_change_nothing():
-    inputs = penalty_inputs([PenaltyParams(repetition=1.5, frequency=-3, presence=4), None], CPU)
+    inputs = uploaded(penalty_columns([PenaltyParams(repetition=1.5, frequency=-3, presence=4), None]), CPU)
     assert {name: values.tolist() for name, values in inputs.items()} == {
         "repetitions": [24, 16],
         "frequencies": [-3, 0],
@@ -89,10 +90,10 @@ def test_inputs_are_in_sixteenths_and_of_rows_without_penalties_change_nothing()
     made.advance([gained(1, 2, 2)])
     logits = torch.arange(2 * VOCAB, dtype=torch.float32).view(2, VOCAB)
     ids, parents = torch.tensor([[2, 3]]), torch.tensor([[-1, 0]])
-    got = made.apply(logits, ids, parents, torch.tensor([1]), penalty_inputs([None], CPU))
+    got = made.apply(logits, ids, parents, torch.tensor([1]), uploaded(penalty_columns([None]), CPU))
     assert got.dtype == torch.int64
     assert got.tolist() == logits.tolist()
-    own = penalty_inputs([PenaltyParams(frequency=10, presence=100)], CPU)
+    own = uploaded(penalty_columns([PenaltyParams(frequency=10, presence=100)]), CPU)
     got = made.apply(logits, ids, parents, torch.tensor([1]), own)
     assert got.tolist() == [[0, 1, 2 - 120, 3, 4, 5], [6, 7, 8 - 120, 9 - 110, 10, 11]]
 

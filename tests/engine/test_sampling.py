@@ -11,7 +11,8 @@ import torch
 
 from draftproof.engine.models.base import Target
 from draftproof.engine.models.probe import ProbeTarget
-from draftproof.engine.sampling import Sampled, SamplingParams, filtered, sample, sampling_inputs
+from draftproof.engine.sampling import Sampled, SamplingParams, filtered, sample, sampling_columns
+from draftproof.engine.upload import uploaded
 from draftproof.properties.values.sampling import Sampling
 from draftproof.reference import sampling as reference
 
@@ -68,7 +69,7 @@ def as_params(sampling: Sampling | None) -> SamplingParams | None:
 def test_weights_filters_and_choices_are_those_of_the_definition(vocabulary: int, seed: int):
     generator = np.random.default_rng((vocabulary, seed))
     samplings, logits = drawn_samplings(generator, vocabulary), drawn_logits(generator, vocabulary)
-    inputs = sampling_inputs([as_params(one) for one in samplings], CPU)
+    inputs = uploaded(sampling_columns([as_params(one) for one in samplings]), CPU)
     raw = weights_of(torch.tensor(logits), inputs["temperatures"])
     kept = filtered(raw, inputs["top_ks"], inputs["top_ps"], inputs["min_ps"])
     expected = [
@@ -90,7 +91,7 @@ def test_weights_filters_and_choices_are_those_of_the_definition(vocabulary: int
 
 
 def test_the_largest_vocabulary_with_equal_logits_stays_below_2_to_the_31():
-    inputs = sampling_inputs([SamplingParams(1.0, top_k=4096, top_p=0.5, min_p=1.0)], CPU)
+    inputs = uploaded(sampling_columns([SamplingParams(1.0, top_k=4096, top_p=0.5, min_p=1.0)]), CPU)
     raw = weights_of(torch.zeros(1, 4096, dtype=torch.int64), inputs["temperatures"])
     assert int(raw.sum()) == 1 << 30
     kept = filtered(raw, inputs["top_ks"], inputs["top_ps"], inputs["min_ps"])
@@ -100,7 +101,7 @@ def test_the_largest_vocabulary_with_equal_logits_stays_below_2_to_the_31():
 
 def test_rows_of_a_width_draw_as_their_request_does():
     params = [SamplingParams(0.5, top_k=2, top_p=0.25, min_p=0.125, seed=(1 << 63) - 1), None]
-    wide = Sampled.of(sampling_inputs(params, CPU), width=3)
+    wide = Sampled.of(uploaded(sampling_columns(params), CPU), width=3)
     assert wide.temperatures.tolist() == [0.5] * 3 + [0.0] * 3
     assert wide.top_ks.tolist() == [2] * 3 + [0] * 3
     assert wide.top_ps.tolist() == [1 << 14] * 3 + [1 << 16] * 3

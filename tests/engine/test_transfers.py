@@ -12,10 +12,11 @@ import torch
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.pages import PagePool, PageTable
-from draftproof.engine.runtime import acceptance, uploaded
+from draftproof.engine.runtime import acceptance
 from draftproof.engine.subject import build
+from draftproof.engine.upload import uploaded
 from draftproof.harness.lockstep import solved
-from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Memory
 from tests.engine.scenarios import HEAD, request, scenario
 
@@ -28,6 +29,7 @@ DRAFTS = (
     Mtp(**_SIZES, layers=3),
     Standalone(**_SIZES, layers=2),
     DFlash(**_SIZES, layers=2, features=(1, 0)),
+    Ngram(max_n=2),
 )
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import DecodeRow, Proposal
+from draftproof.engine.stages import DecodeRow, HostDrafts, Proposal
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence, resolved, solved
 from draftproof.properties.evidence.evidence import Evidence
@@ -63,8 +63,10 @@ def proposes(monkeypatch: pytest.MonkeyPatch, request: int, round_: int, change:
     """Let the engine's draft propose another first token in one round."""
     right = Runtime.propose
 
-    def propose(runtime: Runtime, batch: tuple[DecodeRow, ...], num_rows: int) -> Proposal:
-        proposal = right(runtime, batch, num_rows)
+    def propose(
+        runtime: Runtime, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None
+    ) -> Proposal:
+        proposal = right(runtime, batch, num_rows, found)
         tokens = proposal.draft_tokens.clone()
         for index, row in enumerate(batch):
             if (row.request, row.round) == (request, round_) and proposal.num_drafts[index]:

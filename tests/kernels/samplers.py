@@ -19,7 +19,8 @@ import torch
 
 from draftproof import kernels
 from draftproof.engine.models.probe import ProbeTarget
-from draftproof.engine.sampling import Sampled, SamplingParams, sample, sampling_inputs
+from draftproof.engine.sampling import Sampled, SamplingParams, sample, sampling_columns
+from draftproof.engine.upload import uploaded
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import children, depths
 from draftproof.reference import ops
@@ -69,7 +70,7 @@ Sampler = Callable[[Law, np.ndarray, np.ndarray, Coins], np.ndarray]
 def engine(law: Law, before: np.ndarray, drafts: np.ndarray, coins: Coins) -> np.ndarray:
     """The engine's weights, filters and op."""
     params = SamplingParams(**{name: getattr(law.sampling, name) for name in law.sampling.__struct_fields__})
-    inputs = sampling_inputs([params], torch.device("cpu")) | {"seeds": torch.tensor(coins.seeds)}
+    inputs = uploaded(sampling_columns([params]), torch.device("cpu")) | {"seeds": torch.tensor(coins.seeds)}
     inputs = {name: value.expand(len(before)) for name, value in inputs.items()}
     target = SimpleNamespace(token_weights=partial(ProbeTarget.token_weights, None))
     chosen = torch.full((len(before),), -1)

@@ -20,13 +20,23 @@ Views = Mapping[str, Tensor]
 Outputs = Mapping[str, Tensor]
 
 
+def copy_all(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy values to the targets of their names, by one launch for each dtype."""
+    groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for name, target in targets.items():
+        group = groups.setdefault(target.dtype, ([], []))
+        group[0].append(target)
+        group[1].append(values[name])
+    for group in groups.values():
+        torch._foreach_copy_(*group)
+
+
 class Buffers:
     """Static inputs of launches, shared by the graphs of a round. `padding` is what rows beyond the live ones hold."""
 
     def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int]) -> None:
         self._tensors, self._padding = dict(tensors), dict(padding)
         self._views: dict[int, dict[str, Tensor]] = {}
-        self._alike: dict[tuple[str, ...], list[list[str]]] = {}
 
     def view(self, size: int) -> dict[str, Tensor]:
         """Return the first `size` rows of every buffer."""
@@ -37,20 +47,10 @@ class Buffers:
     def fill(self, values: Mapping[str, Tensor], rows: int, size: int) -> None:
         """Refresh the named buffers: `rows` live rows from `values`, padding in the rest up to `size`."""
         live = self.view(rows)
-        for names in self._of_one_dtype(tuple(values)):
-            torch._foreach_copy_([live[name] for name in names], [values[name] for name in names])
+        copy_all({name: live[name] for name in values}, values)
         for name in values:
             if size > rows:
                 self._tensors[name][rows:size].fill_(self._padding[name])
-
-    def _of_one_dtype(self, names: tuple[str, ...]) -> list[list[str]]:
-        """Return buffers of these names in groups, each of which one launch can fill."""
-        if names not in self._alike:
-            groups: dict[torch.dtype, list[str]] = {}
-            for name in names:
-                groups.setdefault(self._tensors[name].dtype, []).append(name)
-            self._alike[names] = list(groups.values())
-        return self._alike[names]
 
     def pad(self, size: int, names: Container[str] | None = None) -> None:
         """Make every row padding, of all buffers or of those of these names."""
@@ -97,12 +97,14 @@ class GraphRunner:
         """Let `prepare` capture from now on, with `declared` and the buffers as the memory that graphs may touch."""
         self._backend, self._declared = backend, tuple(declared)
 
-    @capturing()
     def prepare(self, rows: int) -> None:
         """Capture the size that `rows` will run at, if that is still to be done; overwrites the buffers."""
         size = self.size_for(rows)
-        if self._backend is None or size in self._graphs or size not in self._sizes:
-            return
+        if self._backend is not None and size not in self._graphs and size in self._sizes:
+            self._capture(size, self._backend)
+
+    @capturing()
+    def _capture(self, size: int, backend: Backend) -> None:
         self._probes.before_launch("capture")
         self.buffers.pad(size)
         with self._probes.taps.warmup(self._tap, size):
@@ -110,7 +112,7 @@ class GraphRunner:
         memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
         self.buffers.pad(size)
         with self._probes.taps.capture(self._tap, size), self._group.noted() as collectives:
-            graph = self._backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
+            graph = backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
         self._graphs[size] = (graph, names, tuple(collectives))
         self._probes.on_launch(Launch("capture", size, 0, 0, self.width))
 
@@ -137,5 +139,6 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        live = {name: output[:rows].clone() for name, output in outputs.items()}
+        live = {name: torch.empty_like(output[:rows]) for name, output in outputs.items()}
+        copy_all(live, {name: output[:rows] for name, output in outputs.items()})
         return live, launch

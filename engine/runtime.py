@@ -54,6 +54,7 @@ class Runtime:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         self._round = padded_buffers(inputs, rows, device)
         self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
+        self._counts = torch.empty(0)
         self._propose = None
         if steps and draft.proposer:
             self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes, group=group)
@@ -84,6 +85,7 @@ class Runtime:
             runner.prepare(num_rows)
         size = self._verify.size_for(num_rows)
         self._round.fill(values, count, size)
+        self._counts = values["num_drafts"]
         self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
 
     def propose(self, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None) -> Proposal:
@@ -102,7 +104,7 @@ class Runtime:
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
         """Return the outputs of the same, for which nobody waits."""
-        num_drafts = proposal.counts
+        num_drafts, there = proposal.counts, {**self._round.view(count), "num_drafts": self._counts}
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
@@ -112,7 +114,7 @@ class Runtime:
             drafts["draft_weights"] = proposal.weights
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
-        self._round.fill(drafts, count, count)
+        self._round.fill({name: one for name, one in drafts.items() if one is not there[name]}, count, count)
         return self._verify.launch(count, num_rows)
 
     def extend(self, accepted: Accepted, num_rows: int) -> None:

@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
@@ -39,7 +40,7 @@ class Waiting:
     emitted: tuple[int, ...] = ()
     rounds: int = 0
 
-    @property
+    @cached_property
     def text(self) -> tuple[int, ...]:
         """Return what its prefill runs."""
         return self.request.prompt + self.emitted

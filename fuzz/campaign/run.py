@@ -19,12 +19,13 @@ from draftproof.harness.cluster.scenarios import OrderPool
 from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
+from draftproof.harness.workers.process import visible_gpus
 from draftproof.properties.coverage import universe
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 
-ON_GPU = 4
-"""Workers where the GPU does the work."""
+ON_GPU = 12
+"""The most workers that share a GPU: what they do on the host takes a core each, and the GPU waits for it."""
 
 
 def run_campaign(
@@ -44,7 +45,7 @@ def run_campaign(
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 
     A new campaign with a fault gets the draft of the fault unless another was asked for, one with a checkpoint all that
-    this offers. `workers`: processes (one a core; 4 on a GPU), `cluster`: the address of the Ray cluster that they run
+    this offers. `workers`: processes (`default_workers`), `cluster`: the address of the Ray cluster that they run
     in (""; on this machine), `memory`: most bytes of one; `search`: PYTHONPATH of a subject in another Python;
     `subject_limits`: what the subject can run; `versions`: its name and those of its packages, for reports; `watch` is
     called with the state of the campaign.
@@ -83,5 +84,10 @@ def run_campaign(
 def _pool(cluster: str, spec: SubjectSpec, workers: int | None, folder: Path, memory: int | None) -> Pool | OrderPool:
     if cluster:
         return OrderPool(cluster, spec, workers, folder, memory=memory)
-    count = workers or (ON_GPU if spec.device == "cuda" else len(os.sched_getaffinity(0)))
-    return Pool(spec, count, folder, memory=memory)
+    return Pool(spec, workers or default_workers(spec.device), folder, memory=memory)
+
+
+def default_workers(device: str) -> int:
+    """Return how many workers a campaign has on this machine: one a core, and of those on GPUs ON_GPU each at most."""
+    cores = len(os.sched_getaffinity(0))
+    return min(cores, ON_GPU * max(1, len(visible_gpus()))) if device == "cuda" else cores

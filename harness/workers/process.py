@@ -138,14 +138,14 @@ def environments(device: str, count: int) -> list[dict[str, str]]:
     """Return that of each worker: it can import what the parent can, and several GPUs are shared out evenly."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    gpus = _gpus() if device == "cuda" else []
+    gpus = visible_gpus() if device == "cuda" else []
     if len(gpus) < 2:
         return [common] * count
     return [{**common, "CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} for index in range(count)]
 
 
-def _gpus() -> list[str]:
-    """Return those that this process may use, without taking hold of any."""
+def visible_gpus() -> list[str]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them, without taking hold of any."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [part.strip() for part in visible.split(",") if part.strip()]
@@ -153,4 +153,5 @@ def _gpus() -> list[str]:
     if tool is None:
         return []
     listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
-    return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
+    devices = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    return [str(number) for number in range(len(devices))]

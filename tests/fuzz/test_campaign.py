@@ -15,6 +15,7 @@ import pytest
 
 from draftproof.fuzz.campaign import standing
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
+from draftproof.fuzz.campaign.run import default_workers
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.harness.workers.messages import Answer, Order
@@ -26,6 +27,16 @@ from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, passin
 from tests.warm import Warm
 
 HERE = Path(__file__).parent
+
+
+def test_a_campaign_has_a_worker_a_core_and_at_most_twelve_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(40))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert [default_workers(device) for device in ("cpu", "cuda")] == [40, 24]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert default_workers("cuda") == 12
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    assert [default_workers(device) for device in ("cpu", "cuda")] == [3, 3]
 
 
 def test_a_campaign_keeps_every_scenario_once(tmp_path: Path):

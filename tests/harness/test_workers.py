@@ -24,6 +24,7 @@ from draftproof.harness.workers.ends import DEADLINE, WorkerEnd
 from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, BoundOrder, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
+from draftproof.harness.workers.process import environments, visible_gpus
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
@@ -425,6 +426,27 @@ def test_what_an_end_means(scenario: Scenario) -> None:
     kernel = BoundOrder(number=1, implementation="module:name")
     doubtful = [_end("SIGABRT", ran=ran).is_doubtful(one) for one in (order, kernel) for ran in (0, 1)]
     assert doubtful == [False, False, False, True]
+
+
+def test_workers_are_shared_out_among_the_gpus_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose names may be numbers or UUIDs; on a CPU nobody asks, and one GPU needs no name."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5af0")
+    assert visible_gpus() == ["3", "GPU-5af0"]
+    shared = [one["CUDA_VISIBLE_DEVICES"] for one in environments("cuda", 5)]
+    assert shared == ["3", "GPU-5af0", "3", "GPU-5af0", "3"]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in environments("cpu", 2)] == ["3, GPU-5af0"] * 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in environments("cuda", 2)] == ["1"] * 2
+
+
+def test_gpus_are_those_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where nothing says which of them are visible."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: one (UUID: a)'\necho '  MIG 1g'\necho 'GPU 1: another (UUID: b)'\n")
+    tool.chmod(0o755)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert visible_gpus() == ["0", "1"]
 
 
 def test_a_pool_has_workers(tmp_path: Path) -> None:

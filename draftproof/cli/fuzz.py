@@ -37,7 +37,9 @@ _REASONS = {
 Time = Annotated[str, typer.Option("--time", help="How long to run this time, e.g. 90s, 10m or 2h.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=256, help="Processes that run scenarios (default: one a core, at most 12 a GPU)."),
+    typer.Option(
+        "--workers", min=1, max=256, help="Processes that run scenarios (default: one a core, at most 12 a GPU)."
+    ),
 ]
 Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to resume.")]
 Until = Annotated[

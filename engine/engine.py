@@ -396,7 +396,7 @@ class Engine:
             runtime.begin({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
         if proposal.num_drafts == known:
-            proposal = replace(proposal, counts=inputs["num_drafts"])
+            proposal = replace(proposal, counts=runtime.counts(len(batch)))
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))

@@ -154,7 +154,7 @@ class OverlapEngine(Engine):
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
         runtime.begin(inputs, count, count)
-        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=inputs["num_drafts"]))
+        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=runtime.counts(count)))
         out = runtime.verified(proposal, count, count)
         correct_len = out["correct_len"]
         self._relay.advance(req_rows, correct_len, out["bonus"])

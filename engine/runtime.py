@@ -54,7 +54,6 @@ class Runtime:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         self._round = padded_buffers(inputs, rows, device)
         self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
-        self._counts = torch.empty(0)
         self._propose = None
         if steps and draft.proposer:
             self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes, group=group)
@@ -85,8 +84,11 @@ class Runtime:
             runner.prepare(num_rows)
         size = self._verify.size_for(num_rows)
         self._round.fill(values, count, size)
-        self._counts = values["num_drafts"]
         self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
+
+    def counts(self, count: int) -> Tensor:
+        """Return num_drafts [R] as `begin` filled them in."""
+        return self._round.view(count)["num_drafts"]
 
     def propose(self, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None) -> Proposal:
         """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything."""
@@ -104,7 +106,7 @@ class Runtime:
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
         """Return the outputs of the same, for which nobody waits."""
-        num_drafts, there = proposal.counts, {**self._round.view(count), "num_drafts": self._counts}
+        num_drafts, there = proposal.counts, self._round.view(count)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}

@@ -38,7 +38,7 @@ Time = Annotated[str, typer.Option("--time", help="How long to run this time, e.
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, max=256, help="Processes that run scenarios (default: one a core, at most 12 a GPU)."
+        "--workers", min=1, max=256, help="Processes that run scenarios (default: one a core, 12 a GPU at most)."
     ),
 ]
 Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to resume.")]

@@ -1,7 +1,9 @@
 """Decoding speed with the draft off, against transformers and against the memory floor (`make bench-gpu`).
 
 The floor of a step is the bytes of weights that it reads over the bandwidth of a large device-to-device copy, which
-counts bytes read plus bytes written. `--profile` shows where the time of one step goes; `--tiny` runs on a CPU.
+counts bytes read plus bytes written. "engine" is `Engine.step`, one step behind the other to the end of the texts,
+with all that the host does; "graph" is the target's part of it alone, a graph that feeds its tokens to the next.
+`--profile` shows where the time of one such graph goes; `--tiny` runs on a CPU.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import bench
 import torch
 from decode_model import DecodeLoop, Setup, engine_model, setup, transformers_model, weight_bytes
 from rich.console import Console
+from server import Server, sizes
 from shapes import llama_shapes, random_tensors
 
 # bf16 logits of sixteen layers differ by a few per cent; of another model, by more than their own size.
@@ -24,10 +27,12 @@ IN_ORDER = 28
 COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
     "batch": lambda row: row["batch"],
     "engine ms/step": lambda row: f"{row['engine_ms']:.3f}",
+    "graph ms": lambda row: f"{row['graph_ms']:.3f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']:.0f}",
     "transformers ms/step": lambda row: f"{row['transformers_ms']:.3f}",
     "times transformers": lambda row: f"{row['times_transformers']:.1f}",
     "of floor": lambda row: f"{100 * row['of_floor']:.1f} %",
+    "graph of floor": lambda row: f"{100 * row['graph_of_floor']:.1f} %",
 }
 
 
@@ -47,7 +52,11 @@ def main() -> None:
         result = measure(given, dense, tensors, console)
     title = f"{result['device']}: floor {result['floor_ms']:.3f} ms, copy {result['copy_bandwidth'] / 1e12:.2f} TB/s"
     bench.show(title, result["batches"], COLUMNS)
-    seconds = {f"engine step, batch {row['batch']}": 1e-3 * row["engine_ms"] for row in result["batches"]}
+    seconds = {
+        f"decode {part}, batch {row['batch']}": 1e-3 * row[f"{name}_ms"]
+        for row in result["batches"]
+        for part, name in (("step", "engine"), ("graph", "graph"))
+    }
     bench.keep(arguments, result, seconds)
 
 
@@ -85,18 +94,36 @@ def _measure_batch(given: Setup, dense: Any, other: Any, batch: int, floor: floa
         for _ in range(given.new - 1):
             loop.step()
 
-    engine = _milliseconds(given, steps, before=lambda: loop.prefill(ids)) / (given.new - 1)
+    graph = _milliseconds(given, steps, before=lambda: loop.prefill(ids)) / (given.new - 1)
+    engine = _served(given, dense, ids)
     whole, first = (_generate(given, other, ids, new) for new in (given.new, 1))
     theirs = (whole - first) / (given.new - 1)
     return {
         "batch": batch,
         "engine_ms": engine,
+        "graph_ms": graph,
         "transformers_ms": theirs,
         "tokens_per_second": 1e3 * batch / engine,
         "times_transformers": theirs / engine,
         "of_floor": floor / engine,
+        "graph_of_floor": floor / graph,
         "logits_difference": difference,
     }
+
+
+def _served(given: Setup, dense: Any, ids: torch.Tensor) -> float:
+    """Return the milliseconds of an engine step in which every request gains a token, without drafts."""
+    batch, texts = len(ids), [tuple(row) for row in ids.tolist()]
+    server = Server(given, dense, sizes(given, batch, given.prompt, given.new))
+    times = []
+    for _ in range(given.repeats + 1):
+        server.add(texts, given.new, num_drafts=0)
+        server.step()
+        steps = server.rest()
+        if any(step.plan.prefill or len(step.plan.decode) < batch for step in steps):
+            raise RuntimeError("a step did something else than a round of every request; there is nothing to time")
+        times.append(sum(step.seconds for step in steps) / len(steps))
+    return 1e3 * statistics.median(times[1:])
 
 
 def _generate(given: Setup, model: Any, ids: torch.Tensor, new: int) -> float:

@@ -80,10 +80,10 @@ class Server:
         self._engine.capture(backend or (CudaBackend() if given.device == "cuda" else HostBackend()))
         self._engine.warm_up()
 
-    def add(self, prompts: Iterable[Text], budget: int) -> None:
-        """Ask for texts of so many tokens."""
+    def add(self, prompts: Iterable[Text], budget: int, num_drafts: int = STEPS) -> None:
+        """Ask for texts of so many tokens, with so many drafts in each round."""
         for prompt in prompts:
-            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), (STEPS,)))
+            self._engine.add(GenerationRequest(self._served, 0, prompt, budget, frozenset(), (num_drafts,)))
             self._served += 1
 
     @property

@@ -2,7 +2,9 @@
 
 The target is that of decode_speed.py, with drafts of an EAGLE head or of n-grams. "step ms" is the median
 `Engine.step` of rounds alone, from an idle device to an idle device: planning, inputs, graphs, results. "graphs ms" is
-how long the graphs of the same step take, replayed one behind the other with nothing in between. "uploads" are tensors
+how long the graphs of the same step take, replayed one behind the other with nothing in between. "served ms" is a step
+of the same texts, one behind the other to their ends: what the host does after it has launched the last graph of a step
+and before it needs the device again costs nothing then. "uploads" are tensors
 that the step makes of numbers on the host, "downloads" how often it reads numbers back, each in most steps. `--tiny`
 runs on a CPU, where a graph runs its operations one by one.
 """
@@ -18,7 +20,7 @@ import bench
 import torch
 from decode_model import Setup, setup
 from rich.console import Console
-from server import NGRAM, Columns, Server, dense_model, eagle_draft, generator, prompts, sizes
+from server import NGRAM, Columns, Server, Text, dense_model, eagle_draft, generator, prompts, sizes
 from torch import Tensor
 from transfers import Transfers
 
@@ -35,6 +37,8 @@ COLUMNS: Columns = {
     "step ms": lambda row: f"{row['step_ms']:.3f}",
     "graphs ms": lambda row: f"{row['graphs_ms']:.3f}",
     "step / graphs": lambda row: f"{row['step_of_graphs']:.2f}",
+    "served ms": lambda row: f"{row['served_ms']:.3f}",
+    "served / graphs": lambda row: f"{row['served_of_graphs']:.2f}",
     "uploads": lambda row: row["uploads"],
     "downloads": lambda row: row["downloads"],
 }
@@ -110,17 +114,28 @@ def decode(given: Setup, dense: Llama, draft: DraftModel, batch: int, repeats: i
             else:
                 uploads.append(transfers.uploads)
                 downloads.append(transfers.downloads)
+    served = [_served(server, prompts(given, random, batch, given.prompt), given.new) for _ in range(repeats)]
     if not steps or not min(graphs):
         raise RuntimeError(f"no step of {batch} requests ran in graphs; there is nothing to time")
-    step_ms, graphs_ms = 1e3 * statistics.median(steps), 1e3 * statistics.median(graphs)
+    step_ms, graphs_ms, served_ms = (1e3 * statistics.median(times) for times in (steps, graphs, served))
     return {
         "batch": batch,
         "step_ms": step_ms,
         "graphs_ms": graphs_ms,
         "step_of_graphs": step_ms / graphs_ms,
+        "served_ms": served_ms,
+        "served_of_graphs": served_ms / graphs_ms,
         "uploads": statistics.mode(uploads),
         "downloads": statistics.mode(downloads),
     }
+
+
+def _served(server: Server, texts: list[Text], new: int) -> float:
+    """Return the mean seconds of a step behind that of the prompts."""
+    server.add(texts, new)
+    server.step()
+    steps = server.rest()
+    return sum(step.seconds for step in steps) / len(steps)
 
 
 def _alone(given: Setup, replayed: tuple[Graph, ...]) -> float:

@@ -28,8 +28,9 @@ def test_decode_speed(warm: Warm, tmp_path: Path) -> None:
     for row in result["batches"]:
         assert row["logits_difference"] < 1e-5
         assert abs(row["of_floor"] * row["engine_ms"] - result["floor_ms"]) < 1e-9
+        assert abs(row["graph_of_floor"] * row["graph_ms"] - result["floor_ms"]) < 1e-9
     (run,) = history(tmp_path / "history.jsonl")
-    assert list(run.seconds) == ["engine step, batch 1", "engine step, batch 3"]
+    assert list(run.seconds) == [f"decode {part}, batch {batch}" for batch in (1, 3) for part in ("step", "graph")]
 
 
 def test_decode_profile(warm: Warm) -> None:

@@ -236,7 +236,8 @@ def _require_here(name: str) -> None:
         raise inputs.InputError(str(error).replace("invalid subject", "invalid --subject", 1)) from None
     if importlib.util.find_spec(package) is None:
         raise inputs.InputError(
-            f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH"
+            f"invalid --subject {name!r}: expected a module that exists, and there is no {package!r} here;"
+            " put its folder on PYTHONPATH"
         )
 
 

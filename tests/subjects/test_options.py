@@ -59,7 +59,7 @@ def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_pat
         ("--subject engine --set a", "invalid --set 'a': expected NAME=VALUE"),
         ("--subject engine --set a=1 --set b=3 --set a=2", "invalid --set 'a=1': expected a once"),
         ("--subject enginee", "did you mean engine?"),
-        ("--subject no_such.module:x", "expected a module that exists; put its folder on PYTHONPATH"),
+        ("--subject no_such.module:x", "expected a module that exists, and there is no 'no_such' here; put its"),
         ("--subject engine --fault F", "expected without --fault and --patch"),
     ],
 )

@@ -8,8 +8,13 @@ Programmatic dependent launch lets a kernel start while the one before it still 
 in a chain of short kernels. It changes no result, because a kernel launched so (`PDL`) keeps two rules:
 
 1. Every program waits (`gdc_wait`), on every path, and before that touches no memory that a kernel may write: no store
-   at all, and no load but of model weights.
-2. It lets the next kernel start (`gdc_launch_dependents`) as early as it likes: that promises nothing about memory.
+   at all, and no load but of model weights. A prefetch is none of these: `prefetch` brings lines into L2, where all
+   memory traffic meets, and reads nothing into the program. A slot that is read to know which lines may be out of date,
+   so it is a hint that is good for a prefetch only, within bounds, and read past L1 (`.cg`), which would keep it.
+2. It lets the next kernel start (`gdc_launch_dependents`) when it likes: that promises nothing about memory. Behind the
+   wait is best for short kernels: before it, kernel after kernel comes to wait on the multiprocessors, and programs of
+   one kernel are put where there is room left and not side by side. A kernel that never says so lets the next one start
+   as its programs end.
 
 The wait ends when the kernel before has completed and what it wrote is visible. That kernel waited too, or was launched
 without PDL and so began after all before it, hence it completes only after its own predecessor: by induction all
@@ -27,6 +32,15 @@ import triton.language as tl
 from torch import Tensor
 
 from draftproof.kernels.registry import implementation
+
+
+@triton.jit
+def prefetch(p, wanted):
+    """Ask for the line of each pointer to be brought into L2 where it is `wanted`; compiled kernels only."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.b32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
+        "=r,l,r", [p, wanted.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @triton.jit

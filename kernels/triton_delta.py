@@ -16,7 +16,7 @@ from torch import Tensor
 
 from draftproof.kernels.triton_common import mix, power_of_two
 
-_NORM_EPS = tl.constexpr(1e-6)
+NORM_EPS = tl.constexpr(1e-6)
 # (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
 _TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
@@ -38,6 +38,26 @@ def row_above(p_parents, row, s_parent):
     """
     parent = tl.load(p_parents + (row - 1) * s_parent, mask=row > 0, other=-1).to(tl.int64)
     return tl.where((parent >= 0) & (parent < row), parent, -1)
+
+
+@triton.jit
+def replayed_row(
+    p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+    TRACK: tl.constexpr,
+):  # fmt: skip
+    """Return slot, target, pending tokens and half of a row; pending is -1 where the row takes no part."""
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
+    known = (slot >= 0) & (slot < size)
+    pending = tl.load(p_cursor + slot * s_cs, mask=known, other=-1).to(tl.int64)
+    half = tl.load(p_cursor + slot * s_cs + s_cm, mask=known, other=-1).to(tl.int64)
+    known = known & (pending >= 0) & (pending <= allocated) & (half >= 0) & (half < 2)
+    kept = slot
+    if TRACK:
+        kept = tl.load(p_targets + i_b * s_target).to(tl.int64)
+        step = tl.load(p_steps + i_b * s_step).to(tl.int64)
+        known = known & (kept >= 0) & (kept < kept_size) & (step >= 0) & (step < pending)
+        pending = step + 1
+    return slot, kept, tl.where(known, pending, -1), half
 
 
 @triton.jit
@@ -67,11 +87,16 @@ def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr
 @triton.jit
 def convolved(b_taps, b_weight, RING: tl.constexpr):
     """Return act(sum over axis 0 of taps * weight), rounded to the dtype of the taps and widened again."""
-    b_sum = tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0)
+    return widened(activated(tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0), b_taps.dtype, RING), RING)
+
+
+@triton.jit
+def activated(b_sum, dtype: tl.constexpr, RING: tl.constexpr):
+    """Return act(sum) in the dtype of the inputs."""
     if RING:
         return mix(b_sum)
     else:
-        return (b_sum / (1.0 + tl.exp(-b_sum))).to(b_taps.dtype).to(tl.float32)
+        return (b_sum / (1.0 + tl.exp(-b_sum))).to(dtype)
 
 
 @triton.jit
@@ -91,7 +116,7 @@ def unit(b_x, RING: tl.constexpr):
     if RING:
         return b_x
     else:
-        return b_x * tl.rsqrt(tl.sum(b_x * b_x, 0) + _NORM_EPS)
+        return b_x * tl.rsqrt(tl.sum(b_x * b_x, 0) + NORM_EPS)
 
 
 @triton.jit

@@ -59,10 +59,14 @@ def _delta_kernel(
     TREE: p_parents [B,W-1] as in gdn_verify_tree) or gdn_update (p_kept are the checkpoints [S,U,H,E], in slots
     p_targets [R] after tokens p_steps [R]).
     """
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    o_h = tl.arange(0, BLOCK_H).to(tl.int64)
+    # Model weights, which may be read before the wait.
+    a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
+    dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
     slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     if SNAPSHOT:
         first, count, kept, step = i_b * 0, tokens.to(tl.int64), i_b, i_b * 0
@@ -72,7 +76,6 @@ def _delta_kernel(
         kept = tl.load(p_targets + i_b * s_target).to(tl.int64)
         step = tl.load(p_steps + i_b * s_step).to(tl.int64)
         step = tl.where((kept >= 0) & (kept < kept_size), step, -1)
-    o_h = tl.arange(0, BLOCK_H).to(tl.int64)
     o_e = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
     h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
     mask = h_mask[:, None] & e_mask[None, :]
@@ -87,8 +90,6 @@ def _delta_kernel(
         p_v = p_row + (2 * KEYS + i_u * V_WIDTH + o_e) * s_qd
         p_row_a = p_a + i_b * s_ab + first * s_at + i_u * s_au
         p_row_b = p_b + i_b * s_bb + first * s_bt + i_u * s_bu
-        a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
-        dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
         b_q, b_k, b_v, a, b = _token(p_q, p_k, p_v, p_row_a, p_row_b, 0, s_qt, s_at, s_bt, h_mask, e_mask, RING)
         for i_t in range(count):
             i_next = tl.minimum(i_t + 1, count - 1)
@@ -189,8 +190,8 @@ def _gated_norm_kernel(
 ):  # fmt: skip
     """BLOCK_M rows a program: out, x and z [T,E], weight [E]."""
     if PDL:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
     o_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     o_e = tl.arange(0, BLOCK_E).to(tl.int64)
     mask = (o_m < rows) & (o_e < width)[None, :]

@@ -3,7 +3,8 @@
 Letters as in triton_delta; `S` state slots, `W` tokens a row, `A` allocated steps, `Q` channels. A first kernel
 computes the convolution of pending and new tokens once, and moves the inputs to keep to the other half; the second
 folds and goes on, with the state in registers throughout. One source serves replay, flush (no new tokens) and
-checkpoints (the first pending ones, into another pool).
+checkpoints (the first pending ones, into another pool). Behind the convolution many tokens of floats that are no tree
+go to triton_chunk.
 """
 
 import torch
@@ -12,44 +13,26 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from draftproof.kernels.triton_chunk import run_chunk, takes_chunk
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    convolved,
+    activated,
     delta_token,
     fold_tile,
     fold_token,
     gate,
     is_packed,
     places_in_tree,
+    replayed_row,
     row_above,
     tile_offsets,
     widened,
 )
 
 _BLOCK_D = 256
-_BLOCK_T = 4
+_BLOCK_T = 2
 _PATHS = ("s_cs", "s_cm", "s_slot", "s_ab", "s_ap")
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_pb", "s_pw")
-
-
-@triton.jit
-def _row(
-    p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
-    TRACK: tl.constexpr,
-):  # fmt: skip
-    """Return slot, target, pending tokens and half of a row; pending is -1 where the row takes no part."""
-    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
-    known = (slot >= 0) & (slot < size)
-    pending = tl.load(p_cursor + slot * s_cs, mask=known, other=-1).to(tl.int64)
-    half = tl.load(p_cursor + slot * s_cs + s_cm, mask=known, other=-1).to(tl.int64)
-    known = known & (pending >= 0) & (pending <= allocated) & (half >= 0) & (half < 2)
-    kept = slot
-    if TRACK:
-        kept = tl.load(p_targets + i_b * s_target).to(tl.int64)
-        step = tl.load(p_steps + i_b * s_step).to(tl.int64)
-        known = known & (kept >= 0) & (kept < kept_size) & (step >= 0) & (step < pending)
-        pending = step + 1
-    return slot, kept, tl.where(known, pending, -1), half
 
 
 @triton.jit(
@@ -62,71 +45,77 @@ def _convolve_kernel(
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
     s_slot, s_target, s_step, s_pb, s_pw, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr,
     TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_U: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_U: tl.constexpr, EVEN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half."""
+    """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half.
+
+    The last program of a row's tokens has their gates instead of channels.
+    """
+    # The next kernel starts at the end of this one: programs that wait would take registers from this one's.
     if PDL:
-        gdc_launch_dependents()
         gdc_wait()
     start, i_b = tl.program_id(1).to(tl.int64) * BLOCK_T, tl.program_id(2).to(tl.int64)
-    slot, kept, pending, half = _row(
+    slot, kept, pending, half = replayed_row(
         p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
         s_slot, s_cs, s_cm, s_target, s_step, TRACK,
     )  # fmt: skip
     WINDOW: tl.constexpr = TAPS - 1
     tokens = tokens.to(tl.int64)
     count = tl.where((pending < 0) | (pending + tokens == 0), 0, pending + tokens)
-    end = tl.minimum(start + BLOCK_T, count)
-    if start < end:
-        o_c = tl.arange(0, BLOCK_C).to(tl.int64)
-        o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
-        d_mask = o_d < width
-        taps = (o_c < TAPS)[:, None] & d_mask[None, :]
-        b_weight = tl.load(p_weight + o_d[None, :] * s_wd + o_c[:, None] * s_wc, mask=taps, other=0)
-        p_held = p_inputs + half * s_ih + slot * s_is + (o_d * s_id)[None, :]
-        p_new = p_x + i_b * s_xb + (o_d * s_xd)[None, :]
-        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + (o_d * s_vd)[None, :]
-        for i_t in range(start, end):
-            # Places count from the window before the first pending token.
-            o_p = (i_t + o_c)[:, None]
-            if TREE:
-                row = tl.maximum(i_t - pending, 0)
-                in_tree = places_in_tree(p_parents + i_b * s_pb, row, o_c, s_pw, WINDOW)
-                o_p = tl.where(i_t < pending, i_t + o_c, pending + in_tree)[:, None]
-            old = o_p < WINDOW + pending
-            b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
-            b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
-            b_taps = tl.where(old, b_held, b_new)
-            b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
-            tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
-            # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own,
-            # the first new one (without any, the last pending one) the window, too.
-            if NEW:
-                target = o_c + i_t - pending
-                first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
-            else:
-                target = o_c - 1
-                first = tl.where(i_t == pending - 1, 1, TAPS)
-            tl.store(p_to + target[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
-        if tl.program_id(0) == 0:
-            o_u = tl.arange(0, BLOCK_U).to(tl.int64)
+    o_t = start + tl.arange(0, BLOCK_T).to(tl.int64)[:, None]
+    o_w, live = o_t - pending, o_t < count
+    if start < count:
+        if tl.program_id(0) == tl.num_programs(0) - 1:
+            o_u = tl.arange(0, BLOCK_U).to(tl.int64)[None, :]
+            u_mask = live & (o_u < heads)
             a_log = widened(tl.load(p_a_log + o_u * s_log, mask=o_u < heads, other=0), RING)
             dt_bias = widened(tl.load(p_dt_bias + o_u * s_bias, mask=o_u < heads, other=0), RING)
-            for i_t in range(start, end):
-                i_w = i_t - pending
-                u_old, u_new = o_u < tl.where(i_w < 0, heads, 0), o_u < tl.where(i_w < 0, 0, heads)
-                p_old = p_gates + half * s_gh + slot * s_gs + i_t * s_gt + o_u * s_gu
-                b_a = tl.load(p_old, mask=u_old, other=0)
-                b_b = tl.load(p_old + s_gk, mask=u_old, other=0)
-                b_a += tl.load(p_a + i_b * s_ab + i_w * s_at + o_u * s_au, mask=u_new, other=0)
-                b_b += tl.load(p_b + i_b * s_bb + i_w * s_bt + o_u * s_bu, mask=u_new, other=0)
-                b_decay, b_beta = gate(widened(b_a, RING), widened(b_b, RING), a_log, dt_bias, RING)
-                p_gate = p_gated + i_b * s_zb + i_t * s_zt + o_u
-                tl.store(p_gate, b_decay, mask=o_u < heads)
-                tl.store(p_gate + s_zk, b_beta, mask=o_u < heads)
-                p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + i_w * s_gt + o_u * s_gu
-                tl.store(p_keep, b_a, mask=u_new)
-                tl.store(p_keep + s_gk, b_b, mask=u_new)
+            p_old = p_gates + half * s_gh + slot * s_gs + o_t * s_gt + o_u * s_gu
+            b_a = tl.load(tl.where(o_w < 0, p_old, p_a + i_b * s_ab + o_w * s_at + o_u * s_au), mask=u_mask, other=0)
+            b_b = tl.load(
+                tl.where(o_w < 0, p_old + s_gk, p_b + i_b * s_bb + o_w * s_bt + o_u * s_bu), mask=u_mask, other=0
+            )
+            b_decay, b_beta = gate(widened(b_a, RING), widened(b_b, RING), a_log, dt_bias, RING)
+            p_gate = p_gated + i_b * s_zb + o_t * s_zt + o_u
+            tl.store(p_gate, b_decay, mask=u_mask)
+            tl.store(p_gate + s_zk, b_beta, mask=u_mask)
+            p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + o_w * s_gt + o_u * s_gu
+            tl.store(p_keep, b_a, mask=u_mask & (o_w >= 0))
+            tl.store(p_keep + s_gk, b_b, mask=u_mask & (o_w >= 0))
+        else:
+            o_d = (tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D))[None, :]
+            # Without a comparison a row is one vector to the compiler.
+            d_mask, w_mask = live, tl.full([1, BLOCK_D], True, tl.int1)
+            if not EVEN:
+                w_mask = o_d < width
+                d_mask = live & w_mask
+            p_held = p_inputs + half * s_ih + slot * s_is + o_d * s_id
+            p_new = p_x + i_b * s_xb + o_d * s_xd
+            p_to = p_moved + (1 - half) * s_vh + kept * s_vs + o_d * s_vd
+            b_sum = widened(tl.zeros([BLOCK_T, BLOCK_D], dtype=p_y.dtype.element_ty), RING)
+            for tap in tl.static_range(TAPS):
+                # Places count from the window before the first pending token.
+                o_p = o_t + tap
+                if TREE:
+                    row = tl.minimum(tl.maximum(o_w, 0), tokens - 1)
+                    in_tree = places_in_tree(p_parents + i_b * s_pb, row, o_t * 0 + tap, s_pw, WINDOW)
+                    o_p = tl.where(o_w < 0, o_p, pending + in_tree)
+                i_x = o_p - WINDOW - pending
+                p_tap = p_held + o_p * s_ip
+                if NEW:
+                    p_tap = tl.where(i_x < 0, p_tap, p_new + i_x * s_xt)
+                b_tap = tl.load(p_tap, mask=d_mask, other=0)
+                b_weight = tl.load(p_weight + o_d * s_wd + tap * s_wc, mask=w_mask, other=0)
+                b_sum += widened(b_tap, RING) * widened(b_weight, RING)
+                # To the other half go the window behind the pending tokens, and the new inputs: each token brings its
+                # own, the first new one (without any, the last pending one) the window, too.
+                moves = o_w == (0 if NEW else -1)
+                if NEW and tap == WINDOW:
+                    moves = o_w >= 0
+                if NEW or tap > 0:
+                    tl.store(p_to + (tap + o_w) * s_vp, b_tap, mask=d_mask & moves)
+            b_y = activated(b_sum, p_y.dtype.element_ty, RING)
+            tl.store(p_y + i_b * s_yb + o_t * s_yt + o_d, b_y, mask=d_mask)
 
 
 @triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
@@ -140,10 +129,10 @@ def _fold_kernel(
 ):  # fmt: skip
     """One row, value head and block of columns a program; p_after [B,W,U,H,E] holds states of a tree's rows here."""
     if PDL:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    slot, kept, pending, _ = _row(
+    slot, kept, pending, _ = replayed_row(
         p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
         s_slot, s_cs, s_cm, s_target, s_step, TRACK,
     )  # fmt: skip
@@ -267,13 +256,17 @@ def _launch(
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
     tree = parents is not None
     above, above_strides = (slots, (0, 0)) if parents is None else (parents, parents.stride())
-    _convolve_kernel[(triton.cdiv(channels, block), triton.cdiv(longest, _BLOCK_T), rows)](
+    _convolve_kernel[(triton.cdiv(channels, block) + 1, triton.cdiv(longest, _BLOCK_T), rows)](
         y, gated, inputs, moved, gates, x, a, b, *model, *indices, above, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
         *fresh_strides[4:], *strides(*model, *indices), *above_strides,
         RING=ring, TRACK=tracked, NEW=tokens > 0, TREE=tree, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        BLOCK_T=_BLOCK_T, BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
+        BLOCK_T=_BLOCK_T, BLOCK_U=power_of_two(heads), EVEN=channels % block == 0, num_warps=1,
+        **dependent_launch(ssm.device),
     )  # fmt: skip
+    if fresh and not tree and takes_chunk(longest, ssm):
+        run_chunk(out, ssm, y, gated, cursor, slots, gates.shape[2])
+        return
     keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm, tokens)
     after = ssm.new_empty((rows, tokens, heads, k_width, v_width)) if tree else ssm
     _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](

@@ -99,8 +99,8 @@ def _conv_update_kernel(
 ):  # fmt: skip
     """Runs of RUN >= C - 1 tokens of one sequence, one block of channels: only the first run reads the old window."""
     if PDL:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
     i_j, i_r = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot = tl.load(p_state_slots + i_r * s_slot).to(tl.int64)
     first = tl.load(p_cu_seqlens + i_r * s_start).to(tl.int64)

@@ -41,6 +41,7 @@ BETWEEN = (
 
 SLOW = (
     # Triton compiles or interprets every kernel.
+    "tests/kernels/test_chunks.py",
     "tests/kernels/test_compile.py",
     "tests/kernels/test_interpreted.py",
     # A browser is started.

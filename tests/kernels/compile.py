@@ -133,6 +133,10 @@ def launch_states(dtype: torch.dtype) -> None:
     inputs, gates = values(dtype, 2, rows, taps - 1 + width, channels), values(dtype, 2, rows, width, 2, heads)
     cursor, model = values(torch.int64, rows, 2), (weight, *per_head)
     triton_replay.gdn_replay(out, pool, inputs, gates, x, gate, gate, *model, cursor, index)
+    # Pending and new tokens enough for a chunk.
+    many = (values(dtype, rows, 8, *shape[2:]) for shape in (out.shape, x.shape, gate.shape, gate.shape))
+    longer = values(dtype, 2, rows, taps - 1 + 8, channels), values(dtype, 2, rows, 8, 2, heads)
+    triton_replay.gdn_replay(next(many), pool, *longer, *many, *model, cursor, index)
     triton_replay.gdn_replay_tree(out, pool, inputs, gates, x, gate, gate, *model, cursor, index, parents)
     triton_replay.replay_move(inputs[None], gates[None], cursor, index, parents)
     triton_replay.gdn_flush(pool, inputs, cursor, gates, *model, index)

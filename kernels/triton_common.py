@@ -10,6 +10,9 @@ in a chain of short kernels. It changes no result, because a kernel launched so 
 1. Every program waits (`gdc_wait`), on every path, and before that touches no memory that a kernel may write: no store
    at all, and no load but of model weights.
 2. It lets the next kernel start (`gdc_launch_dependents`) as early as it likes: that promises nothing about memory.
+3. It may read more before its wait only if one launcher launches it and the kernel before it, and that one lets it
+   start behind its own wait: then all kernels but that one have completed. It reads nothing that that one writes, and
+   past L1 (`.cg`), which may hold what was there before.
 
 The wait ends when the kernel before has completed and what it wrote is visible. That kernel waited too, or was launched
 without PDL and so began after all before it, hence it completes only after its own predecessor: by induction all

@@ -42,9 +42,9 @@ def _entries(
     p_k_head, p_v_head, p_table, start, length, slot, size, s_ks, s_kd, s_vs, s_vd, s_tp, o_h, is_h,
     PAGE: tl.constexpr, LONG: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Return keys and values of positions start .. start + C - 1, which are the token's own, and which are another's.
+    """Return keys and values of positions start .. start + C - 1, which are seen, and which are the token's own.
 
-    All loads pass L1, which may hold what was there before the kernel that has written it.
+    Its own are 0, as is what is not seen. All loads pass L1, which may hold what was there before it was written.
     """
     o_c = start + tl.arange(0, BLOCK_C)
     b_entry = tl.load(p_table + o_c // PAGE * s_tp, mask=o_c < length, other=-1, cache_modifier=".cg")
@@ -52,26 +52,26 @@ def _entries(
     seen = (b_entry >= 0) & (b_entry < size)
     b_slot = b_entry.to(tl.int64 if LONG else tl.int32) * PAGE + o_c % PAGE
     seen = seen & (b_slot < size)
-    own, other = seen & (b_slot == slot), seen & (b_slot != slot)
-    mask = other[:, None] & is_h[None, :]
+    own = seen & (b_slot == slot)
+    mask = (seen & (b_slot != slot))[:, None] & is_h[None, :]
     p_k = p_k_head + (b_slot * s_ks)[:, None] + (o_h * s_kd)[None, :]
     p_v = p_v_head + (b_slot * s_vs)[:, None] + (o_h * s_vd)[None, :]
     b_k = tl.load(p_k, mask=mask, other=0.0, cache_modifier=".cg")
     b_v = tl.load(p_v, mask=mask, other=0.0, cache_modifier=".cg")
-    return b_k, b_v, own, other
+    return b_k, b_v, seen, own
 
 
 @triton.jit
-def _attended(b_acc, total, highest, b_k, b_v, own, other, b_q, own_score, b_own_v):
+def _attended(b_acc, total, highest, b_k, b_v, seen, own, b_q, b_own_k, b_own_v):
     """Return the weighted sum of values [H], the sum of weights and the highest score with a block more."""
-    b_score = tl.sum(b_k.to(tl.float32) * b_q[None, :], 1)
-    b_score = tl.where(other, b_score, tl.where(own, own_score, float("-inf")))
+    b_k = tl.where(own[:, None], b_own_k[None, :], b_k).to(tl.float32)
+    b_v = tl.where(own[:, None], b_own_v[None, :], b_v).to(tl.float32)
+    b_score = tl.where(seen, tl.sum(b_k * b_q[None, :], 1), float("-inf"))
     peak = tl.maximum(highest, tl.max(b_score, 0))
     # Until something is seen the peak is -inf, and -inf - -inf is not a number.
     base = tl.where(peak == float("-inf"), 0.0, peak)
     b_weight = tl.exp2(b_score - base)
     decay = tl.exp2(highest - base)
-    b_v = tl.where(own[:, None], b_own_v[None, :], b_v).to(tl.float32)
     b_acc = b_acc * decay + tl.sum(b_weight[:, None] * b_v, 0)
     return b_acc, total * decay + tl.sum(b_weight, 0), peak
 
@@ -104,7 +104,7 @@ def _token_kernel(
     p_page_table += row * s_tr
     p_k_pool += i_n.to(tl.int64) * s_kn
     p_v_pool += i_n.to(tl.int64) * s_vn
-    b_k, b_v, own, other = _entries(
+    b_k, b_v, seen, own = _entries(
         p_k_pool, p_v_pool, p_page_table, 0, length, slot, size, s_ks, s_kd, s_vs, s_vd, s_tp, o_h, is_h,
         PAGE, LONG, BLOCK_C,
     )  # fmt: skip
@@ -125,15 +125,14 @@ def _token_kernel(
     b_own_v = tl.load(p_own_v + o_h, mask=is_h, other=0.0)
     b_q = _turned(b_q_first, b_q_second, b_cos, b_sin, BLOCK_H).to(tl.float32) * (scale * _LOG2_E)
     b_own_k = _turned(b_k_first, b_k_second, b_cos, b_sin, BLOCK_H)
-    own_score = tl.sum(b_q * b_own_k.to(tl.float32), 0)
     b_acc = tl.zeros([BLOCK_H], dtype=tl.float32)
-    b_acc, total, highest = _attended(b_acc, 0.0, float("-inf"), b_k, b_v, own, other, b_q, own_score, b_own_v)
+    b_acc, total, highest = _attended(b_acc, 0.0, float("-inf"), b_k, b_v, seen, own, b_q, b_own_k, b_own_v)
     for start in tl.range(BLOCK_C, length, BLOCK_C, num_stages=1):
-        b_k, b_v, own, other = _entries(
+        b_k, b_v, seen, own = _entries(
             p_k_pool, p_v_pool, p_page_table, start, length, slot, size, s_ks, s_kd, s_vs, s_vd, s_tp, o_h, is_h,
             PAGE, LONG, BLOCK_C,
         )  # fmt: skip
-        b_acc, total, highest = _attended(b_acc, total, highest, b_k, b_v, own, other, b_q, own_score, b_own_v)
+        b_acc, total, highest = _attended(b_acc, total, highest, b_k, b_v, seen, own, b_q, b_own_k, b_own_v)
     b_acc = b_acc / tl.where(total == 0.0, 1.0, total)
     tl.store(p_out + i_h * s_oh + o_h * s_od, b_acc.to(p_out.dtype.element_ty), mask=is_h)
     width = tl.where((slot >= 0) & (slot < size) & (i_h == i_n * GROUP), 2 * HALF, 0)

@@ -14,12 +14,22 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.arena import Arena
 from draftproof.engine.handover import Entries
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, MixedStates, RecurrentWeights, VerifyStates
+from draftproof.engine.models.base import (
+    AttentionMetadata,
+    CacheShape,
+    MixedStates,
+    RecurrentWeights,
+    TokenInput,
+    VerifyStates,
+)
 from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
 from draftproof.kernels.eager_codes import read_back
 from draftproof.kernels.eager_fp8 import decoded
+
+# The most positions of a table for which one program a head is faster than several kernels.
+TOKEN_POSITIONS = 1024
 
 
 def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -103,6 +113,29 @@ class PagedCache:
             kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
 
+    def attend_token(self, layer: int, token: TokenInput, metadata: AttentionMetadata, scale: float) -> Tensor | None:
+        """Do what `attend` does and all before it, for the only token: [1, Nq, H].
+
+        None in a layer with a window or of codes, for a row that sees something else, and where a table is long: the
+        choice is by shapes and by what the metadata has, the same at replays.
+        """
+        if not self._takes_token(layer, metadata):
+            return None
+        keys, values = self.keys[layer], self.values[layer]
+        heads = token.weight.shape[0] // keys.shape[2] - 2 * keys.shape[1]
+        out = token.x.new_empty((1, heads, keys.shape[2]))
+        of_token = (token.x, token.norm, token.weight, token.eps, token.inv_freq, metadata.positions)
+        where = (metadata.slot_mapping, self.page_table, metadata.req_rows, self.page_size)
+        kernels.token_attention(out, keys, values, *of_token, *where, scale)
+        return out
+
+    def _takes_token(self, layer: int, metadata: AttentionMetadata) -> bool:
+        if self.fp8 or self.scales or self.window(layer):
+            return False
+        if metadata.last_visible is not None or metadata.visible_slots is not None:
+            return False
+        return self.page_table.shape[1] * self.page_size <= TOKEN_POSITIONS
+
     def rope_positions(self, metadata: AttentionMetadata) -> Tensor:
         """Return the three positions of each token [T, 3], or its only one [T, 1]."""
         if self.rope_table is None:
@@ -180,6 +213,12 @@ class TargetCache(PagedCache):
         """See PagedCache."""
         self.probes.on_layer(SLIDING if self.window(layer) else FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
+
+    def attend_token(self, layer: int, token: TokenInput, metadata: AttentionMetadata, scale: float) -> Tensor | None:
+        """See PagedCache; where that does nothing, `attend` tells of the layer."""
+        if self._takes_token(layer, metadata):
+            self.probes.on_layer(FULL, layer)
+        return super().attend_token(layer, token, metadata, scale)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Keep what the states have of the rows [B, P] of a tree that were accepted; return how they know these."""

@@ -5,7 +5,7 @@ specialisation (1 or not, which decides how loads are joined); the others are no
 layout compiles nothing. Indices are int64 before they meet a stride.
 
 Programmatic dependent launch lets a kernel start while the one before it still runs, which hides the cost of a launch
-in a chain of short kernels. It changes no result, because a kernel launched so (`PDL`) keeps two rules:
+in a chain of short kernels. It changes no result, because a kernel launched so (`PDL`) keeps these rules:
 
 1. Every program waits (`gdc_wait`), on every path, and before that touches no memory that a kernel may write: no store
    at all, and no load but of model weights. A prefetch is none of these: `prefetch` brings lines into L2, where all
@@ -15,6 +15,9 @@ in a chain of short kernels. It changes no result, because a kernel launched so 
    wait is best for short kernels: before it, kernel after kernel comes to wait on the multiprocessors, and programs of
    one kernel are put where there is room left and not side by side. A kernel that never says so lets the next one start
    as its programs end.
+3. It may read more before its wait only if one launcher launches it and the kernel before it, and that one lets it
+   start behind its own wait: then all kernels but that one have completed. It reads nothing that that one writes, and
+   past L1 (`.cg`), which may hold what was there before.
 
 The wait ends when the kernel before has completed and what it wrote is visible. That kernel waited too, or was launched
 without PDL and so began after all before it, hence it completes only after its own predecessor: by induction all

@@ -20,57 +20,101 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_common import dependent_launch
 
 
+@triton.jit
+def _weights(p_weight, first, outputs, inputs, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GATED: tl.constexpr):
+    """Return ROWS rows of weight from `first` on, and with GATED those that are `outputs` rows below, else the same."""
+    i_row = first + tl.arange(0, ROWS)
+    i_column = tl.arange(0, COLUMNS)
+    mask = (i_row < outputs)[:, None] & (i_column < inputs)[None, :]
+    p_block = p_weight + i_row.to(tl.int64)[:, None] * stride + i_column[None, :]
+    b_weight = tl.load(p_block, mask=mask, other=0.0, eviction_policy="evict_first")
+    b_up = b_weight
+    if GATED:
+        p_block += outputs.to(tl.int64) * stride
+        b_up = tl.load(p_block, mask=mask, other=0.0, eviction_policy="evict_first")
+    return b_weight, b_up
+
+
+@triton.jit
+def _input(p_x, b_norm, inputs, eps, COLUMNS: tl.constexpr, NORM: tl.constexpr):
+    """Return one token, normed with NORM."""
+    i_column = tl.arange(0, COLUMNS)
+    b_x = tl.load(p_x + i_column, mask=i_column < inputs, other=0.0)
+    if NORM:
+        b_wide = b_x.to(tl.float32)
+        b_scale = tl.rsqrt(tl.sum(b_wide * b_wide, axis=0) / inputs + eps)
+        b_x = ((b_wide * b_scale).to(b_norm.dtype) * b_norm).to(b_x.dtype)
+    return b_x
+
+
+@triton.jit
+def _store(p_out, first, outputs, b_x, b_weight, b_up, ROWS: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr):
+    """Store ROWS outputs of one token from `first` on."""
+    i_row = first + tl.arange(0, ROWS)
+    is_row = i_row < outputs
+    b_x = b_x.to(tl.float32)[None, :]
+    b_sum = tl.sum(b_weight.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty)
+    if GATED:
+        b_gate = b_sum.to(tl.float32)
+        b_other = tl.sum(b_up.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty).to(tl.float32)
+        b_sum = (b_gate / (1.0 + tl.exp(-b_gate)) * b_other).to(p_out.dtype.element_ty)
+    if ADD:
+        b_sum += tl.load(p_out + i_row, mask=is_row, other=0.0)
+    tl.store(p_out + i_row, b_sum, mask=is_row)
+
+
 @triton.jit(do_not_specialize=["outputs"])
 def _narrow_linear(
     p_out, p_x, p_norm, p_weight, outputs, inputs, out_stride, x_stride, weight_stride, eps,
-    TOKENS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, PDL: tl.constexpr,
+    TOKENS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
+    ADD: tl.constexpr, GOES_ON: tl.constexpr, LATE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """ROWS outputs a program: out [T,O] of x [T,I], norm [I] and weight [O,I], or [2O,I] with GATED."""
-    if PDL:
-        gdc_launch_dependents()
-    i_row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    i_column = tl.arange(0, COLUMNS)
-    is_row, is_column = i_row < outputs, i_column < inputs
-    o_weight = i_row.to(tl.int64)[:, None] * weight_stride + i_column[None, :]
-    is_weight = is_row[:, None] & is_column[None, :]
-    b_weight = tl.load(p_weight + o_weight, mask=is_weight, other=0.0, eviction_policy="evict_first")
-    if GATED:
-        o_up = o_weight + outputs.to(tl.int64) * weight_stride
-        b_up = tl.load(p_weight + o_up, mask=is_weight, other=0.0, eviction_policy="evict_first")
+    """ROWS outputs a program: out [T,O] of x [T,I], norm [I] and weight [O,I], or [2O,I] with GATED.
+
+    With GOES_ON, which takes one token, a program goes on behind the rows of all programs, and asks for its next rows
+    before it computes.
+    """
+    if PDL:  # noqa: SIM102 - what only PDL does is one statement, which no mutant changes
+        if not LATE:
+            gdc_launch_dependents()
+    first = tl.program_id(0) * ROWS
+    b_weight, b_up = _weights(p_weight, first, outputs, inputs, weight_stride, ROWS, COLUMNS, GATED)
+    b_norm = b_weight
     if NORM:
-        b_norm = tl.load(p_norm + i_column, mask=is_column, other=0.0)
+        i_column = tl.arange(0, COLUMNS)
+        b_norm = tl.load(p_norm + i_column, mask=i_column < inputs, other=0.0)
     if PDL:
         gdc_wait()
-    for i_token in tl.static_range(TOKENS):
-        b_x = tl.load(p_x + i_token * x_stride + i_column, mask=is_column, other=0.0)
-        if NORM:
-            b_wide = b_x.to(tl.float32)
-            b_scale = tl.rsqrt(tl.sum(b_wide * b_wide, axis=0) / inputs + eps)
-            b_x = ((b_wide * b_scale).to(b_norm.dtype) * b_norm).to(b_x.dtype)
-        b_x = b_x.to(tl.float32)[None, :]
-        b_sum = tl.sum(b_weight.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty)
-        if GATED:
-            b_gate = b_sum.to(tl.float32)
-            b_other = tl.sum(b_up.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty).to(tl.float32)
-            b_sum = (b_gate / (1.0 + tl.exp(-b_gate)) * b_other).to(p_out.dtype.element_ty)
-        p_row = p_out + i_token * out_stride + i_row
-        if ADD:
-            b_sum += tl.load(p_row, mask=is_row, other=0.0)
-        tl.store(p_row, b_sum, mask=is_row)
+        if LATE:
+            gdc_launch_dependents()
+    if GOES_ON:
+        step = tl.num_programs(0) * ROWS
+        b_x = _input(p_x, b_norm, inputs, eps, COLUMNS, NORM)
+        for here in tl.range(first, outputs, step, num_stages=1):
+            b_next, b_next_up = _weights(p_weight, here + step, outputs, inputs, weight_stride, ROWS, COLUMNS, GATED)
+            _store(p_out, here, outputs, b_x, b_weight, b_up, ROWS, GATED, ADD)
+            b_weight, b_up = b_next, b_next_up
+    else:
+        for i_token in tl.static_range(TOKENS):
+            b_x = _input(p_x + i_token * x_stride, b_norm, inputs, eps, COLUMNS, NORM)
+            _store(p_out + i_token * out_stride, first, outputs, b_x, b_weight, b_up, ROWS, GATED, ADD)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the work is cut: `elements` of weight that a program holds, and its warps."""
+    """How the work is cut: `elements` of weight that a program holds, its warps, and the most programs (0: any)."""
 
     elements: int
     warps: int
+    programs: int = 0
 
 
 # By padded number of inputs; see benchmarks/linear_speed.py, which tries others.
 _SHAPES = {8192: Shape(16384, 8), 4096: Shape(16384, 8)}
 _DEFAULT = Shape(8192, 4)
+# The same of gate and up for one token: two programs for almost every processor of an H200, which leaves half of its
+# registers to the next kernel.
+_GATE_UP = {2048: Shape(16384, 8, programs=256)}
 
 
 def narrow_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
@@ -95,9 +139,12 @@ def linear_add(residual: Tensor, x: Tensor, weight: Tensor) -> None:
 
 def launch(
     out: Tensor, x: Tensor, weight: Tensor, *, norm: Tensor | None = None, eps: float = 0.0, gated: bool = False,
-    add: bool = False, shape: Shape | None = None,
+    add: bool = False, late: bool = False, shape: Shape | None = None,
 ) -> None:  # fmt: skip
-    """Launch the kernel. Raises ValueError for float64, and for a tensor whose last dimension is not contiguous."""
+    """Launch the kernel, which lets the next one start behind its own wait if that has to be `late`.
+
+    Raises ValueError for float64, and for a tensor whose last dimension is not contiguous.
+    """
     if x.dtype == torch.float64:
         raise ValueError("invalid dtype float64 of x: expected float32, bfloat16 or float16 (sums are in float32)")
     for name, tensor in (("out", out), ("x", x), ("weight", weight)):
@@ -105,14 +152,19 @@ def launch(
             raise ValueError(f"{name} has strides {tensor.stride()}; its last dimension must be contiguous")
     outputs, inputs = weight.shape[0] // (2 if gated else 1), weight.shape[1]
     columns = triton.next_power_of_2(inputs)
+    if shape is None and gated and x.shape[0] == 1:
+        shape = _GATE_UP.get(columns)
     shape = shape or _SHAPES.get(columns, _DEFAULT)
     rows = max(1, shape.elements // columns // (2 if gated else 1))
     if not out.numel():
         return
-    _narrow_linear[(triton.cdiv(outputs, rows),)](
+    programs = triton.cdiv(outputs, rows)
+    goes_on = x.shape[0] == 1 and 0 < shape.programs < programs
+    _narrow_linear[(shape.programs if goes_on else programs,)](
         out, x, x if norm is None else norm, weight, outputs, inputs, out.stride(0), x.stride(0), weight.stride(0), eps,
-        TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add,
-        num_warps=shape.warps, enable_fp_fusion=_is_summed_in_threads(columns, shape), **dependent_launch(x.device),
+        TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add, GOES_ON=goes_on,
+        LATE=late, num_warps=shape.warps, enable_fp_fusion=_is_summed_in_threads(columns, shape),
+        **dependent_launch(x.device),
     )  # fmt: skip
 
 

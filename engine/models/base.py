@@ -193,11 +193,29 @@ class RecurrentWeights:
         return self.conv, self.a_log, self.dt_bias
 
 
+@dataclass(frozen=True)
+class TokenInput:
+    """The one token x [1, D] that enters a layer's attention, and what makes q, k and v of it.
+
+    norm [D], weight [(Nq + 2N)H, D] after it; inv_freq [H / 2] rotates all of a head.
+    """
+
+    x: Tensor
+    norm: Tensor
+    weight: Tensor
+    eps: float
+    inv_freq: Tensor
+
+
 class Cache(Protocol):
     """Memory of one model: paged KV of its full attention layers, states of its linear ones. Layers count by kind."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
+        ...
+
+    def attend_token(self, layer: int, token: TokenInput, metadata: AttentionMetadata, scale: float) -> Tensor | None:
+        """Project the only token, rotate, write and attend at once: [1, Nq, H]; None where that takes `attend`."""
         ...
 
     def rope_positions(self, metadata: AttentionMetadata) -> Tensor:

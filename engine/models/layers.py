@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, TokenInput
 from draftproof.engine.models.checkpoint import take
 from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
@@ -76,6 +76,18 @@ class SelfAttention:
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         return F.linear(self.attend(F.linear(x, self.projection, self.bias), metadata, cache), self.out)
+
+    def attend_normed(self, x: Tensor, norm: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """Do the norm and all up to the output projection, by kernels for few tokens: x [T, D] -> [T, NqH]."""
+        size = self.out.shape[1] // self.heads
+        if x.shape[0] == 1 and self.q_norm is None and self.bias is None and 2 * self.inv_freq.shape[0] == size:
+            token = TokenInput(x, norm, self.projection, self.eps, self.inv_freq)
+            attended = cache.attend_token(self.index, token, metadata, size**-0.5)
+            if attended is not None:
+                return attended.view(1, -1)
+        qkv = x.new_empty((x.shape[0], self.projection.shape[0]))
+        kernels.norm_linear(qkv, x, norm, self.projection, self.eps)
+        return self.attend(qkv, metadata, cache)
 
     def attend(self, qkv: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """Do all that is between the projections: qkv [T, (Nq + 2N)H] -> [T, NqH]."""

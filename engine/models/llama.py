@@ -98,9 +98,7 @@ class Llama(CheckpointTarget[LlamaConfig]):
         eps = self.sizes.rms_norm_eps
         for i, layer in enumerate(self.layers):
             attention, mlp = layer.mixer, layer.mlp
-            qkv = residual.new_empty((residual.shape[0], attention.projection.shape[0]))
-            kernels.norm_linear(qkv, residual, layer.norm, attention.projection, eps)
-            kernels.linear_add(residual, attention.attend(qkv, metadata, cache), attention.out)
+            kernels.linear_add(residual, attention.attend_normed(residual, layer.norm, metadata, cache), attention.out)
             active = residual.new_empty((residual.shape[0], mlp.down.shape[1]))
             kernels.norm_gate_up(active, residual, layer.mlp_norm, mlp.gate_up, eps)
             kernels.linear_add(residual, active, mlp.down)

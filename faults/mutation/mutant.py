@@ -35,7 +35,9 @@ LEFT_OUT = {
 RULES = {
     "a statement that only raises, `check*(..)` and `refuse*(..)`": "refuses bad input, and is held by tests with it",
     "`strict=`": "asserts only",
-    "`num_warps=`, `num_stages=`, `eviction_policy=`": "hints to a compiler for GPUs, which change no result",
+    "`num_warps=`, `num_stages=`, `eviction_policy=`, `cache_modifier=`": (
+        "hints to a compiler for GPUs, which change no result"
+    ),
     "`if PDL:`, `gdc_*()`, `debug_barrier()`": "order kernels and threads that run at once: on CUDA only",
     "`before_launch(..)`": "tells an observer what a crash would end; a healthy engine shows nothing of it",
     "which of two tensors is asked for its `.device`": "all tensors of a call are on one device",

@@ -16,7 +16,7 @@ from cosmic_ray.operators.operator import Operator
 from draftproof.faults.mutation.mutant import Mutant, changed, mutable, names_left_out
 from draftproof.faults.mutation.operators import operators
 
-_HINTS = ("num_warps", "num_stages", "eviction_policy")
+_HINTS = ("num_warps", "num_stages", "eviction_policy", "cache_modifier")
 _UNSEEN = ("gdc_wait", "gdc_launch_dependents", "debug_barrier", "before_launch")
 _REFUSAL = re.compile(r"check|(check|refuse)_\w+")
 

@@ -104,6 +104,11 @@ _ATTENTION = _floats(
     (2e-5, _SUM.format(wide="float32", ulp="2^-24")),
     (2e-2, "weights and output are rounded to 8 bits; values reach 4"),
 )
+_TOKEN = _floats(
+    (1e-11, "norm, product, angle and softmax, each in float64"),
+    (6e-5, "norm, product, angle and softmax, each in float32; scores reach some tens"),
+    (6e-2, "x, q and k are each rounded to 8 bits before scores, which reach some tens"),
+)
 _NORM = _floats(
     (1e-13, "one mean and one root in float64"),
     (2e-6, "one mean in float32 and an approximate reciprocal root (2 units)"),
@@ -154,6 +159,8 @@ _ROWS = (
     Op("fp8_attention", ("out",), _FLOAT, _ATTENTION),
     # Each token attends to exactly the positions of its own window, and to none before its first.
     Op("windowed_attention", ("out",), _RING, _ATTENTION, has_large=True),
+    # The token attends to what it may see, itself rotated by its position, and its entry is in its slot and only there.
+    Op("token_attention", ("out", "k_pool", "v_pool"), _FLOAT, _TOKEN, has_large=True),
     # Each row is normed by its own mean square, rounded, then weighted.
     Op("rms_norm", ("out",), _FLOAT, _NORM),
     # The residual is updated, and the norm is that of the updated residual.

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from draftproof.reference.ops import cache, decisions, dense, fp8, penalties, replay, sampling, state, trees
+from draftproof.reference.ops import cache, decisions, dense, fp8, penalties, replay, sampling, state, token, trees
 
 if TYPE_CHECKING:
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TWINS: dict[str, Callable[..., None]] = {
     name: twin
-    for module in (cache, decisions, dense, fp8, penalties, replay, sampling, state, trees)
+    for module in (cache, decisions, dense, fp8, penalties, replay, sampling, state, token, trees)
     for name, twin in inspect.getmembers(module, inspect.isfunction)
     if twin.__module__ == module.__name__ and not name.startswith("_")
 }

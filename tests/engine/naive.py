@@ -31,6 +31,9 @@ class NaiveCache:
             self.entries[layer, row, position] = (k[i].clone(), v[i].clone())
         return torch.stack([self._attend_one(layer, row, p, q[i], scale) for i, (row, p) in enumerate(places)])
 
+    def attend_token(self, layer: int, token: object, where: AttentionMetadata, scale: float) -> None:
+        """Return None: `attend` does it."""
+
     def _attend_one(self, layer: int, row: int, position: int, q: torch.Tensor, scale: float) -> torch.Tensor:
         seen = [self.entries[layer, row, p] for p in range(position + 1)]
         keys, values = (

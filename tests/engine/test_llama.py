@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from draftproof.engine.models import llama as llama_module
-from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
+from draftproof.engine.models.base import AttentionMetadata, LayerOutputs, TokenInput
 from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
+from draftproof.kernels.registry import CALLS
 from draftproof.properties.values.eagle_weights import random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.engine.naive import NaiveCache, where
+from tests.engine.paged import kept, paged, place
 
 # Both sides are float64; they differ in summation order only.
 BOUND = 1e-9
@@ -181,6 +184,40 @@ def test_narrow_path_computes_the_same(tmp_path: Path, name: str, monkeypatch: p
     monkeypatch.setattr(llama_module, "is_narrow", lambda x, sizes: calls.append(x.shape) or True)
     assert relative(run(dense, ids), expected) < 1e-12
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("name", "longest", "calls"), [("llama", 20, 27), ("llama", 1500, 0), ("qwen3", 20, 0)])
+def test_a_token_alone_attends_in_one_op_where_that_is_possible(
+    tmp_path: Path, name: str, longest: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not over a long table, and not where heads are normed; what is computed and stored is the same."""
+    save(tmp_path, name)
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    ids = torch.randint(0, VOCAB, (9,))
+    whole, one_by_one = paged(dense.cache_shape, longest), paged(dense.cache_shape, longest)
+    expected = dense.forward(ids, place(whole, [2] * 9, list(range(9))), whole)
+    monkeypatch.setattr(llama_module, "is_narrow", lambda x, sizes: True)
+    before = CALLS["token_attention"]
+    got = [dense.forward(ids[i : i + 1], place(one_by_one, [2], [i]), one_by_one) for i in range(9)]
+    assert relative(torch.cat(got), expected) < 1e-12
+    assert CALLS["token_attention"] - before == calls
+    for left, right in zip(kept(one_by_one, 2, 2, 9), kept(whole, 2, 2, 9), strict=True):
+        assert relative(left, right) < 1e-12
+
+
+def test_a_token_that_sees_something_else_does_not_attend_in_one_op(tmp_path: Path) -> None:
+    save(tmp_path, "llama")
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    cache = paged(dense.cache_shape, 20)
+    mixer, x = dense.layers[0].mixer, torch.ones((1, SIZES["hidden_size"]), dtype=torch.float64)
+    token = TokenInput(x, dense.layers[0].norm, mixer.projection, 1e-5, mixer.inv_freq)
+    seen = place(cache, [2], [0])
+    assert cache.attend_token(0, token, seen, 1.0) is not None
+    for other in (place(cache, [2], [0], [3]), replace(seen, visible_slots=seen.slot_mapping[:, None])):
+        assert cache.attend_token(0, token, other, 1.0) is None
+    windowed = replace(cache, windows=(0, 4, 0))
+    assert [windowed.attend_token(layer, token, seen, 1.0) is None for layer in range(3)] == [False, True, False]
+    assert replace(cache, fp8=((1.0, 1.0),) * 3).attend_token(0, token, seen, 1.0) is None
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -56,6 +56,20 @@ def assert_equals_twin(name: str, size: tuple[int, int, int], dtype: torch.dtype
             assert torch.equal(value.cpu(), original), f"{name} changed an argument"
 
 
+def assert_goes_on(outputs: int, device: str) -> None:
+    """Compare gate and up, and a sum, of programs that hold a few rows and go on behind those of all of them."""
+    from draftproof.kernels.triton_linear import Shape, launch
+
+    for name, options in (("norm_gate_up", {"gated": True}), ("linear_add", {"add": True})):
+        memory, (x, *others) = arguments(name, 1, outputs, 24, torch.float32, seed=outputs)
+        expected, got = part(memory), part(memory).to(device, copy=True)
+        getattr(twins, name)(expected, x, *others)
+        norms = {"norm": others[0].to(device), "eps": others[2]} if len(others) == 3 else {}
+        weight = others[-2 if norms else -1].to(device)
+        launch(got, x.to(device), weight, **options, **norms, shape=Shape(64, 1, programs=3))
+        assert (got.cpu() - expected).norm() / expected.norm() < BOUNDS[torch.float32], (name, outputs)
+
+
 @pytest.mark.parametrize(("name", "dtype"), list(itertools.product(NAMES, BOUNDS)))
 def test_eager_equals_twin(name: str, dtype: torch.dtype) -> None:
     for size in SIZES:
@@ -69,6 +83,8 @@ def test_interpreted_equals_twin(warm: Warm) -> None:
         "for name in NAMES:\n"
         "    for size in SIZES:\n"
         "        assert_equals_twin(name, size, torch.float32, 'cpu')\n"
+        "for outputs in (1, 24, 37):\n"
+        "    assert_goes_on(outputs, 'cpu')\n"
         "print('compared', len(NAMES) * len(SIZES))\n"
     )
     done = warm.run([sys.executable, "-c", program], ROOT, **{INTERPRETED: "1"})
@@ -80,5 +96,6 @@ def test_interpreted_equals_twin(warm: Warm) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("name", "dtype"), list(itertools.product(NAMES, (torch.float32, torch.bfloat16))))
 def test_cuda_equals_twin(name: str, dtype: torch.dtype) -> None:
-    for size in (*SIZES, (1, 64, 2048), (4, 16, 4096)):
+    for size in (*SIZES, (1, 64, 2048), (1, 1040, 2048), (4, 16, 4096)):
         assert_equals_twin(name, size, dtype, "cuda")
+    assert_goes_on(37, "cuda")

@@ -28,6 +28,7 @@ from draftproof.kernels import (
     triton_ring,
     triton_sampling,
     triton_state,
+    triton_token,
     triton_trees,
 )
 
@@ -106,6 +107,19 @@ def launch_floats(dtype: torch.dtype) -> None:
             triton_linear.linear_add(out, x, matrix)
 
 
+def launch_tokens(dtype: torch.dtype) -> None:
+    """Launch the attention of one token: heads whose halves are padded, and a page size that is no power of two."""
+    index, inputs = values(torch.int64, 1), 24
+    for heads, group, width, page_size in ((8, 4, 64, 16), (2, 3, 10, 3)):
+        pool, out = values(dtype, 512, heads, width), values(dtype, 1, heads * group, width)
+        weight = values(dtype, (heads * group + 2 * heads) * width, inputs)
+        triton_token.token_attention(
+            out, pool, pool, values(dtype, 1, inputs), values(dtype, inputs), weight, 1e-5,
+            values(torch.float32, width // 2), index, index, values(torch.int64, 4, 512 // page_size), index, page_size,
+            0.125,
+        )  # fmt: skip
+
+
 def launch_states(dtype: torch.dtype) -> None:
     """Launch what linear attention layers have: at a model's sizes in a model's dtype, else at a probe's."""
     kept = torch.int64 if dtype == torch.int64 else torch.float32
@@ -181,6 +195,7 @@ def main() -> None:
         launch_states(dtype)
     for dtype in (torch.float32, torch.bfloat16):
         launch_floats(dtype)
+        launch_tokens(dtype)
     launch_integers()
     json.dump({"triton": triton.__version__, "kernels": compiled}, sys.stdout)
 

@@ -420,3 +420,35 @@ def overwrites_the_residual(residual, x, weight):
 def adds_twice(residual, x, weight):
     ops.linear_add(residual, x, weight)
     ops.linear_add(residual, x, weight)
+
+
+@wrong("token_attention")
+def token_forgets_its_entry(out, k_pool, v_pool, *rest):
+    ops.token_attention(out, k_pool.clone(), v_pool.clone(), *rest)
+
+
+@wrong("token_attention")
+def token_reads_its_slot_before_it_writes(out, k_pool, v_pool, *rest):
+    before = k_pool.clone(), v_pool.clone()
+    ops.token_attention(out.clone(), k_pool, v_pool, *rest)
+    ops.token_attention(out, *before, *rest[:6], torch.full_like(rest[6], -1), *rest[7:])
+
+
+@wrong("token_attention")
+def token_is_not_normed(out, k_pool, v_pool, x, norm, weight, eps, *rest):
+    ops.token_attention(out, k_pool, v_pool, x, torch.ones_like(norm), weight, eps, *rest)
+
+
+@wrong("token_attention")
+def token_is_rotated_a_place_on(out, k_pool, v_pool, x, norm, weight, eps, inv_freq, positions, *rest):
+    turned = inv_freq * (positions.item() + 1) / max(positions.item(), 1)
+    ops.token_attention(out, k_pool, v_pool, x, norm, weight, eps, turned, positions, *rest)
+
+
+@wrong("token_attention")
+def token_does_not_see_itself(out, k_pool, v_pool, *rest):
+    ops.token_attention(out, k_pool, v_pool, *rest)
+    qkv_rows = torch.zeros_like(rest[6]) - 1
+    unseen = rest[5] - 1
+    same_angle = rest[4] * rest[5].item() / unseen.item() if unseen.item() > 0 else rest[4]
+    ops.token_attention(out, k_pool, v_pool, *rest[:4], same_angle, unseen, qkv_rows, *rest[7:])

@@ -9,10 +9,20 @@ from collections.abc import Callable
 from hypothesis.strategies import SearchStrategy
 
 from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.cases import cache, decisions, dense, penalties, replay, sampling, state, trees
+from draftproof.properties.kernels.cases import (
+    cache,
+    decisions,
+    dense,
+    penalties,
+    replay,
+    sampling,
+    state,
+    token,
+    trees,
+)
 from draftproof.properties.kernels.table import functions_of
 
 CASES: dict[str, Callable[..., SearchStrategy[KernelCase]]] = functions_of(
-    (cache, decisions, dense, penalties, replay, sampling, state, trees)
+    (cache, decisions, dense, penalties, replay, sampling, state, token, trees)
 )
 """The strategy of each op, sorted by the op's name."""

@@ -159,7 +159,7 @@ def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
     lengths = [draw(integers(0, pages * page_size)) for _ in range(requests)]
     if large:
         lengths[0] = draw(integers(513, pages * page_size))
-    table, live, size = _tables(draw, lengths, pages, page_size)
+    table, live, size = tables(draw, lengths, pages, page_size)
     rows, positions = [], []
     if large:
         rows, positions = [0], [draw(integers(512, lengths[0] - 1))]
@@ -183,7 +183,7 @@ def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
     }
 
 
-def _tables(draw: Draw, lengths: list[int], pages: int, page_size: int) -> tuple[list[list[int]], list[int], int]:
+def tables(draw: Draw, lengths: list[int], pages: int, page_size: int) -> tuple[list[list[int]], list[int], int]:
     """Return table, slots that hold values, and the pool's size; the last page may be cut short by the pool's end."""
     needed = [-(-length // page_size) for length in lengths]
     # Page 0 as well: an op knows of no scratch.

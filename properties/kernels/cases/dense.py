@@ -78,7 +78,7 @@ def ring_linear(draw: Draw) -> Arguments:
     }
 
 
-def _rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
+def rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
     """Place values [.., I] with the last dimension contiguous, which the linear ops demand, and gaps between rows."""
     width = values.shape[-1]
     stride, offset = width + draw(integers(0, 3)), draw(integers(0, 5))
@@ -98,15 +98,15 @@ def _linear(
     if adds:
         out = bf.values_of(draw, (tokens, outputs), dtype)
     arguments: Arguments = {
-        "residual" if adds else "out": _rowwise(draw, out),
-        "x": _rowwise(draw, bf.values_of(draw, (tokens, inputs), dtype)),
+        "residual" if adds else "out": rowwise(draw, out),
+        "x": rowwise(draw, bf.values_of(draw, (tokens, inputs), dtype)),
     }
     if norm:
         # The linear ops take the norm's weight as a model holds it, contiguous.
         arguments["norm"] = Buffer(bf.values_of(draw, (inputs,), dtype), (inputs,), (1,), 0)
     # An eighth keeps sums near 1, so that one bound serves all widths.
     rows = 2 * outputs if gated else outputs
-    arguments["weight"] = _rowwise(draw, bf.values_of(draw, (rows, inputs), dtype) / 8)
+    arguments["weight"] = rowwise(draw, bf.values_of(draw, (rows, inputs), dtype) / 8)
     if norm:
         arguments["eps"] = draw(sampled((1e-6, 1e-2)))
     return arguments

@@ -4,9 +4,9 @@ The target is that of decode_speed.py, with drafts of an EAGLE head or of n-gram
 `Engine.step` of rounds alone, from an idle device to an idle device: planning, inputs, graphs, results. "graphs ms" is
 how long the graphs of the same step take, replayed one behind the other with nothing in between. "served ms" is a step
 of the same texts, one behind the other to their ends: what the host does after it has launched the last graph of a step
-and before it needs the device again costs nothing then. "uploads" are tensors
-that the step makes of numbers on the host, "downloads" how often it reads numbers back, each in most steps. `--tiny`
-runs on a CPU, where a graph runs its operations one by one.
+and before it needs the device again costs nothing then. "uploads" are tensors that the step makes of numbers on the
+host, "downloads" how often it reads numbers back, each in most steps. `--tiny` runs on a CPU, where a graph runs its
+operations one by one.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def decode(given: Setup, dense: Llama, draft: DraftModel, batch: int, repeats: i
     served = [_served(server, prompts(given, random, batch, given.prompt), given.new) for _ in range(repeats)]
     if not steps or not min(graphs):
         raise RuntimeError(f"no step of {batch} requests ran in graphs; there is nothing to time")
-    # Not medians: where few rounds have drafts, that of the graphs may be of another kind of round than that of the steps.
+    # Not medians: where few rounds have drafts, those of steps and of graphs may be of different rounds.
     step_ms, graphs_ms, served_ms = (1e3 * statistics.fmean(times) for times in (steps, graphs, served))
     return {
         "batch": batch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.metadata
 import json
 import os
@@ -22,17 +23,42 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof.engine.graphs.cuda import no_collection
+from draftproof.properties.values.files import require_writable
 from draftproof.properties.values.measurement import Measurement, append
 
 Mark = torch.cuda.Event | float
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a number of an option."""
+
+    def number(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"invalid {text!r}: expected a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def writable(text: str) -> Path:
+    """Return the path of a file that can be written: before anything is measured, and not after."""
+    try:
+        if Path(text).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        require_writable(Path(text))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"invalid {text!r}: it cannot be written: {error.strerror}") from None
+    return Path(text)
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "tiny": {"action": "store_true", "help": "tiny sizes, to try the script itself"},
-    "batch": {"type": int, "action": "append", "help": "batch size, may be given several times"},
-    "tokens": {"type": int, "action": "append", "help": "tokens of each row, may be given several times"},
-    "repeats": {"type": int, "help": "runs that a median is over"},
-    "seed": {"type": int, "default": 1, "help": "seed of everything random"},
-    "json": {"type": Path, "help": "write everything measured to this file"},
-    "history": {"type": Path, "help": "add the seconds measured to this file, for draftproof bench compare"},
+    "batch": {"type": at_least(1), "action": "append", "help": "batch size, may be given several times"},
+    "tokens": {"type": at_least(1), "action": "append", "help": "tokens of each row, may be given several times"},
+    "repeats": {"type": at_least(1), "help": "runs that a median is over"},
+    "seed": {"type": at_least(0), "default": 1, "help": "seed of everything random"},
+    "json": {"type": writable, "help": "write everything measured to this file"},
+    "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof bench compare"},
     "label": {"help": "what that file calls this run (default: the commit)"},
 }
 """Options that several benchmarks have."""
@@ -41,9 +67,21 @@ KEPT = ("history", "label")
 """Options of benchmarks that `keep` what they measured."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that ends with 2 where what is to run needs a device that is not here."""
+
+    def parse_args(self, *given: Any, **named: Any) -> Any:
+        arguments = super().parse_args(*given, **named)
+        on_gpu = arguments.device == "cuda" if "device" in arguments else not vars(arguments).get("tiny", True)
+        if on_gpu and not torch.cuda.is_available():
+            cpu = "--tiny --device cpu" if "device" in arguments else "--tiny"
+            self.error(f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU")
+        return arguments
+
+
 def parser(about: str | None, *options: str) -> argparse.ArgumentParser:
     """Return a parser with these of the shared options, and `--json`."""
-    made = argparse.ArgumentParser(description=about)
+    made = _Parser(description=about)
     for name in (*options, "json"):
         made.add_argument(f"--{name}", **OPTIONS[name])
     return made
@@ -52,6 +90,7 @@ def parser(about: str | None, *options: str) -> argparse.ArgumentParser:
 def write(path: Path | None, result: Any) -> None:
     """Write a result as JSON if a file was named."""
     if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 

@@ -31,16 +31,20 @@ def run_apart(command: Callable[[], int]) -> int:
     Call it before anything is imported that keeps threads or a device. Ctrl-C and SIGTERM are the command's to handle.
     """
     verdicts, verdict = os.pipe()
+    # One that comes while there is nobody to pass it on to, or to handle it, waits.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     pid = os.fork()
     if not pid:
         os.close(verdicts)
         signal.signal(signal.SIGINT, _interrupt_once)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         code = command()
         os.write(verdict, bytes([code]))
         leave(code)
     os.close(verdict)
     came = set[int]()
     before = {number: signal.signal(number, _passed_on(pid, came)) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from draftproof.harness.collector import settle
+from draftproof.subjects.process import die_with_parent
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,13 +54,17 @@ class SideBySide(Generic[Item, Result, State]):
     def _fork(self, place: int) -> tuple[Any, Connection]:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=self._serve, args=(place, theirs), daemon=True)
+        process = context.Process(target=self._serve, args=(place, theirs, os.getpid()), daemon=True)
         process.start()
         theirs.close()
         return process, ours
 
-    def _serve(self, place: int, pipe: Connection) -> None:
+    def _serve(self, place: int, pipe: Connection, parent: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Its siblings hold ends of its pipe: without this nobody would tell it that the parent is gone.
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
         settle()  # what came with the fork stays
         try:
             for number in range(place, len(self._items), self._processes):

@@ -1,6 +1,6 @@
 """Attention of one token in two launches: its projection, then all that is between that and the output projection.
 
-`S` pool slots, `N` KV heads, `G` query heads per KV head, `H` head size, `P` page size, `C` positions of a block.
+`S` pool slots, `N` KV heads, `G` query heads per KV head, `H` head size, `P` page size.
 
 Here time is latency: one load waits for another, from the row to its table to the keys. So the second kernel reads all
 that before its wait, while the projection still runs (rule 3 in triton_common). A program serves one query head; those
@@ -42,7 +42,7 @@ def _entries(
     p_k_head, p_v_head, p_table, start, length, slot, size, s_ks, s_kd, s_vs, s_vd, s_tp, o_h, is_h,
     PAGE: tl.constexpr, LONG: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Return keys and values of positions start .. start + C - 1, which are seen, and which are the token's own.
+    """Return keys and values of BLOCK_C positions from `start` on, which are seen, and which are the token's own.
 
     Its own are 0, as is what is not seen. All loads pass L1, which may hold what was there before it was written.
     """

@@ -41,6 +41,8 @@ UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
 APART = (["check"], ["replay"], ["audit"], ["kernels"], ["doctor"])
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
+ENDED_BY_TYPER = 130
+"""What some versions of typer return for a command that Ctrl-C ended; no command of ours does."""
 app = typer.Typer(
     name="draftproof",
     help="Find the bugs that speculative decoding hides: run an optimized engine and a slow reference in lockstep.",
@@ -85,6 +87,8 @@ def run(arguments: list[str] | None = None) -> int:
     subjects.forget()
     try:
         exited = app(args=arguments, prog_name="draftproof", standalone_mode=False)
+        if exited == ENDED_BY_TYPER:
+            raise KeyboardInterrupt
         return _say_ended() if exited is not None and subjects.is_made() else exited or 0
     except SystemExit as ended:
         # No command of ours raises it; click does where what it prints is read no more.
@@ -94,7 +98,7 @@ def run(arguments: list[str] | None = None) -> int:
     except DraftproofError as error:
         return _say(str(error))
     except (typer.Abort, KeyboardInterrupt):
-        return _say("interrupted")
+        return _say("interrupted before there was a verdict")
     except Exception as error:
         # Usage errors are click's; which click typer uses, its own or the installed one, depends on its version.
         if hasattr(error, "format_message"):

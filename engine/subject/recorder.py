@@ -188,7 +188,11 @@ class TraceRecorder(Probes):
             self._log.add("round.rows", Key(row.request, row.round, step=0), decoded)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
-        """Return the script's drafts in place of the proposals, which are reported as they were."""
+        """Return the script's drafts in place of the proposals, which are reported as they were.
+
+        Where none are forced the proposal goes on as it is: an engine may know its own tensors, and have put them where
+        they are read.
+        """
         draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
         weights = None if proposal.weights is None else proposal.weights.clone()
         own = proposal.draft_tokens.tolist()
@@ -207,7 +211,10 @@ class TraceRecorder(Probes):
             self._verified(row, tuple(draft_tokens[index].tolist()[: num_drafts[index]]))
         verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
-        return Proposal(draft_tokens, tuple(num_drafts), self._steered(batch, proposal, num_drafts), weights)
+        parents = self._steered(batch, proposal, num_drafts)
+        if not any(self._forced(row) for row in batch):
+            return proposal
+        return Proposal(draft_tokens, tuple(num_drafts), parents, weights)
 
     def _forced(self, row: DecodeRow) -> TokenIds | None:
         """Return the drafts that a row is to verify in place of what is proposed, if the script says any."""

@@ -33,6 +33,32 @@ def test_decode_speed(warm: Warm, tmp_path: Path) -> None:
     assert list(run.seconds) == [f"decode {part}, batch {batch}" for batch in (1, 3) for part in ("step", "graph")]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--tiny --batch 0", "argument --batch: invalid '0': expected a whole number of at least 1"),
+        ("--tiny --batch some", "invalid 'some': expected a whole number of at least 1"),
+        ("--tiny --repeats 0", "argument --repeats: invalid '0'"),
+        ("--tiny --seed -1", "argument --seed: invalid '-1': expected a whole number of at least 0"),
+        ("--tiny --json /proc/x.json", "argument --json: invalid '/proc/x.json': it cannot be written"),
+        ("--tiny --history /tmp", "argument --history: invalid '/tmp': it cannot be written: Is a directory"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_measured(warm: Warm, options: str, expected: str) -> None:
+    done = warm.run([sys.executable, str(ROOT / "benchmarks" / "step_speed.py"), *options.split()])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+@pytest.mark.parametrize(("name", "cpu"), [("decode_speed.py", "--tiny"), ("gdn_speed.py", "--tiny --device cpu")])
+def test_a_benchmark_says_that_it_needs_a_gpu(warm: Warm, name: str, cpu: str) -> None:
+    done = warm.run([sys.executable, str(ROOT / "benchmarks" / name)])
+    assert done.returncode == 2
+    assert f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU" in done.stderr
+
+
 def test_decode_profile(warm: Warm) -> None:
     assert "draftproof::paged_attention" in benchmark(warm, "decode_speed.py", "--tiny", "--profile")
 

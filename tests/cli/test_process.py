@@ -67,6 +67,20 @@ def test_a_command_that_somebody_stops_is_interrupted_and_did_not_crash():
     assert (done.returncode, done.stderr) == (2, "error: interrupted by SIGTERM before there was a verdict\n")
 
 
+@pytest.mark.parametrize("way", ["raise KeyboardInterrupt", "return 130"])
+def test_a_command_that_ctrl_c_ends_says_so(way: str):
+    """Versions of typer raise, or return a code of their own."""
+    program = f"""
+from draftproof.cli import app
+def ended(**_):
+    {way}
+app.app = ended
+raise SystemExit(app.run([]))
+"""
+    done = ended(program)
+    assert (done.returncode, done.stderr) == (2, "error: interrupted before there was a verdict\n")
+
+
 def test_the_crash_of_a_command_is_that_of_a_subject():
     from draftproof.process import CRASHED
 

@@ -133,7 +133,7 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
         return in_a_graph(order)
 
     answers(stopped)
-    assert run(["shrink", str(case)]) in (2, 130)  # some versions of typer end by themselves
+    assert run(["shrink", str(case)]) == 2
     shrunk = case.with_name("case.shrunk.json")
     assert f"Interrupted. The smallest case so far is {shrunk}." in capsys.readouterr().out
     first = read_case(shrunk)[0]

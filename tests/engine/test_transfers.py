@@ -67,6 +67,12 @@ def test_numbers_are_whole_on_their_way() -> None:
     """What is narrow in between, and wide again when it is kept, is none of what `config.capacity` looks at."""
     large = (1 << 40) + 5
     assert uploaded({"positions": [large], "pending_tokens": [3]}, CPU)["positions"].tolist() == [large]
+    mixed = uploaded({"temperatures": [0.1, 1e-300], "seeds": [large, -1], "none": []}, CPU)
+    assert {name: one.tolist() for name, one in mixed.items()} == {
+        "temperatures": [0.1, 1e-300],
+        "seeds": [large, -1],
+        "none": [],
+    }
     two = torch.tensor([[large, large + 1]])
     outputs = {
         "ids": two,

@@ -220,7 +220,7 @@ def test_a_kernel_fault_is_found_under_the_interpreter(server: ForkServer):
 def test_what_is_interpreted_meets_calls_of_dtypes_that_the_interpreter_has(server: ForkServer):
     """The clean twin passes, though the interpreter adds the bit patterns of bfloat16."""
     path, contract = "kernels/triton_linear.py", "kernel.linear_add"
-    wrong = fault("adds-always", "        if ADD:", "        if True:", path=path, contract=contract, patches="triton")
+    wrong = fault("adds-always", "    if ADD:", "    if True:", path=path, contract=contract, patches="triton")
     report = run_faults([wrong], seeds=[8], examples=12, serve=server.run)
     assert [(found.outcome, found.clean_twin) for found in report.faults] == [(FaultOutcome.SURVIVED, Outcome.PASS)]
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
+import psutil
 import pytest
 
 from draftproof.harness.side_by_side import SideBySide
@@ -56,3 +61,24 @@ def test_a_process_that_ends_ends_the_command(
 
     assert run_apart(command) == CRASHED
     assert f"ended ({shown})" in capfd.readouterr().err
+
+
+def test_nobody_outlives_the_process_that_forked_it(tmp_path: Path) -> None:
+    """However it ended: its processes hold each other's pipes, and would wait for ever."""
+    program = f"""
+import os, pathlib, time
+from draftproof.harness.side_by_side import SideBySide
+
+def work(number, item):
+    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    time.sleep(60)
+
+list(SideBySide(work, "ab", lambda: None, 2))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2]) as process:
+        while len(pids := [int(path.name) for path in tmp_path.iterdir()]) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    gone = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=20)[1]
+    assert gone == []

@@ -1,0 +1,80 @@
+"""What observes an engine changes nothing of it: alone it emits the same tokens, by as many drafts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import pytest
+import torch
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.overlap import OverlapEngine
+from draftproof.engine.subject import EngineSubject, build
+from draftproof.harness.lockstep import solved
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.scenario import RoundPlan, Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Key, Trace
+from draftproof.properties.values.validate import validate
+from tests.drawn import generate
+
+CPU = torch.device("cpu")
+TOTALS = ("rounds", "drafts", "accepted")
+
+
+def unforced(scenario: Scenario) -> Scenario:
+    """Return the scenario with the draft's own proposals in every round."""
+    plans = tuple(RoundPlan(num_drafts=steps, num_correct=-1) for steps in (scenario.steps, 1))
+    requests = tuple(msgspec.structs.replace(one, rounds=plans) for one in scenario.requests)
+    return validate(msgspec.structs.replace(scenario, requests=requests))
+
+
+def cases(draft: Algorithm) -> dict[str, Scenario]:
+    """Return one of every kind: as a chain and as a tree, with and without samples, overlapped or not."""
+    found = dict[str, Scenario]()
+    for scenario in generate(7, 80, (draft,)):
+        if scenario.ranks.size > 1 or scenario.schedule.handover:
+            continue
+        kind = {"tree": scenario.tree, "sampled": scenario.is_sampled, "overlapped": scenario.schedule.overlap}
+        found.setdefault(" ".join(name for name, has in kind.items() if has), scenario)
+    return found
+
+
+def alone(scenario: Scenario, script: Script) -> tuple[dict[int, tuple[int, ...]], dict[str, int]]:
+    """Return the tokens of each request, and the totals, of an engine without probes."""
+    models, config = build.models(scenario, CPU), build.config(scenario)
+    kind = OverlapEngine if config.overlap else Engine
+    engine = kind(models.target, models.draft, config, CPU)
+    if scenario.graphs.sizes and scenario.graphs.capture:
+        engine.capture(HostBackend())
+    for request in build.requests(scenario, script):
+        engine.add(request)
+    texts = defaultdict[int, tuple[int, ...]](tuple)
+    with torch.no_grad():
+        while not engine.idle:
+            for commit in engine.step():
+                texts[commit.request] += commit.emitted
+    return dict(texts), {name: getattr(engine.draft_counters, name) for name in TOTALS}
+
+
+def observed(trace: Trace) -> tuple[dict[int, tuple[int, ...]], dict[str, int]]:
+    """Return the same of what was observed."""
+    texts = defaultdict[int, tuple[int, ...]](tuple)
+    for key, tokens in sorted(trace.typed("accept.emitted", tuple).items()):
+        texts[key.request] += tuple(tokens)
+    return dict(texts), {name: trace.typed(f"total.{name}", int)[Key(-1, 0)] for name in TOTALS}
+
+
+@pytest.mark.parametrize("draft", ALGORITHMS)
+def test_alone_an_engine_does_what_it_does_observed(draft: Algorithm) -> None:
+    of_kinds = cases(draft)
+    must = {"": True, "sampled": True, "tree": draft in ("eagle", "ngram"), "overlapped": draft != "ngram"}
+    assert {kind for kind, wanted in must.items() if wanted} <= set(of_kinds)
+    for scenario in of_kinds.values():
+        case = unforced(scenario)
+        script = solved(case).script
+        texts, totals = alone(case, script)
+        assert (texts, totals) == observed(EngineSubject(device="cpu").run(case, script))
+        assert totals["drafts"]

@@ -203,7 +203,7 @@ def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
     # Six requests beside captured graphs, and nothing else of a schedule: the fault shows in it.
-    turn = list(turns(0, 153, ("eagle",)))[-1]
+    turn = list(turns(0, 150, ("eagle",)))[-1]
     case.write_text(encode(example(0, turn)), encoding="utf-8")
     arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0

@@ -117,12 +117,10 @@ def _served(given: Setup, dense: Any, ids: torch.Tensor) -> float:
     server = Server(given, dense, sizes(given, batch, given.prompt, given.new))
     times = []
     for _ in range(given.repeats + 1):
-        server.add(texts, given.new, num_drafts=0)
-        server.step()
-        steps = server.rest()
+        steps = server.rounds(texts, given.new, num_drafts=0)
         if any(step.plan.prefill or len(step.plan.decode) < batch for step in steps):
             raise RuntimeError("a step did something else than a round of every request; there is nothing to time")
-        times.append(sum(step.seconds for step in steps) / len(steps))
+        times.append(statistics.fmean(step.seconds for step in steps))
     return 1e3 * statistics.median(times[1:])
 
 

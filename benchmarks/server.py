@@ -99,6 +99,12 @@ class Server:
             steps.append(self.step())
         return steps
 
+    def rounds(self, prompts: Iterable[Text], budget: int, num_drafts: int = STEPS) -> list[Timed]:
+        """Serve these prompts together; return the steps behind that of the prompts, one behind the other (`rest`)."""
+        self.add(prompts, budget, num_drafts)
+        self.step()
+        return self.rest()
+
     def step(self) -> Timed:
         """Run one step, and wait for the device."""
         bench.synchronize(self._device)

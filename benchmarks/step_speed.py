@@ -20,7 +20,7 @@ import bench
 import torch
 from decode_model import Setup, setup
 from rich.console import Console
-from server import NGRAM, Columns, Server, Text, dense_model, eagle_draft, generator, prompts, sizes
+from server import NGRAM, Columns, Server, dense_model, eagle_draft, generator, prompts, sizes
 from torch import Tensor
 from transfers import Transfers
 
@@ -114,7 +114,8 @@ def decode(given: Setup, dense: Llama, draft: DraftModel, batch: int, repeats: i
             else:
                 uploads.append(transfers.uploads)
                 downloads.append(transfers.downloads)
-    served = [_served(server, prompts(given, random, batch, given.prompt), given.new) for _ in range(repeats)]
+    asked = [prompts(given, random, batch, given.prompt) for _ in range(repeats)]
+    served = [statistics.fmean(step.seconds for step in server.rounds(texts, given.new)) for texts in asked]
     if not steps or not min(graphs):
         raise RuntimeError(f"no step of {batch} requests ran in graphs; there is nothing to time")
     # Not medians: where few rounds have drafts, those of steps and of graphs may be of different rounds.
@@ -129,14 +130,6 @@ def decode(given: Setup, dense: Llama, draft: DraftModel, batch: int, repeats: i
         "uploads": statistics.mode(uploads),
         "downloads": statistics.mode(downloads),
     }
-
-
-def _served(server: Server, texts: list[Text], new: int) -> float:
-    """Return the mean seconds of a step behind that of the prompts."""
-    server.add(texts, new)
-    server.step()
-    steps = server.rest()
-    return sum(step.seconds for step in steps) / len(steps)
 
 
 def _alone(given: Setup, replayed: tuple[Graph, ...]) -> float:

@@ -195,13 +195,14 @@ class TraceRecorder(Probes):
         """
         draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
         weights = None if proposal.weights is None else proposal.weights.clone()
-        own = proposal.draft_tokens.tolist()
+        own, is_forced = proposal.draft_tokens.tolist(), False
         for index, row in enumerate(batch):
             self._proposed(row, tuple(own[index][: num_drafts[index]]))
             if weights is not None and row.sampling and row.sampling.draft == "sampled":
                 self._weighed(row, tuple(map(tuple, weights[index].tolist()[: num_drafts[index]])))
             tokens = self._forced(row)
             if tokens:
+                is_forced = True
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
                 num_drafts[index] = len(tokens)
@@ -212,7 +213,7 @@ class TraceRecorder(Probes):
         verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
         parents = self._steered(batch, proposal, num_drafts)
-        if not any(self._forced(row) for row in batch):
+        if not is_forced:
             return proposal
         return Proposal(draft_tokens, tuple(num_drafts), parents, weights)
 

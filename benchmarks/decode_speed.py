@@ -41,6 +41,8 @@ def main() -> None:
     parser = bench.parser(__doc__, "tiny", "batch", "seed", *bench.KEPT)
     parser.add_argument("--profile", action="store_true", help="show the kernels of one step and stop")
     arguments = parser.parse_args()
+    if arguments.profile and (arguments.json or arguments.history):
+        parser.error("--profile measures no steps: expected it without --json and --history")
     given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
     console = Console()
     with torch.inference_mode():

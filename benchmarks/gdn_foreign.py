@@ -12,6 +12,7 @@ before.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +63,7 @@ def main() -> None:
     given = _setup(arguments)
     rivals, said = _rivals(given, arguments.wheel)
     rows = []
+    torch.set_num_threads(os.cpu_count() or 1)  # of the eager op, which everything is held to
     with torch.inference_mode():
         for batch in given.batches:
             for tokens in given.tokens:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -48,10 +49,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     arguments = parser.parse_args()
     given, console = _setup(arguments), Console(width=120)
+    torch.set_num_threads(os.cpu_count() or 1)  # of the eager op, which everything is held to
     with torch.inference_mode():
         result = measure(given, console)
-    for tokens in given.tokens:
-        _show(result, tokens)
     console.print(f"{FLA}: {result['fla']}")
     if given.judged:
         bench.show("goals", result["goals"], GOAL_COLUMNS, left=("goal",))
@@ -67,18 +67,21 @@ def main() -> None:
 
 
 def measure(given: Setup, console: Console) -> dict[str, Any]:
-    """Everything measured; times in seconds, bandwidth in bytes per second."""
+    """Everything measured, each table shown as soon as it is whole; times in seconds, bandwidth in bytes per second."""
     fla, said = _fla(given)
     copy = bench.copy_bandwidth(given.device, given.copy_bytes)
     rows: list[dict[str, Any]] = []
-    for batch in given.batches:
-        for tokens in given.tokens:
+    machine = bench.machine(given.device)
+    for tokens in given.tokens:
+        for batch in given.batches:
             with console.status(f"batch {batch}, {tokens} tokens"):
                 check(given, batch, tokens, fla)
                 timed = cases(given, _sets(given, batch, tokens), fla)
                 rows.extend(_row(given, case, copy) | {"batch": batch, "tokens": tokens} for case in timed)
+        shown = (row for row in rows if row["tokens"] == tokens)
+        _show(f"{machine['device']}: {tokens} tokens a row, copy {copy / 1e9:.0f} GB/s", shown)
     return {
-        **bench.machine(given.device),
+        **machine,
         "seed": given.seed,
         "copy_bandwidth": copy,
         "fla": said,
@@ -134,9 +137,7 @@ def _fla(given: Setup) -> tuple[Callable[..., Any] | None, str]:
     return module.fused_recurrent_gated_delta_rule, f"works as gdn_update does, but {FLA_DIFFERS}"
 
 
-def _show(result: dict[str, Any], tokens: int) -> None:
-    title = f"{result['device']}: {tokens} tokens a row, copy {result['copy_bandwidth'] / 1e9:.0f} GB/s"
-    rows = [row for row in result["rows"] if row["tokens"] == tokens]
+def _show(title: str, rows: Iterable[dict[str, Any]]) -> None:
     bench.show(title, rows, COLUMNS, left=("op",), section=lambda row: row["batch"])
 
 

@@ -38,6 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays, so that it need not be looked over again and again."""
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
+        from draftproof.kernels.compilation import compile_once
+
+        compile_once()
     gc.collect()
     gc.freeze()
     gc.enable()

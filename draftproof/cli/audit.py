@@ -69,7 +69,7 @@ Every = Annotated[bool, typer.Option("--mistakes", help="Say of every known mist
 Slow = Annotated[
     bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=2**32 - 1)]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=inputs.LAST_SEED)]
 MaxN = Annotated[
     int | None, typer.Option("--max-n", help="With --draft ngram: the longest suffix (default: 3).", min=1, max=16)
 ]

@@ -81,6 +81,7 @@ def run(
     from draftproof.harness.signals import interrupted_once
 
     require_cluster(cluster)
+    every_seed = inputs.seeds(seed, seeds)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)
     given = inputs.choose(device, inputs.DEVICES, "--device") if cluster else inputs.device(device)
@@ -107,7 +108,7 @@ def run(
                 advance = stack.enter_context(screen.progress("faults", len(files)))
                 report = run_faults(
                     files,
-                    range(seed, seed + seeds),
+                    every_seed,
                     examples,
                     device=device,
                     baseline=baseline,

@@ -49,7 +49,8 @@ Examples = Annotated[
     int | None, typer.Option("--examples", min=1, help="Most scenarios, those of earlier runs included.")
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Seed of the generated scenarios (default: 0).", min=0, max=2**32 - 1)
+    int | None,
+    typer.Option("--seed", help="Seed of the generated scenarios (default: 0).", min=0, max=inputs.LAST_SEED),
 ]
 Unguided = Annotated[bool, typer.Option("--unguided", help="Generate scenarios without steering by coverage.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]

@@ -16,7 +16,7 @@ Weights = Annotated[
     Path | None,
     typer.Option("--weights", help="A safetensors file with the head's tensors (default: random).", dir_okay=False),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of random weights.", min=0, max=2**32 - 1)]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of random weights.", min=0, max=inputs.LAST_SEED)]
 
 
 @app.callback()

@@ -28,7 +28,8 @@ Name = TypeVar("Name", bound=str)
 DeviceName = Literal["cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
 
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=2**32 - 1)]
+LAST_SEED = 2**32 - 1
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=LAST_SEED)]
 _DEVICE_HELP = (
     "cpu (the default: CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
 )
@@ -73,6 +74,15 @@ def factory_name(name: str) -> str:
     if not is_factory_name(name):
         raise InputError(f"invalid --subject {name!r}: expected package.module:name")
     return name
+
+
+def seeds(first: int, count: int) -> range:
+    """Return `count` seeds from the first on. Raises InputError if there are not so many."""
+    if first + count - 1 > LAST_SEED:
+        raise InputError(
+            f"invalid --seeds {count}: from --seed {first} on there are {LAST_SEED - first + 1}: expected at most these"
+        )
+    return range(first, first + count)
 
 
 def choose(name: str, allowed: Sequence[Name], what: str) -> Name:

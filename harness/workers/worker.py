@@ -98,6 +98,8 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
     work = make(spec, journal, folder / f"{index}.kernels")
     if not _is_healthy(spec.device):
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
+    if spec.device == "cuda":
+        _share_kernels()
     settle()  # what was loaded stays
     say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
@@ -110,6 +112,13 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
             # Nothing of this process's context can be released in good order any more.
             os._exit(BROKEN_DEVICE)
     return 0
+
+
+def _share_kernels() -> None:
+    """Compile what no other worker has compiled, and wait for what one compiles just now."""
+    from draftproof.kernels.compilation import compile_once
+
+    compile_once()
 
 
 def _is_healthy(device: str) -> bool:

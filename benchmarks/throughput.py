@@ -1,4 +1,4 @@
-"""Probe scenarios per second on one core, and how the time splits into engine, reference and compare (`make bench`).
+"""Probe scenarios per second of one process, and how the time splits into engine, reference and compare (`make bench`).
 
 A scenario is one base pair: solve, reference run, engine run, every contract judged; the variant run is left out. The
 scenarios are those of the strategies, whose version is printed.
@@ -39,17 +39,21 @@ def timed(times: Times, part: str) -> Iterator[None]:
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = bench.parser(__doc__, "seed", *bench.KEPT)
-    parser.add_argument("--scenarios", type=int, default=200)
+    parser.add_argument("--scenarios", type=bench.at_least(1), default=200, help="how many")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="where the engine runs (default: cpu)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    subject = EngineSubject(device="cpu")
+    device = arguments.device or "cpu"
+    subject = EngineSubject(device=device)
     scenarios = generate(arguments.seed, arguments.scenarios)
-    pair(subject, scenarios[0], dict.fromkeys(PARTS, 0.0))
+    # On a GPU kernels are compiled for sizes that come for the first time.
+    for scenario in scenarios if device == "cuda" else scenarios[:1]:
+        pair(subject, scenario, dict.fromkeys(PARTS, 0.0))
     settle()  # as the processes of a check and of a campaign do
     times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
     for scenario in scenarios:
         pair(subject, scenario, times)
-    result = summary(times, time.perf_counter() - start, arguments.seed, len(scenarios))
+    result = bench.machine(device) | summary(times, time.perf_counter() - start, arguments.seed, len(scenarios))
     title = f"{result['scenarios']} scenarios, seed {result['seed']}, strategies version {result['strategies']}"
     rows = [(name, result["part_per_second"][name], result["share"][name]) for name in PARTS]
     columns = {

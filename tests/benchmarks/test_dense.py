@@ -59,6 +59,13 @@ def test_a_benchmark_says_that_it_needs_a_gpu(warm: Warm, name: str, cpu: str) -
     assert f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU" in done.stderr
 
 
+def test_a_profile_of_decode_writes_no_result(warm: Warm, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "decode_speed.py"), "--tiny", "--profile"]
+    done = warm.run([*command, "--json", str(tmp_path / "out.json")])
+    assert done.returncode == 2
+    assert "--profile measures no steps: expected it without --json and --history" in done.stderr
+
+
 def test_decode_profile(warm: Warm) -> None:
     assert "draftproof::paged_attention" in benchmark(warm, "decode_speed.py", "--tiny", "--profile")
 

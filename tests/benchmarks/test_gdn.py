@@ -39,7 +39,7 @@ def test_it_measures_every_op_and_judges_every_goal(warm: Warm, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "gdn.json").read_text())
     cases = [(row["batch"], row["tokens"], row["op"]) for row in result["rows"]]
-    assert cases == [(batch, tokens, op) for batch in (1, 3) for tokens in (1, 2, 3) for op in OPS]
+    assert cases == [(batch, tokens, op) for tokens in (1, 2, 3) for batch in (1, 3) for op in OPS]
     for row in result["rows"]:
         assert row["cold"] > 0
         assert row["hot"] > 0

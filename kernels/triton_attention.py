@@ -8,8 +8,9 @@ the device, so the number of splits follows from shapes alone and each program c
 runs of whole blocks. With more than one split the partial sums go through a temporary and a second kernel; a table that
 holds a short context has one split, since reading it takes one program less time than the second kernel does.
 
-A block's table entries are read a block ahead, so that its K and V wait for no other load. The page size is a constant
-of the compiled kernel when it is a power of two, as a division by it comes before every such load.
+A block's table entries are read a block ahead, so that its K and V wait for no other load. For floats sizes are
+constants of the compiled kernel, and so is the page size when it is a power of two, as a division by it comes before
+every such load. The ring has one kernel for all sizes.
 """
 
 import torch
@@ -18,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, mix, power_of_two, strides
 from draftproof.kernels.triton_fp8 import decode
 
 _PROGRAMS = 264
@@ -29,6 +30,10 @@ _ONE_SPLIT = 512
 _BLOCK_BYTES = 1 << 15
 # The ring form holds [G, C, H] int64 products at once.
 _RING_BLOCK_C = 16
+# Blocks of the ring hold any probe.
+_RING_BLOCK_G, _RING_BLOCK_H = 4, 8
+_SIZES = ("group", "k_width", "v_width")
+_STRIDES = ("s_as", "s_an", "s_bs", "s_bn", "s_r", "s_f", "s_p")
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -56,11 +61,11 @@ def _read_back(b_codes, b_scale, o_h):
     return tl.where(o_h[None, :] == 0, b_scale, (b_scale | 1) * (2 * b_codes.to(tl.int64) + 1))
 
 
-@triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_as", "s_an", "s_bs", "s_bn", "s_r", "s_f", "s_p"])
+@triton.jit(do_not_specialize=["size", "table_rows", "pages", *_SIZES, *_STRIDES])
 def _attention_kernel(
     p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_k_scales, p_v_scales, p_page_table, p_req_rows, p_first,
-    p_positions, page_size, scale, gain, size, table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd,
-    s_vs, s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
+    p_positions, page_size, scale, gain, size, table_rows, pages, group, k_width, v_width, s_ot, s_oh, s_od, s_qt, s_qh,
+    s_qd, s_ks, s_kn, s_kd, s_vs, s_vn, s_vd, s_as, s_an, s_bs, s_bn, s_tr, s_tp, s_r, s_f, s_p,
     CODES: tl.constexpr, FP8: tl.constexpr, WINDOWED: tl.constexpr, RING: tl.constexpr, PAGE: tl.constexpr,
     LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
@@ -71,6 +76,8 @@ def _attention_kernel(
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
+    if not RING:
+        group, k_width, v_width = GROUP, K_WIDTH, V_WIDTH
     i_t, i_n, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2)
     row = tl.load(p_req_rows + i_t * s_r).to(tl.int64)
     pages = tl.where((row >= 0) & (row < table_rows), pages, 0)
@@ -88,8 +95,8 @@ def _attention_kernel(
     o_g = tl.arange(0, BLOCK_G)
     o_k = tl.arange(0, BLOCK_K).to(tl.int64)
     o_v = tl.arange(0, BLOCK_V).to(tl.int64)
-    heads = i_n * GROUP + o_g
-    q_mask = (o_g[:, None] < GROUP) & (o_k[None, :] < K_WIDTH)
+    heads = i_n * group + o_g
+    q_mask = (o_g[:, None] < group) & (o_k[None, :] < k_width)
     b_q = tl.load(p_q + i_t * s_qt + heads[:, None] * s_qh + o_k[None, :] * s_qd, mask=q_mask, other=0)
     if RING:
         b_acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.int64)
@@ -107,8 +114,8 @@ def _attention_kernel(
         seen = b_slot >= 0
         p_k = p_k_pool + b_slot[:, None] * s_ks + i_n * s_kn + o_k[None, :] * s_kd
         p_v = p_v_pool + b_slot[:, None] * s_vs + i_n * s_vn + o_v[None, :] * s_vd
-        b_k = tl.load(p_k, mask=seen[:, None] & (o_k[None, :] < K_WIDTH), other=0)
-        b_v = tl.load(p_v, mask=seen[:, None] & (o_v[None, :] < V_WIDTH), other=0)
+        b_k = tl.load(p_k, mask=seen[:, None] & (o_k[None, :] < k_width), other=0)
+        b_v = tl.load(p_v, mask=seen[:, None] & (o_v[None, :] < v_width), other=0)
         if CODES:
             b_k = _read_back(b_k, tl.load(p_k_scales + b_slot * s_as + i_n * s_an, mask=seen, other=0), o_k)
             b_v = _read_back(b_v, tl.load(p_v_scales + b_slot * s_bs + i_n * s_bn, mask=seen, other=0), o_v)
@@ -133,34 +140,39 @@ def _attention_kernel(
 
     if FP8:
         b_acc *= gain
-    out_mask = (o_g[:, None] < GROUP) & (o_v[None, :] < V_WIDTH)
+    out_mask = (o_g[:, None] < group) & (o_v[None, :] < v_width)
     if SPLITS == 1:
         if not RING:
             b_acc = b_acc / tl.where(b_total == 0.0, 1.0, b_total)[:, None]
         p_o = p_out + i_t * s_ot + heads[:, None] * s_oh + o_v[None, :] * s_od
         tl.store(p_o, b_acc.to(p_out.dtype.element_ty), mask=out_mask)
     else:
-        part = (i_t * tl.num_programs(1) * GROUP + heads) * SPLITS + i_b
-        tl.store(p_partial + part[:, None] * V_WIDTH + o_v[None, :], b_acc, mask=out_mask)
+        part = (i_t * tl.num_programs(1) * group + heads) * SPLITS + i_b
+        tl.store(p_partial + part[:, None] * v_width + o_v[None, :], b_acc, mask=out_mask)
         if not RING:
-            tl.store(p_weight + part * 2, b_highest, mask=o_g < GROUP)
-            tl.store(p_weight + part * 2 + 1, b_total, mask=o_g < GROUP)
+            tl.store(p_weight + part * 2, b_highest, mask=o_g < group)
+            tl.store(p_weight + part * 2 + 1, b_total, mask=o_g < group)
 
 
-@triton.jit
+_ring_attention_kernel = jit_for_any_size(_attention_kernel.fn)
+
+
+@triton.jit(do_not_specialize=["v_width"])
 def _join_kernel(
-    p_out, p_partial, p_weight, s_ot, s_oh, s_od,
+    p_out, p_partial, p_weight, v_width, s_ot, s_oh, s_od,
     RING: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Join the splits of one token and query head."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
+    if not RING:
+        v_width = V_WIDTH
     i_t, i_h = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     o_b = tl.arange(0, SPLITS)
     o_v = tl.arange(0, BLOCK_V)
     part = (i_t * tl.num_programs(1) + i_h) * SPLITS + o_b
-    b_part = tl.load(p_partial + part[:, None] * V_WIDTH + o_v[None, :], mask=o_v[None, :] < V_WIDTH, other=0)
+    b_part = tl.load(p_partial + part[:, None] * v_width + o_v[None, :], mask=o_v[None, :] < v_width, other=0)
     if RING:
         b_out = tl.sum(b_part, 0)
     else:
@@ -170,7 +182,10 @@ def _join_kernel(
         total = tl.sum(tl.load(p_weight + part * 2 + 1) * b_scale, 0)
         b_out = tl.sum(b_part * b_scale[:, None], 0) / tl.where(total == 0.0, 1.0, total)
     p_o = p_out + i_t * s_ot + i_h * s_oh + o_v * s_od
-    tl.store(p_o, b_out.to(p_out.dtype.element_ty), mask=o_v < V_WIDTH)
+    tl.store(p_o, b_out.to(p_out.dtype.element_ty), mask=o_v < v_width)
+
+
+_ring_join_kernel = jit_for_any_size(_join_kernel.fn)
 
 
 def _splits(tokens: int, heads: int, capacity: int, block: int) -> int:
@@ -236,27 +251,30 @@ def _launch(
     block = _RING_BLOCK_C if ring else min(most, 1 << fitting.bit_length() - 1)
     splits = 1 if capacity <= _ONE_SPLIT and not ring else _splits(tokens, kv_heads, capacity, block)
     # tl.dot wants sides of 16 or more.
-    least = 1 if ring else 16
+    least_g, least_h = (_RING_BLOCK_G, _RING_BLOCK_H) if ring else (16, 16)
+    group = heads // kv_heads
+    constants = (0, 0, 0) if ring else (group, k_width, v_width)
     partial = weight = out
     begins = positions if first is None else first
     if splits > 1:
         partial = out.new_empty((tokens, heads, splits, v_width), dtype=torch.int64 if ring else torch.float32)
         weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
-    _attention_kernel[(tokens, kv_heads, splits)](
+    attention, join = (_ring_attention_kernel, _ring_join_kernel) if ring else (_attention_kernel, _join_kernel)
+    attention[(tokens, kv_heads, splits)](
         out, partial, weight, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions, page_size,
-        scale, gain, size, *page_table.shape,
+        scale, gain, size, *page_table.shape, group, k_width, v_width,
         *strides(out, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions),
         CODES=scales is not None, FP8=k_pool.dtype == torch.uint8, WINDOWED=first is not None, RING=ring,
-        PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
-        GROUP=heads // kv_heads, K_WIDTH=k_width, V_WIDTH=v_width, SPLITS=splits,
-        BLOCK_G=power_of_two(heads // kv_heads, least), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least),
-        BLOCK_V=power_of_two(v_width, least),
+        PAGE=page_size if page_size & (page_size - 1) == 0 and not long and not ring else 0, LONG=long,
+        **dict(zip(("GROUP", "K_WIDTH", "V_WIDTH"), constants, strict=True)), SPLITS=splits,
+        BLOCK_G=power_of_two(group, least_g), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least_h),
+        BLOCK_V=power_of_two(v_width, least_h),
         # With fewer positions than threads Triton reads an entry where it is used, instead of handing it around.
         num_warps=8 if block == 128 else 4, num_stages=3, **dependent_launch(out.device),
     )  # fmt: skip
     if splits > 1:
-        _join_kernel[(tokens, heads)](
-            out, partial, weight, *out.stride(),
-            RING=ring, V_WIDTH=v_width, SPLITS=splits, BLOCK_V=power_of_two(v_width),
+        join[(tokens, heads)](
+            out, partial, weight, v_width, *out.stride(),
+            RING=ring, V_WIDTH=constants[2], SPLITS=splits, BLOCK_V=power_of_two(v_width, _RING_BLOCK_H),
             num_warps=1 if v_width <= 128 else 4, **dependent_launch(out.device),
         )  # fmt: skip

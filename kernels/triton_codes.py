@@ -1,15 +1,13 @@
 """Triton writes of quantised KV entries. `T` tokens, `S` pool slots, `N` KV heads, `H` head size of K or of V."""
 
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_cache import LEAST_H, LEAST_N
+from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, strides
 
-_STRIDES = ("s_ps", "s_pn", "s_cs", "s_cn", "s_xt", "s_xn", "s_it")
 
-
-@triton.jit(do_not_specialize=["size", "heads", "width", *_STRIDES])
+@jit_for_any_size
 def _quantised_write_kernel(
     p_pool, p_scales, p_rows, p_slot_mapping, size, heads, width, s_ps, s_pn, s_ph, s_cs, s_cn, s_xt, s_xn, s_xh, s_it,
     BITS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr,
@@ -38,5 +36,6 @@ def quantised_write(
     for pool, scales, rows in ((k_pool, k_scales, k), (v_pool, v_scales, v)):
         _quantised_write_kernel[(slot_mapping.shape[0],)](
             pool, scales, rows, slot_mapping, *pool.shape, *strides(pool, scales, rows, slot_mapping),
-            BITS=8 * pool.element_size(), BLOCK_N=power_of_two(pool.shape[1]), BLOCK_H=power_of_two(pool.shape[2]),
+            BITS=8 * pool.element_size(), BLOCK_N=power_of_two(pool.shape[1], LEAST_N),
+            BLOCK_H=power_of_two(pool.shape[2], LEAST_H),
         )  # fmt: skip

@@ -2,7 +2,8 @@
 
 Launchers pass sizes and strides from the tensors themselves. The stride of the last dimension is left to Triton's
 specialisation (1 or not, which decides how loads are joined); the others are not, so that a new batch size or page
-layout compiles nothing. Indices are int64 before they meet a stride.
+layout compiles nothing. Indices are int64 before they meet a stride. What only probes launch, and kernels of indices,
+are jitted `for_any_size`, with blocks that hold any probe: a compilation is most of what a scenario on a GPU costs.
 
 Programmatic dependent launch lets a kernel start while the one before it still runs, which hides the cost of a launch
 in a chain of short kernels. It changes no result, because a kernel launched so (`PDL`) keeps these rules:
@@ -27,7 +28,10 @@ kernel launched without PDL starts after the one before it has completed, and th
 deadlocks: the next kernel starts only once all programs of this one are running or done.
 """
 
+import inspect
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -58,6 +62,15 @@ def mix(x):
 def power_of_two(size: int, least: int = 1) -> int:
     """Return the block size that covers `size` elements."""
     return max(least, triton.next_power_of_2(size))
+
+
+def jit_for_any_size(function: Callable[..., None]) -> Any:
+    """Return a kernel that is compiled once, whatever sizes, strides and alignments its launches have.
+
+    Probes have other sizes in every scenario, and compiling takes longer than all that is launched there.
+    """
+    free = [name for name, one in inspect.signature(function).parameters.items() if one.annotation is not tl.constexpr]
+    return triton.jit(function, do_not_specialize=free, do_not_specialize_on_alignment=free)
 
 
 @cache

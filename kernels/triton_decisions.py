@@ -8,14 +8,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, strides
 
 _BLOCK_V = 4096
-_STRIDES = ("s_pr", "s_pw", "s_sr", "s_sw", "s_tr", "s_tp", "s_r", "s_l", "s_c")
+# What any verify width has room in, and any probe's vocabulary.
+LEAST_W, LEAST_V = 32, 512
+_LEAST_BLOCKS = 8
 _NO_ID = tl.constexpr(1 << 62)
 
 
-@triton.jit(do_not_specialize=["known_rows", "known_pages", "width", "page_size", "max_len", *_STRIDES])
+@jit_for_any_size
 def _assign_slots_kernel(
     p_positions, p_slot_mapping, p_page_table, p_req_rows, p_seq_lens, p_num_drafts, known_rows, known_pages, width,
     page_size, max_len, s_pr, s_pw, s_sr, s_sw, s_tr, s_tp, s_r, s_l, s_c,
@@ -48,11 +50,11 @@ def assign_slots(
     _assign_slots_kernel[(positions.shape[0],)](
         positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts, *page_table.shape, positions.shape[1],
         page_size, max_len, *strides(positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts),
-        BLOCK=power_of_two(positions.shape[1]), num_warps=1,
+        BLOCK=power_of_two(positions.shape[1], LEAST_W), num_warps=1,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["width", "s_l", "s_b", "s_ar", "s_aw", "s_ir", "s_iw", "s_hr", "s_hw", "s_c"])
+@jit_for_any_size
 def _greedy_accept_kernel(
     p_correct_len, p_bonus, p_accept_index, p_input_ids, p_target_tokens, p_num_drafts, width,
     s_l, s_b, s_ar, s_aw, s_ir, s_iw, s_hr, s_hw, s_c,
@@ -84,7 +86,7 @@ def greedy_accept(
     _greedy_accept_kernel[(input_ids.shape[0],)](
         correct_len, bonus, accept_index, input_ids, target_tokens, num_drafts, input_ids.shape[1],
         *strides(correct_len, bonus, accept_index, input_ids, target_tokens, num_drafts),
-        BLOCK=power_of_two(input_ids.shape[1]), num_warps=1,
+        BLOCK=power_of_two(input_ids.shape[1], LEAST_W), num_warps=1,
     )  # fmt: skip
 
 
@@ -103,7 +105,7 @@ def _best_of_block_kernel(p_best, p_id, p_logits, vocabulary, s_t, s_v, BLOCK: t
     tl.store(p_id + i_t * tl.num_programs(1) + i_b, lowest_id)
 
 
-@triton.jit(do_not_specialize=["blocks", "s_c"])
+@jit_for_any_size
 def _best_of_row_kernel(p_token_ids, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
     """One token a program: token_ids [T] of best and id [T,blocks]."""
     i_t = tl.program_id(0).to(tl.int64)
@@ -121,7 +123,7 @@ def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
     tokens, vocabulary = logits.shape
     if tokens == 0:
         return
-    block = min(_BLOCK_V, power_of_two(vocabulary))
+    block = min(_BLOCK_V, power_of_two(vocabulary, LEAST_V))
     blocks = triton.cdiv(vocabulary, block)
     exact = logits.dtype == torch.int64
     lowest = -(1 << 63) if exact else float("-inf")
@@ -131,5 +133,6 @@ def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
         best, ids, logits, vocabulary, *logits.stride(), BLOCK=block, LOWEST=lowest, num_warps=8 if block > 1024 else 4
     )
     _best_of_row_kernel[(tokens,)](
-        token_ids, best, ids, blocks, *token_ids.stride(), BLOCK=power_of_two(blocks), LOWEST=lowest, num_warps=1
-    )
+        token_ids, best, ids, blocks, *token_ids.stride(),
+        BLOCK=power_of_two(blocks, _LEAST_BLOCKS), LOWEST=lowest, num_warps=1,
+    )  # fmt: skip

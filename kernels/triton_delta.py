@@ -18,6 +18,10 @@ from draftproof.kernels.triton_common import mix, power_of_two
 
 NORM_EPS = tl.constexpr(1e-6)
 # (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
+# Of the ring: what any probe has room in.
+_RING_TILE, _LEAST_H = 16, 8
+SIZES = ("group", "keys", "k_width", "v_width")
+"""Arguments of a kernel that are constants where it is compiled for floats, and free where it is for the ring."""
 _TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
 
@@ -76,10 +80,10 @@ def places_in_tree(p_parents, row, o_c, s_parent, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr):
+def tile_offsets(o_h, o_e, s_h, s_e, v_width, PACKED: tl.constexpr):
     """Return the offsets of a tile; those of a packed state are constants, which take no registers."""
     if PACKED:
-        return o_h[:, None] * V_WIDTH + o_e[None, :]
+        return o_h[:, None] * v_width + o_e[None, :]
     else:
         return o_h[:, None] * s_h + o_e[None, :] * s_e
 
@@ -153,13 +157,28 @@ class Tile:
 
 
 def is_packed(*states: Tensor) -> bool:
-    """Return whether all states [..., H, E] have their rows one after the other."""
-    return all(state.stride()[-2:] == (state.shape[-1], 1) for state in states)
+    """Return whether all states [..., H, E] of floats have their rows one after the other."""
+    return states[0].is_floating_point() and all(state.stride()[-2:] == (state.shape[-1], 1) for state in states)
+
+
+def inner_sizes(state: Tensor, channels: int) -> tuple[int, int, int, int]:
+    """Return SIZES: value heads to a key head, channels of all keys, key and value size, of state [S,U,H,E]."""
+    heads, k_width, v_width = state.shape[1:]
+    keys = (channels - heads * v_width) // 2
+    return heads * k_width // keys, keys, k_width, v_width
+
+
+def constants(state: Tensor, sizes: tuple[int, int, int, int]) -> dict[str, int]:
+    """Return the constants that are compiled in for SIZES: none of them for the ring, whose kernel is for any."""
+    ring = not state.is_floating_point()
+    return {name.upper(): 0 if ring else size for name, size in zip(SIZES, sizes, strict=True)}
 
 
 def tile_of(rows: int, state: Tensor) -> Tile:
     """Return the tile for `rows` rows of state [S,U,H,E]: narrow where wide ones would leave the GPU idle."""
     heads, size, width = state.shape[1:]
+    if not state.is_floating_point():
+        return _ring_tile(size)
     most = power_of_two(width)
     block, warps = next(
         (min(block, most), warps) for block, warps, least in _TILES if rows * heads * triton.cdiv(width, block) >= least
@@ -171,4 +190,10 @@ def fold_tile(state: Tensor, tokens: float) -> Tile:
     """Return the tile for state [S,U,H,E] where a program goes through `tokens` tokens and stores no state in between:
     with many of them arithmetic takes longer than memory, and narrow tiles leave more warps room."""
     size, width = state.shape[2:]
+    if not state.is_floating_point():
+        return _ring_tile(size)
     return Tile(min(32 if tokens <= 2 else 16, power_of_two(width)), power_of_two(size), 1)
+
+
+def _ring_tile(size: int) -> Tile:
+    return Tile(_RING_TILE, power_of_two(size, _LEAST_H), 1)

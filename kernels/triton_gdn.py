@@ -14,11 +14,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, mix, power_of_two, strides
 from draftproof.kernels.triton_delta import (
+    SIZES,
+    constants,
     delta_token,
     fold_tile,
     gate,
+    inner_sizes,
     is_packed,
     row_above,
     tile_of,
@@ -27,6 +30,8 @@ from draftproof.kernels.triton_delta import (
 )
 
 _NORM_ELEMENTS = 1024
+# Columns that any probe has room in.
+_LEAST_E = 8
 
 
 @triton.jit
@@ -42,13 +47,14 @@ def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING:
 
 @triton.jit(
     do_not_specialize=[
-        "size", "kept_size", "tokens", "s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step", "s_pb", "s_pt"
+        *("size", "kept_size", "tokens", *SIZES),
+        *("s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step", "s_pb", "s_pt"),
     ]
-)  # fmt: skip
+)
 def _delta_kernel(
     p_out, p_kept, p_qkv, p_a, p_b, p_a_log, p_dt_bias, p_ssm, p_state_slots, p_cu_seqlens, p_targets, p_steps,
     p_parents,
-    size, kept_size, tokens, scale,
+    size, kept_size, tokens, group, keys, k_width, v_width, scale,
     s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
     s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step, s_pb, s_pt,
     RING: tl.constexpr, SNAPSHOT: tl.constexpr, TREE: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr,
@@ -59,6 +65,8 @@ def _delta_kernel(
     TREE: p_parents [B,W-1] as in gdn_verify_tree) or gdn_update (p_kept are the checkpoints [S,U,H,E], in slots
     p_targets [R] after tokens p_steps [R]).
     """
+    if not RING:
+        group, keys, k_width, v_width = GROUP, KEYS, K_WIDTH, V_WIDTH
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     o_h = tl.arange(0, BLOCK_H).to(tl.int64)
     # Model weights, which may be read before the wait.
@@ -77,17 +85,17 @@ def _delta_kernel(
         step = tl.load(p_steps + i_b * s_step).to(tl.int64)
         step = tl.where((kept >= 0) & (kept < kept_size), step, -1)
     o_e = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
-    h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
+    h_mask, e_mask = o_h < k_width, o_e < v_width
     mask = h_mask[:, None] & e_mask[None, :]
     p_out += i_b * s_ob + first * s_ot + i_u * s_ou + o_e * s_oe
     if (slot >= 0) & (slot < size) & (count > 0):
-        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED)
+        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, v_width, PACKED)
         b_state = tl.load(p_state, mask=mask, other=0)
-        p_kept_state = p_kept + kept * s_sb + i_u * s_su + tile_offsets(o_h, o_e, s_sh, s_se, V_WIDTH, PACKED)
+        p_kept_state = p_kept + kept * s_sb + i_u * s_su + tile_offsets(o_h, o_e, s_sh, s_se, v_width, PACKED)
         p_row = p_qkv + i_b * s_qb + first * s_qt
-        p_q = p_row + (i_u // GROUP * K_WIDTH + o_h) * s_qd
-        p_k = p_q + KEYS * s_qd
-        p_v = p_row + (2 * KEYS + i_u * V_WIDTH + o_e) * s_qd
+        p_q = p_row + (i_u // group * k_width + o_h) * s_qd
+        p_k = p_q + keys * s_qd
+        p_v = p_row + (2 * keys + i_u * v_width + o_e) * s_qd
         p_row_a = p_a + i_b * s_ab + first * s_at + i_u * s_au
         p_row_b = p_b + i_b * s_bb + first * s_bt + i_u * s_bu
         b_q, b_k, b_v, a, b = _token(p_q, p_k, p_v, p_row_a, p_row_b, 0, s_qt, s_at, s_bt, h_mask, e_mask, RING)
@@ -102,8 +110,8 @@ def _delta_kernel(
                 if above != i_t - 1:
                     # What other threads stored of these columns: the state after the parent, or the committed one.
                     tl.debug_barrier()
-                    first_mask = o_h < tl.where(above < 0, K_WIDTH, 0)
-                    later_mask = o_h < tl.where(above < 0, 0, K_WIDTH)
+                    first_mask = o_h < tl.where(above < 0, k_width, 0)
+                    later_mask = o_h < tl.where(above < 0, 0, k_width)
                     b_start = tl.load(p_state, mask=first_mask[:, None] & e_mask[None, :], other=0)
                     b_after = tl.load(p_kept_state + above * s_st, mask=later_mask[:, None] & e_mask[None, :], other=0)
                     b_state = tl.where(above < 0, b_start, b_after)
@@ -122,6 +130,9 @@ def _delta_kernel(
         b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
         for i_t in range(count):
             tl.store(p_out + i_t * s_ot, b_zero, mask=e_mask)
+
+
+_ring_delta_kernel = jit_for_any_size(_delta_kernel.fn)
 
 
 def gdn_verify(
@@ -173,12 +184,12 @@ def _launch(
     """`tokens` a row where all rows have as many."""
     kept, qkv, ssm = pointers[1], pointers[2], pointers[7]
     size, heads, k_width, v_width = ssm.shape
-    keys, average = (qkv.shape[-1] - heads * v_width) // 2, qkv.shape[0] / rows
+    average, inner, ring = qkv.shape[0] / rows, inner_sizes(ssm, qkv.shape[-1]), ssm.dtype == torch.int64
     tile = tile_of(rows, ssm) if snapshot or average <= 2 else fold_tile(ssm, average)
-    _delta_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
-        *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
-        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, TREE=tree, PACKED=is_packed(ssm, kept),
-        GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
+    kernel = _ring_delta_kernel if ring else _delta_kernel
+    kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+        *pointers, size, kept.shape[0], tokens, *inner, k_width**-0.5, *every,
+        RING=ring, SNAPSHOT=snapshot, TREE=tree, PACKED=is_packed(ssm, kept), **constants(ssm, inner),
         BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip
 
@@ -206,14 +217,18 @@ def _gated_norm_kernel(
     tl.store(p_out + o_m * s_om + o_e[None, :] * s_oe, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 
+_ring_norm_kernel = jit_for_any_size(_gated_norm_kernel.fn)
+
+
 def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> None:
     """Launch one program a block of rows; see the eager function."""
     if out.numel() == 0:
         return
-    rows, width = out.shape
-    columns = power_of_two(width)
+    (rows, width), ring = out.shape, out.dtype == torch.int64
+    columns = power_of_two(width, _LEAST_E)
     block = max(1, _NORM_ELEMENTS // columns)
-    _gated_norm_kernel[(triton.cdiv(rows, block),)](
+    kernel = _ring_norm_kernel if ring else _gated_norm_kernel
+    kernel[(triton.cdiv(rows, block),)](
         out, x, z, weight, rows, width, eps, *strides(out, x, z, weight),
-        RING=out.dtype == torch.int64, BLOCK_M=block, BLOCK_E=columns, **dependent_launch(out.device),
+        RING=ring, BLOCK_M=block, BLOCK_E=columns, **dependent_launch(out.device),
     )  # fmt: skip

@@ -4,17 +4,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_decisions import LEAST_V
 
 _BLOCK_V = 1024
 
 
-@triton.jit(
-    do_not_specialize=[
-        *("width", "vocabulary", "s_lb", "s_lw", "s_ib", "s_iw", "s_pb", "s_pw", "s_r", "s_tr", "s_or", "s_br"),
-        *("s_m", "s_f", "s_e"),
-    ]
-)
+@jit_for_any_size
 def _apply_penalties_kernel(
     p_logits, p_ids, p_parents, p_req_rows, p_prompt, p_output, p_bias, p_repetitions, p_frequencies, p_presences,
     width, vocabulary,
@@ -54,7 +50,7 @@ def apply_penalties(
     if logits.numel() == 0:
         return
     size, width, vocabulary = logits.shape
-    block = min(_BLOCK_V, power_of_two(vocabulary))
+    block = min(_BLOCK_V, power_of_two(vocabulary, LEAST_V))
     tensors = (logits, input_ids, parents, req_rows, prompt_counts, output_counts, biases)
     _apply_penalties_kernel[(size, width, triton.cdiv(vocabulary, block))](
         *tensors, repetitions, frequencies, presences, width, vocabulary,

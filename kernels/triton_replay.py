@@ -14,13 +14,16 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_chunk import run_chunk, takes_chunk
-from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, power_of_two, strides
 from draftproof.kernels.triton_delta import (
+    SIZES,
     activated,
+    constants,
     delta_token,
     fold_tile,
     fold_token,
     gate,
+    inner_sizes,
     is_packed,
     places_in_tree,
     replayed_row,
@@ -31,7 +34,8 @@ from draftproof.kernels.triton_delta import (
 
 _BLOCK_D = 256
 _BLOCK_T = 2
-_PATHS = ("s_cs", "s_cm", "s_slot", "s_ab", "s_ap")
+# What any probe has room in: channels and heads.
+_LEAST_D, _LEAST_U = 32, 4
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_pb", "s_pw")
 
 
@@ -44,8 +48,8 @@ def _convolve_kernel(
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
     s_slot, s_target, s_step, s_pb, s_pw, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr,
-    TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_U: tl.constexpr, EVEN: tl.constexpr, PDL: tl.constexpr,
+    TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
+    EVEN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half.
 
@@ -118,12 +122,15 @@ def _convolve_kernel(
             tl.store(p_y + i_b * s_yb + o_t * s_yt + o_d, b_y, mask=d_mask)
 
 
-@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
+_ring_convolve_kernel = jit_for_any_size(_convolve_kernel.fn)
+
+
+@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *SIZES, *_INDICES])
 def _fold_kernel(
     p_out, p_ssm, p_kept, p_y, p_gated, p_after, p_cursor, p_state_slots, p_targets, p_steps, p_parents,
-    size, kept_size, allocated, tokens, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke,
-    s_yb, s_yt, s_zb, s_zt, s_zk, s_fb, s_ft, s_fu, s_cs, s_cm, s_slot, s_target, s_step, s_pb, s_pw,
-    RING: tl.constexpr, TRACK: tl.constexpr, TREE: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr,
+    size, kept_size, allocated, tokens, group, keys, k_width, v_width, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh,
+    s_me, s_ks, s_ku, s_kh, s_ke, s_yb, s_yt, s_zb, s_zt, s_zk, s_fb, s_ft, s_fu, s_cs, s_cm, s_slot, s_target, s_step,
+    s_pb, s_pw, RING: tl.constexpr, TRACK: tl.constexpr, TREE: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr,
     KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
@@ -131,6 +138,8 @@ def _fold_kernel(
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
+    if not RING:
+        group, keys, k_width, v_width = GROUP, KEYS, K_WIDTH, V_WIDTH
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot, kept, pending, _ = replayed_row(
         p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
@@ -139,16 +148,16 @@ def _fold_kernel(
     tokens = tokens.to(tl.int64)
     o_h = tl.arange(0, BLOCK_H).to(tl.int64)
     o_e = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
-    h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
+    h_mask, e_mask = o_h < k_width, o_e < v_width
     mask = h_mask[:, None] & e_mask[None, :]
     p_out += i_b * s_ob + i_u * s_ou + o_e * s_oe
     if (pending >= 0) & (pending + tokens > 0):
-        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED)
+        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, v_width, PACKED)
         b_state = tl.load(p_state, mask=mask, other=0)
         p_row = p_y + i_b * s_yb
-        p_q = p_row + i_u // GROUP * K_WIDTH + o_h
-        p_k = p_q + KEYS
-        p_v = p_row + 2 * KEYS + i_u * V_WIDTH + o_e
+        p_q = p_row + i_u // group * k_width + o_h
+        p_k = p_q + keys
+        p_v = p_row + 2 * keys + i_u * v_width + o_e
         p_gate = p_gated + i_b * s_zb + i_u
         last = pending + tokens - 1
         b_k = tl.load(p_k, mask=h_mask, other=0)
@@ -163,14 +172,14 @@ def _fold_kernel(
             b_state = fold_token(b_state, widened(b_k, RING), widened(b_v, RING), decay, beta, RING)
             b_k, b_v, decay, beta = b_k1, b_v1, decay1, beta1
         if pending > 0:
-            p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, V_WIDTH, PACKED)
+            p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, v_width, PACKED)
             # Loads and stores may be spread over threads differently: no store before every thread has loaded.
             tl.debug_barrier()
             tl.store(p_kept_state, b_state, mask=mask)
         b_q = tl.load(p_q + tl.minimum(pending, last) * s_yt, mask=h_mask, other=0)
         if TREE:
             b_start = b_state
-            p_states = p_after + i_b * s_fb + i_u * s_fu + o_h[:, None] * V_WIDTH + o_e[None, :]
+            p_states = p_after + i_b * s_fb + i_u * s_fu + o_h[:, None] * v_width + o_e[None, :]
         for i_w in range(tokens):
             i_next = tl.minimum(pending + i_w + 1, last)
             b_q1 = tl.load(p_q + i_next * s_yt, mask=h_mask, other=0)
@@ -182,7 +191,7 @@ def _fold_kernel(
                 if above != i_w - 1:
                     # What other threads stored of these columns.
                     tl.debug_barrier()
-                    above_mask = o_h < tl.where(above < 0, 0, K_WIDTH)
+                    above_mask = o_h < tl.where(above < 0, 0, k_width)
                     b_after = tl.load(p_states + above * s_ft, mask=above_mask[:, None] & e_mask[None, :], other=0)
                     b_state = tl.where(above < 0, b_start, b_after)
             b_state, b_out = delta_token(
@@ -196,6 +205,9 @@ def _fold_kernel(
         b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
         for i_t in range(tokens):
             tl.store(p_out + i_t * s_ot, b_zero, mask=e_mask)
+
+
+_ring_fold_kernel = jit_for_any_size(_fold_kernel.fn)
 
 
 def gdn_replay(
@@ -252,34 +264,35 @@ def _launch(
     y, gated = inputs.new_empty((rows, longest, channels)), ssm.new_empty((rows, longest, 2, heads))
     indices = (cursor, slots, targets, steps)
     ring, tracked = ssm.dtype == torch.int64, kept is not None
-    block = min(_BLOCK_D, power_of_two(channels))
+    block = min(_BLOCK_D, power_of_two(channels, _LEAST_D))
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
     tree = parents is not None
     above, above_strides = (slots, (0, 0)) if parents is None else (parents, parents.stride())
-    _convolve_kernel[(triton.cdiv(channels, block) + 1, triton.cdiv(longest, _BLOCK_T), rows)](
+    convolve, fold = (_ring_convolve_kernel, _ring_fold_kernel) if ring else (_convolve_kernel, _fold_kernel)
+    convolve[(triton.cdiv(channels, block) + 1, triton.cdiv(longest, _BLOCK_T), rows)](
         y, gated, inputs, moved, gates, x, a, b, *model, *indices, above, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
         *fresh_strides[4:], *strides(*model, *indices), *above_strides,
-        RING=ring, TRACK=tracked, NEW=tokens > 0, TREE=tree, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        BLOCK_T=_BLOCK_T, BLOCK_U=power_of_two(heads), EVEN=channels % block == 0, num_warps=1,
+        RING=ring, TRACK=tracked, NEW=tokens > 0, TREE=tree, TAPS=taps, BLOCK_D=block, BLOCK_T=_BLOCK_T,
+        BLOCK_U=power_of_two(heads, _LEAST_U), EVEN=channels % block == 0 and not ring, num_warps=1,
         **dependent_launch(ssm.device),
     )  # fmt: skip
     if fresh and not tree and takes_chunk(longest, ssm):
         run_chunk(out, ssm, y, gated, cursor, slots, gates.shape[2])
         return
-    keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm, tokens)
+    tile, inner = fold_tile(ssm, tokens), inner_sizes(ssm, channels)
     after = ssm.new_empty((rows, tokens, heads, k_width, v_width)) if tree else ssm
-    _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
-        out, ssm, kept_ssm, y, gated, after, *indices, above, *sizes, k_width**-0.5,
+    fold[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+        out, ssm, kept_ssm, y, gated, after, *indices, above, *sizes, *inner, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],
         *after.stride()[:3], *strides(*indices), *above_strides,
-        RING=ring, TRACK=tracked, TREE=tree, PACKED=is_packed(ssm, kept_ssm), GROUP=heads * k_width // keys, KEYS=keys,
-        K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
+        RING=ring, TRACK=tracked, TREE=tree, PACKED=is_packed(ssm, kept_ssm), **constants(ssm, inner),
+        BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
         num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["size", "allocated", "window", "width", "heads", "most", *_PATHS])
+@jit_for_any_size
 def _move_kernel(
     p_inputs, p_gates, p_cursor, p_state_slots, p_accept_index, size, allocated, window, width, heads, most,
     s_il, s_ih, s_is, s_ip, s_id, s_gl, s_gh, s_gs, s_gt, s_gk, s_gu, s_cs, s_cm, s_slot, s_ab, s_ap,
@@ -316,9 +329,9 @@ def replay_move(inputs: Tensor, gates: Tensor, cursor: Tensor, state_slots: Tens
     rows, most = accept_index.shape
     if inputs.numel() == 0 or rows == 0:
         return
-    block = min(_BLOCK_D, power_of_two(channels))
+    block = min(_BLOCK_D, power_of_two(channels, _LEAST_D))
     _move_kernel[(triton.cdiv(channels, block), layers, rows)](
         inputs, gates, cursor, state_slots, accept_index, size, allocated, places - allocated, channels, heads, most,
         *strides(inputs, gates, cursor, state_slots, accept_index),
-        BLOCK_D=block, BLOCK_U=power_of_two(heads), num_warps=1,
+        BLOCK_D=block, BLOCK_U=power_of_two(heads, _LEAST_U), num_warps=1,
     )  # fmt: skip

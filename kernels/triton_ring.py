@@ -4,15 +4,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import mix, power_of_two, strides
+from draftproof.kernels.triton_common import jit_for_any_size, mix, strides
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MODULUS = 1 << 64
 _BLOCK = 256
-_BLOCK_I = 64
+_BLOCK_O, _BLOCK_I = 64, 64
 
 
-@triton.jit(do_not_specialize=["added", "count", "size_b", "size_c", "s_oa", "s_ob", "s_xa", "s_xb"])
+@jit_for_any_size
 def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc, s_xa, s_xb, s_xc, BLOCK: tl.constexpr):
     """A block of elements a program: out and x of one shape [a,b,c]."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -24,7 +24,7 @@ def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc,
     tl.store(p_out + i_a * s_oa + i_b * s_ob + i_c * s_oc, mix(b_x + added), mask=mask)
 
 
-@triton.jit(do_not_specialize=["inputs", "outputs", "s_ot", "s_xt", "s_wo"])
+@jit_for_any_size
 def _ring_linear_kernel(
     p_out, p_x, p_weight, inputs, outputs, s_ot, s_oo, s_xt, s_xi, s_wo, s_wi,
     BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr,
@@ -60,8 +60,7 @@ def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Launch one program a row and block of outputs; see the eager function."""
     if out.numel() == 0:
         return
-    block = min(64, power_of_two(weight.shape[0]))
-    _ring_linear_kernel[(x.shape[0], triton.cdiv(weight.shape[0], block))](
+    _ring_linear_kernel[(x.shape[0], triton.cdiv(weight.shape[0], _BLOCK_O))](
         out, x, weight, weight.shape[1], weight.shape[0], *strides(out, x, weight),
-        BLOCK_O=block, BLOCK_I=min(_BLOCK_I, power_of_two(weight.shape[1])),
+        BLOCK_O=_BLOCK_O, BLOCK_I=_BLOCK_I,
     )  # fmt: skip

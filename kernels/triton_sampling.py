@@ -4,9 +4,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_decisions import LEAST_V
 
 _BLOCK_V = 1024
+_LEAST_K = 16
 
 
 @triton.jit
@@ -35,7 +37,7 @@ def _coin(seed, position, draw, most):
     return (a * above + ((a * below) >> 32) + ((b * above) >> 32) + (middle >> 32)).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["vocabulary", "columns", "s_i", "s_t", "s_dt", "s_dk", "s_s", "s_p"])
+@jit_for_any_size
 def _sampled_choice_kernel(
     p_token_ids, p_weights, p_drafts, p_seeds, p_positions, vocabulary, columns,
     s_i, s_t, s_v, s_dt, s_dk, s_s, s_p,
@@ -78,11 +80,12 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     _sampled_choice_kernel[(tokens,)](
         token_ids, weights, drafts, seeds, positions, vocabulary, drafts.shape[1],
         *strides(token_ids, weights, drafts, seeds, positions),
-        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), BLOCK_K=power_of_two(drafts.shape[1]), num_warps=4,
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary, LEAST_V)), BLOCK_K=power_of_two(drafts.shape[1], _LEAST_K),
+        num_warps=4,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["vocabulary", "s_i", "s_t", "s_qt", "s_d", "s_s", "s_p"])
+@jit_for_any_size
 def _rejection_choice_kernel(
     p_token_ids, p_weights, p_draft_weights, p_drafts, p_seeds, p_positions, vocabulary,
     s_i, s_t, s_v, s_qt, s_qv, s_d, s_s, s_p,
@@ -133,5 +136,5 @@ def rejection_choice(
     _rejection_choice_kernel[(tokens,)](
         token_ids, weights, draft_weights, drafts, seeds, positions, vocabulary,
         *strides(token_ids, weights, draft_weights, drafts, seeds, positions),
-        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), num_warps=4,
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary, LEAST_V)), num_warps=4,
     )  # fmt: skip

@@ -10,11 +10,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, power_of_two, strides
 from draftproof.kernels.triton_delta import convolved, places_in_tree
 
 # One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
 _BLOCK_D = 256
+# What any probe has room in: channels, taps, rows, elements of a state.
+_LEAST_D, _LEAST_C, _LEAST_B, _LEAST_COPY = 32, 4, 32, 128
 _RUNS = 64
 _BLOCK_COPY = 4096
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -63,6 +65,9 @@ def _conv_verify_kernel(
     tl.store(p_out + i_b * s_ob + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=d_mask)
 
 
+_ring_conv_verify_kernel = jit_for_any_size(_conv_verify_kernel.fn)
+
+
 def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Launch one program a token and block of channels; see the eager function."""
     _verify((out, windows, x, conv, weight, state_slots), None)
@@ -81,11 +86,12 @@ def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
     if x.numel() == 0:
         return
     rows, tokens, width = x.shape
-    taps, block = weight.shape[1], min(_BLOCK_D, power_of_two(width))
-    _conv_verify_kernel[(triton.cdiv(width, block), tokens, rows)](
+    ring, taps, block = x.dtype == torch.int64, weight.shape[1], min(_BLOCK_D, power_of_two(width, _LEAST_D))
+    kernel = _ring_conv_verify_kernel if ring else _conv_verify_kernel
+    kernel[(triton.cdiv(width, block), tokens, rows)](
         *tensors, state_slots if parents is None else parents, conv.shape[0], width,
         *strides(*tensors), *((0, 0) if parents is None else parents.stride()),
-        RING=x.dtype == torch.int64, TREE=parents is not None, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        RING=ring, TREE=parents is not None, TAPS=taps, BLOCK_C=power_of_two(taps, _LEAST_C), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
 
@@ -136,6 +142,9 @@ def _conv_update_kernel(
         tl.store(p_held + o_c[:, None] * s_cp, b_window, mask=moved[:, None] & d_mask[None, :])
 
 
+_ring_conv_update_kernel = jit_for_any_size(_conv_update_kernel.fn)
+
+
 def conv_update(
     out: Tensor, conv: Tensor, checkpoint_conv: Tensor, x: Tensor, weight: Tensor, state_slots: Tensor,
     cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
@@ -144,13 +153,15 @@ def conv_update(
     rows, (tokens, width), taps = state_slots.shape[0], x.shape, weight.shape[1]
     if x.numel() == 0 or rows == 0:
         return
-    run, block = power_of_two(taps), min(_BLOCK_D, power_of_two(width))
+    ring, run = x.dtype == torch.int64, power_of_two(taps, _LEAST_C)
+    block = min(_BLOCK_D, power_of_two(width, _LEAST_D))
     runs = min(_RUNS, triton.cdiv(triton.cdiv(tokens, rows), run))
-    _conv_update_kernel[(triton.cdiv(width, block), runs, rows)](
+    kernel = _ring_conv_update_kernel if ring else _conv_update_kernel
+    kernel[(triton.cdiv(width, block), runs, rows)](
         out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps,
         conv.shape[0], checkpoint_conv.shape[0], width,
         *strides(out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps),
-        RING=x.dtype == torch.int64, TAPS=taps, RUN=run, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        RING=ring, TAPS=taps, RUN=run, BLOCK_C=run, BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
 
@@ -179,6 +190,9 @@ def _state_scatter_kernel(
             tl.store(p_to + i_i * s_pi + i_j * s_pj + i_k * s_pk, b_value, mask=mask)
 
 
+_ring_scatter_kernel = jit_for_any_size(_state_scatter_kernel.fn)
+
+
 def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Launch one program a layer, row and block of a state, as words of its size; see the eager function."""
     rows, words = state_slots.shape[0], _WORDS[pool.element_size()]
@@ -188,8 +202,9 @@ def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct
     inner = [(1, 0, 0)] * (3 - len(inner)) + inner
     sizes, to, source = zip(*inner, strict=True)
     count = pool.shape[2:].numel()
-    block = min(_BLOCK_COPY, power_of_two(count))
-    _state_scatter_kernel[(triton.cdiv(count, block), rows, pool.shape[0])](
+    block = min(_BLOCK_COPY, power_of_two(count, _LEAST_COPY))
+    kernel = _ring_scatter_kernel if pool.dtype == torch.int64 else _state_scatter_kernel
+    kernel[(triton.cdiv(count, block), rows, pool.shape[0])](
         pool.view(words), steps.view(words), state_slots, last_correct_step_indices,
         pool.shape[1], steps.shape[2], count, *sizes[1:], *pool.stride()[:2], *to, *steps.stride()[:3], *source,
         *strides(state_slots, last_correct_step_indices), FLAT=sizes[:2] == (1, 1), BLOCK=block,
@@ -207,7 +222,7 @@ def merged(shape: torch.Size, first: tuple[int, ...], second: tuple[int, ...]) -
     return joined
 
 
-@triton.jit(do_not_specialize=["rows", "interval", "s_s", "s_l", "s_c"])
+@jit_for_any_size
 def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
     """A block of rows a program: steps, seq_lens and num_tokens [B]."""
     o_b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -225,13 +240,13 @@ def checkpoint_steps(steps: Tensor, seq_lens: Tensor, num_tokens: Tensor, interv
     rows = steps.shape[0]
     if rows == 0:
         return
-    block = min(256, power_of_two(rows))
+    block = min(256, power_of_two(rows, _LEAST_B))
     _checkpoint_steps_kernel[(triton.cdiv(rows, block),)](
         steps, seq_lens, num_tokens, rows, interval, *strides(steps, seq_lens, num_tokens), BLOCK=block, num_warps=1
     )
 
 
-@triton.jit(do_not_specialize=["rows", "size", "s_cs", "s_cm", "s_slot", "s_last"])
+@jit_for_any_size
 def _cursor_kernel(
     p_cursor, p_state_slots, p_last, rows, size, s_cs, s_cm, s_slot, s_last, REWIND: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -270,5 +285,5 @@ def _launch_cursor(cursor: Tensor, slots: Tensor, last: Tensor, *, rewind: bool)
         return
     _cursor_kernel[(1,)](
         cursor, slots, last, rows, cursor.shape[0], *strides(cursor, slots, last),
-        REWIND=rewind, BLOCK=power_of_two(rows), num_warps=1,
+        REWIND=rewind, BLOCK=power_of_two(rows, _LEAST_B), num_warps=1,
     )  # fmt: skip

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_decisions import LEAST_V, LEAST_W
 
 _NO_ID = tl.constexpr(1 << 62)
 
@@ -50,13 +51,11 @@ def best_choices(token_ids: Tensor, scores: Tensor, logits: Tensor) -> None:
         return
     _best_choices_kernel[(tokens,)](
         token_ids, scores, logits, logits.shape[1], *strides(token_ids, scores, logits),
-        TOPK=topk, BLOCK=min(1024, power_of_two(logits.shape[1])), num_warps=4,
+        TOPK=topk, BLOCK=min(1024, power_of_two(logits.shape[1], LEAST_V)), num_warps=4,
     )  # fmt: skip
 
 
-@triton.jit(
-    do_not_specialize=["width", "most", "s_l", "s_b", "s_ar", "s_aw", "s_ir", "s_iw", "s_hr", "s_hw", "s_pr", "s_pw"]
-)
+@jit_for_any_size
 def _accept_tree_kernel(
     p_correct_len, p_bonus, p_accept_index, p_input_ids, p_target_tokens, p_parents, p_num_drafts, width, most,
     s_l, s_b, s_ar, s_aw, s_ir, s_iw, s_hr, s_hw, s_pr, s_pw, s_c,
@@ -97,5 +96,5 @@ def accept_tree(
         correct_len, bonus, accept_index, input_ids, target_tokens, parents, num_drafts, input_ids.shape[1],
         accept_index.shape[1],
         *strides(correct_len, bonus, accept_index, input_ids, target_tokens, parents, num_drafts),
-        BLOCK=power_of_two(input_ids.shape[1]), num_warps=1,
+        BLOCK=power_of_two(input_ids.shape[1], LEAST_W), num_warps=1,
     )  # fmt: skip

@@ -38,6 +38,26 @@ def test_every_kernel_compiles_for_hopper(tmp_path: Path):
     assert set(json.loads(done.stdout)["kernels"]) == launched_kernels()
 
 
+MODES = {
+    *("TREE", "TRACK", "NEW", "SNAPSHOT", "CODES", "WINDOWED", "SPLITS", "TAPS", "TOPK", "TO_POOL", "REWIND", "BITS"),
+    *("p_k_pool", "p_v_pool", "p_pool", "p_rows", "p_logits", "p_best", "LOWEST"),
+}
+"""What makes a kernel another one: not the sizes of a probe, but what is asked of it, and dtypes."""
+
+
+def test_probes_of_all_sizes_share_their_kernels():
+    """Each other kernel is compiled in the first scenario that needs it, which takes longer than the scenario."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    program = str(Path(__file__).with_name("variants.py"))
+    command = [sys.executable, program, "1701", "12"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    differing = json.loads(done.stdout)
+    assert len(differing) > 15
+    assert {kernel: names for kernel, names in differing.items() if set(names) - MODES} == {}
+
+
 @pytest.mark.parametrize(("width", "fused"), [(24, False), (128, False), (129, True), (2048, True), (8192, True)])
 def test_threads_that_hold_one_output_hold_the_same_bits(monkeypatch: pytest.MonkeyPatch, width: int, fused: bool):
     """A thread with one product must not fuse it with its first addition to another thread's (a race, on a GPU)."""

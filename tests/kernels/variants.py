@@ -1,0 +1,77 @@
+"""Prints which arguments of Triton kernels differ between what scenarios of probes have compiled: {kernel: [names]}.
+
+Run as a program, in a process of its own: eager kernels compute, and each call is also launched as Triton's, up to the
+key under which it would look for what is compiled. No GPU is needed: the driver is a stand-in that names one.
+"""
+
+import importlib
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+Arguments = dict[str, str]
+"""What is compiled in: of a constant its value, of another argument its type and what is known of its value."""
+VARIANTS: dict[str, list[Arguments]] = defaultdict(list)
+
+
+def only_noted(self: Any, *args: object, grid: object, warmup: bool, **options: object) -> None:
+    """Note what this launch would be compiled for."""
+    *_, binder = self.device_caches[0]
+    _, specialization, _ = binder(*args, debug=False, **options)
+    names = [parameter.name for parameter in self.params]
+    VARIANTS[self.fn.__name__].append(dict(zip(names, map(str, specialization), strict=True)))
+
+
+def launched_too(library: Any, name: str, kernel: Any, key: str = "", **more: Any) -> None:
+    """Register a kernel of the CPU that launches Triton's behind it."""
+    if library.ns == "draftproof" and key == "CPU":
+        (eager,) = (cell.cell_contents for cell in kernel.__closure__ if callable(cell.cell_contents))
+        kernel = _both(kernel, eager.__module__.replace(".eager_", ".triton_"), name)
+    IMPL(library, name, kernel, key, **more)
+
+
+def _both(kernel: Callable[..., None], module: str, name: str) -> Callable[..., None]:
+    def both(*args: object) -> None:
+        kernel(*args)
+        getattr(importlib.import_module(module), name)(*args)
+
+    return both
+
+
+def main(seed: int, count: int) -> None:
+    """Run scenarios, and print."""
+    # What registers kernels is imported only now that a registration has them launched, too.
+    from draftproof.engine.subject import EngineSubject
+    from draftproof.harness.lockstep import solved
+    from draftproof.properties.strategies.scenarios import generate
+
+    subject = EngineSubject(device="cpu")
+    for scenario in generate(seed, count):
+        subject.run(scenario, solved(scenario).script)
+    print(json.dumps({kernel: _differing(variants) for kernel, variants in VARIANTS.items()}))
+
+
+def _differing(variants: list[Arguments]) -> list[str]:
+    return [name for name in variants[0] if len({variant[name] for variant in variants}) > 1]
+
+
+if __name__ == "__main__":
+    driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: GPUTarget("cuda", 90, 32),
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device=None: 0,
+            get_active_torch_device=lambda: torch.device("cpu"),
+        )
+    )
+    JITFunction.run = only_noted
+    IMPL, torch.library.Library.impl = torch.library.Library.impl, launched_too
+    main(int(sys.argv[1]), int(sys.argv[2]))

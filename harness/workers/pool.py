@@ -74,8 +74,8 @@ class Pool:
     """`count` workers of one spec, with journals and logs in `folder`.
 
     `deadline`: seconds for one order; None: calibrated, that is the larger of LEAST_DEADLINE and SLOWER times what the
-    slowest of a few fixed scenarios takes in any worker at its first start (UNCALIBRATED until one of them ran, and for
-    any subject but the built-in engine).
+    slowest of a few fixed scenarios takes, which the first workers share at their first start (UNCALIBRATED until one
+    of them ran, and for any subject but the built-in engine).
     `memory`: bytes that a worker may hold; None: any. Both are looked after in `poll` and `run`. `start`: `spawn`, or
     `fork(serve)` for workers that have everything loaded.
     """
@@ -108,10 +108,10 @@ class Pool:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._environments = environments(self._spec.device, self._count)
         self._selector = selectors.DefaultSelector()
-        warm = self._calibrating()
+        warm = self._calibrating() + [[]] * self._count
         try:
             for index in range(self._count):
-                self._workers.append(self._start(index, warm))
+                self._workers.append(self._start(index, warm[index]))
         except BaseException:
             self.__exit__()
             raise
@@ -187,14 +187,18 @@ class Pool:
         least = LEAST_DEADLINE[self._spec.device]
         return max(least, SLOWER * self._slowest) if self._slowest else UNCALIBRATED
 
-    def _calibrating(self) -> list[Order]:
-        """Return the calibrating orders; the first is run twice: what comes first is slow."""
+    def _calibrating(self) -> list[list[Order]]:
+        """Return the calibrating orders of the first workers, each a share; its first is run twice: it is slow."""
         if self._wanted_deadline is not None:
             return []
         from draftproof.properties.strategies.scenarios import generate
 
-        scenarios = generate(0, _WARM, ALGORITHMS)
-        return [Order(number=_COLD, scenario=scenarios[0]), *(Order(number=0, scenario=one) for one in scenarios)]
+        scenarios, workers = generate(0, _WARM, ALGORITHMS), min(_WARM, self._count)
+        shares = [scenarios[index::workers] for index in range(workers)]
+        return [
+            [Order(number=_COLD, scenario=share[0]), *(Order(number=0, scenario=one) for one in share)]
+            for share in shares
+        ]
 
     def _start(self, index: int, warm: Iterable[Order] = ()) -> _Worker:
         process = WorkerProcess(self._spec, self._folder, index, self._environments[index], self._start_method)

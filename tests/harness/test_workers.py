@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -20,12 +21,14 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
+from draftproof.harness.workers import pool as workers_pool
 from draftproof.harness.workers.ends import DEADLINE, WorkerEnd
 from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, BoundOrder, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
-from draftproof.harness.workers.process import environments, visible_gpus
+from draftproof.harness.workers.process import WorkerProcess, environments, visible_gpus
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
+from draftproof.properties.values.base import Value
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -228,6 +231,33 @@ def test_a_patched_copy_runs_in_a_calibrated_pool(tmp_path: Path) -> None:
         answers = pool.run([Order(number=n, scenario=one) for n, one in enumerate(generate(0, 2))])
         assert LEAST_DEADLINE["cpu"] <= pool.deadline != UNCALIBRATED
     assert {answer.first.channel for answer in answers if answer.first} == {"draft.step.positions"}
+
+
+@pytest.mark.parametrize(("count", "shares"), [(1, [[-1, 0, 0, 0]]), (2, [[-1, 0, 0], [-1, 0]]), (5, [[-1, 0]] * 3)])
+def test_the_first_workers_share_what_calibrates(
+    count: int, shares: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With twelve workers on a GPU, each of which ran all of them, the first result came after half a minute."""
+    sent: list[list[int]] = []
+
+    class Noted(WorkerProcess):
+        def __init__(self, *given: Any) -> None:
+            self.orders: list[int] = []
+            sent.append(self.orders)
+            super().__init__(*given)
+
+        def send(self, message: Value) -> None:
+            if isinstance(message, Order):
+                self.orders.append(message.number)
+            super().send(message)
+
+    monkeypatch.setattr(workers_pool, "WorkerProcess", Noted)
+    end = time.monotonic() + 60
+    with Pool(SubjectSpec(), count, tmp_path / "workers", start=FORKED) as pool:
+        while sum(map(len, sent)) < sum(map(len, shares)) and time.monotonic() < end:
+            pool.poll(0.05)
+        pool.run([Order(number=7, scenario=one) for one in generate(0, 2)])
+    assert [[number for number in orders if number != 7] for orders in sent] == [*shares, *[[]] * (count - len(shares))]
 
 
 @pytest.mark.usefixtures("anew")

@@ -429,6 +429,8 @@ class Engine:
             runtime.extend(accepted(batch, inputs, acceptance, commits, unfinished), num_extended)
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
+        if not acceptance.weights:
+            return commits
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 

@@ -8,6 +8,7 @@ One is prebuilt for each count that can ever run, and one for rounds without dra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -157,17 +158,27 @@ def accepted(
     unfinished: Sequence[int],
 ) -> Accepted:
     """Return the rows of unfinished requests, as the draft is extended by them; mostly these are all of a batch."""
-    is_whole, device = len(unfinished) == len(batch), acceptance.ids.device
-    rows = slice(None) if is_whole else torch.tensor(unfinished, dtype=torch.int64, device=device)
-    return Accepted(
+    whole = Accepted(
         requests=tuple(batch[i].request for i in unfinished),
-        req_rows=inputs["req_rows"][rows],
-        seq_lens=inputs["positions"][rows],
-        correct_len=acceptance.correct_len[rows],
-        ids=acceptance.ids[rows],
-        target_tokens=acceptance.target_tokens[rows],
-        hidden_states=None if acceptance.hidden_states is None else acceptance.hidden_states[rows],
+        req_rows=inputs["req_rows"],
+        seq_lens=inputs["positions"],
+        correct_len=acceptance.correct_len,
+        ids=acceptance.ids,
+        target_tokens=acceptance.target_tokens,
+        hidden_states=acceptance.hidden_states,
         tokens=tuple(commits[i].emitted for i in unfinished),
+    )
+    if len(unfinished) == len(batch):
+        return whole
+    rows = torch.tensor(unfinished, dtype=torch.int64, device=acceptance.ids.device)
+    return replace(
+        whole,
+        req_rows=whole.req_rows[rows],
+        seq_lens=whole.seq_lens[rows],
+        correct_len=whole.correct_len[rows],
+        ids=whole.ids[rows],
+        target_tokens=whole.target_tokens[rows],
+        hidden_states=None if whole.hidden_states is None else whole.hidden_states[rows],
     )
 
 

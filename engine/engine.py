@@ -381,22 +381,24 @@ class Engine:
 
     def _proposed(
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
-    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
+    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, Mapping[str, Tensor]]:
         """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
         runtime, found = self._runtimes[steps], self.draft.look_up(batch)
         known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
-        drafts = found.columns(runtime.width - 1) if found else {}
-        inputs = self._inputs(batch, known, drafts, runtime.width - 1)
+        inputs = runtime.inputs(len(batch), num_rows)
         if not num_rows:
             return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
-        runtime.begin(inputs, len(batch), num_rows)
+        drafts = found.columns(runtime.width - 1) if found else {}
+        runtime.begin({**self._columns(batch, known), **drafts}, num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
-            proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
+            told = {name: one for name, one in inputs.items() if name not in OF_DRAFTS}
+            runtime.begin_from(told, len(batch), num_rows)
+            inputs = runtime.inputs(len(batch), num_rows)
+            proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:
-            proposal = replace(proposal, counts=runtime.counts(len(batch)))
+            proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
@@ -434,19 +436,16 @@ class Engine:
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
-    def _inputs(
-        self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int], drafts: Columns, width: int
-    ) -> dict[str, Tensor]:
-        """Return in one upload what a round starts from, how its rows draw tokens, and known drafts [R, width]."""
-        columns = {
+    def _columns(self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int]) -> Columns:
+        """Return what a round starts from, and how its rows draw tokens."""
+        return {
             "req_rows": [row.req_row for row in batch],
             "state_slots": [row.state_slot for row in batch],
             "positions": [row.seq_len for row in batch],
             "num_drafts": num_drafts,
             "pending_tokens": [row.pending_token for row in batch],
+            **self._choosing(batch),
         }
-        inputs = uploaded({**columns, **self._choosing(batch), **drafts}, self.device)
-        return {name: one.view(len(batch), width) if name in drafts else one for name, one in inputs.items()}
 
     def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> Columns:
         """Return how each row draws its tokens and is penalised, if any request does or is."""

@@ -153,8 +153,9 @@ class OverlapEngine(Engine):
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
-        runtime.begin(inputs, count, count)
-        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=runtime.counts(count)))
+        runtime.begin_from(inputs, count, count)
+        counts = runtime.inputs(count, count)["num_drafts"]
+        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
         out = runtime.verified(proposal, count, count)
         correct_len = out["correct_len"]
         self._relay.advance(req_rows, correct_len, out["bonus"])

@@ -20,15 +20,18 @@ from draftproof.engine.logprobs import WEIGHTS
 from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
-from draftproof.engine.runner import Buffers, GraphRunner, Outputs
+from draftproof.engine.runner import Buffers, GraphRunner, Outputs, copy_all
 from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
+from draftproof.engine.upload import Block, Columns
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
 PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
-OF_DRAFTS = ("draft_tokens", "parents", "draft_weights", "excluded")
+FILLED_ON_DEVICE = ("draft_weights", "excluded")
+"""The buffers of a round that no host fills: they have a number for each token of the vocabulary."""
+OF_DRAFTS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
 """The buffers of a round that are empty until drafts are proposed, unless the host knows them before."""
 
 
@@ -53,7 +56,8 @@ class Runtime:
             inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
-        self._round = padded_buffers(inputs, rows, device)
+        large = {name: inputs.pop(name) for name in FILLED_ON_DEVICE if name in inputs}
+        self._round = padded_buffers(large, rows, device, Block(inputs, rows, device))
         self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
         if steps and draft.proposer:
@@ -79,26 +83,40 @@ class Runtime:
         for runner in (*self._before, *self._extends):
             runner.prepare(size)
 
-    def begin(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
+    def begin(self, columns: Columns, num_rows: int) -> None:
         """Fill the buffers of a round for launches that hold `num_rows`; drafts that are not given are empty."""
-        for runner in self._before:
-            runner.prepare(num_rows)
-        size = self._verify.size_for(num_rows)
+        size = self._prepared(num_rows)
+        self._round.tell(columns, size)
+        self._round.pad(size, FILLED_ON_DEVICE)
+
+    def begin_from(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
+        """Do the same with what the device has."""
+        size = self._prepared(num_rows)
         self._round.fill(values, count, size)
         self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
 
-    def counts(self, count: int) -> Tensor:
-        """Return num_drafts [R] as `begin` filled them in."""
-        return self._round.view(count)["num_drafts"]
+    def _prepared(self, num_rows: int) -> int:
+        for runner in self._before:
+            runner.prepare(num_rows)
+        return self._verify.size_for(num_rows)
+
+    def inputs(self, count: int, num_rows: int) -> Mapping[str, Tensor]:
+        """Return the buffers of the rows of a round: what `begin` filled in, until the next one."""
+        return self._round.live(count, self._verify.size_for(num_rows))
 
     def propose(self, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None) -> Proposal:
-        """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything."""
+        """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything.
+
+        What is not an output of the draft's graph, it has left in the buffers.
+        """
+        proposed = self.inputs(len(batch), num_rows)
         if self._draft.proposer is None and found is None:
-            return self._draft.propose(batch, self._round.view(len(batch))["req_rows"], self.steps)
+            return self._draft.propose(batch, proposed["req_rows"], self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
         if found is not None:
             num_drafts = found.num_drafts
-        proposed = self._propose.launch(len(batch), num_rows) if self._propose else self._round.view(len(batch))
+        if self._propose:
+            proposed = {**proposed, **self._propose.launch(len(batch), num_rows)}
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
     def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
@@ -107,7 +125,7 @@ class Runtime:
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
         """Return the outputs of the same, for which nobody waits."""
-        num_drafts, there = proposal.counts, self._round.view(count)
+        num_drafts, there = proposal.counts, self.inputs(count, num_rows)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
@@ -117,7 +135,8 @@ class Runtime:
             drafts["draft_weights"] = proposal.weights
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
-        self._round.fill({name: one for name, one in drafts.items() if one is not there[name]}, count, count)
+        fresh = {name: one for name, one in drafts.items() if one is not there[name]}
+        copy_all({name: there[name] for name in fresh}, fresh)
         return self._verify.launch(count, num_rows)
 
     def extend(self, accepted: Accepted, num_rows: int) -> None:
@@ -182,7 +201,8 @@ def accepted(
     )
 
 
-def padded_buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:
-    """Return buffers of so many rows, each of these shapes."""
+def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: Block | None = None) -> Buffers:
+    """Return buffers of so many rows, each of these shapes, beside those of a block."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
-    return Buffers(tensors, {name: PADDING.get(name, 0) for name in inputs})
+    names = (*inputs, *(name for name, _ in block.dtypes())) if block else inputs
+    return Buffers(tensors, {name: PADDING.get(name, 0) for name in names}, block)

@@ -388,13 +388,11 @@ class Engine:
         inputs = runtime.inputs(len(batch), num_rows)
         if not num_rows:
             return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
-        drafts = found.columns(runtime.width - 1) if found else {}
-        runtime.begin({**self._columns(batch, known), **drafts}, num_rows)
+        runtime.begin(self._columns(batch, known) | (found.columns(runtime.width - 1) if found else {}), num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            told = {name: one for name, one in inputs.items() if name not in OF_DRAFTS}
-            runtime.begin_from(told, len(batch), num_rows)
+            runtime.begin_from({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
             inputs = runtime.inputs(len(batch), num_rows)
             proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:
@@ -418,10 +416,7 @@ class Engine:
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
-        if acceptance.steps is not None:
-            known = acceptance.steps.tolist()
-            commits = tuple(replace(commit, steps=tuple(steps)) for commit, steps in zip(commits, known, strict=True))
-        self._commit_states(commits, acceptance.steps)
+        self._commit_states(batch, commits, inputs, acceptance)
         self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
@@ -436,7 +431,7 @@ class Engine:
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
-    def _columns(self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int]) -> Columns:
+    def _columns(self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int]) -> dict[str, Sequence[float]]:
         """Return what a round starts from, and how its rows draw tokens."""
         return {
             "req_rows": [row.req_row for row in batch],
@@ -466,28 +461,32 @@ class Engine:
             num_drafts = [row.num_drafts for row in batch]
             self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
-    def _commit_states(self, commits: tuple[Commit, ...], steps: Tensor | None) -> None:
+    def _commit_states(
+        self,
+        batch: tuple[DecodeRow, ...],
+        commits: Sequence[Commit],
+        inputs: Mapping[str, Tensor],
+        acceptance: Acceptance,
+    ) -> None:
         """Commit the recurrent state after each request's last committed row, with a checkpoint where due.
 
-        `steps` [R, W] are the numbers of rows of trees, see Acceptance.
+        The device knows that row, unless a request has ended before the last token that was accepted.
         """
         if self.states is None or not commits:
             return
-        columns = {
-            "state_slots": [commit.state_slot for commit in commits],
-            "last_correct_step_indices": [commit.last_correct_step_index for commit in commits],
-            "seq_lens": [commit.seq_len_before for commit in commits],
-            "num_tokens": [len(commit.emitted) for commit in commits],
-        }
-        state_slots, last, seq_lens, num_tokens = uploaded(columns, self.device).values()
+        last, steps, told = acceptance.correct_len, acceptance.steps, acceptance.tokens
+        if any(len(commit.emitted) < len(tokens) for commit, tokens in zip(commits, told, strict=True)):
+            last = self._tensor([len(commit.emitted) - 1 for commit in commits])
+        kept = last if steps is None else steps.gather(1, last[:, None])[:, 0]
         self.probes.before_launch("commit")
-        self.states.commit(state_slots=state_slots, last_correct_step_indices=last)
+        self.states.commit(state_slots=inputs["state_slots"], last_correct_step_indices=kept)
         if self.config.checkpoint:
-            places = self._steps_to_keep(seq_lens, num_tokens)
+            places = self._steps_to_keep(inputs["positions"], last + 1)
             if steps is not None:
                 places = torch.where(places >= 0, steps.gather(1, places.clamp(min=0)[:, None])[:, 0], -1)
-            self.states.checkpoint(state_slots, places)
+            self.states.checkpoint(inputs["state_slots"], places)
         self.probes.on_launch(Launch("commit", 0, len(commits), 0))
+        self.probes.on_commit_states(batch, kept)
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:
         """Flush the states of finished requests, so that a later request could start from them."""

@@ -29,8 +29,11 @@ def copy_all(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Non
         group = groups.setdefault(target.dtype, ([], []))
         group[0].append(target)
         group[1].append(values[name])
-    for group in groups.values():
-        torch._foreach_copy_(*group)
+    for into, of in groups.values():
+        if len(into) == 1:
+            into[0].copy_(of[0])
+        else:
+            torch._foreach_copy_(into, of)
 
 
 class Buffers:
@@ -160,6 +163,7 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        live = {name: torch.empty_like(output[:rows]) for name, output in outputs.items()}
-        copy_all(live, {name: output[:rows] for name, output in outputs.items()})
+        own = {name: output[:rows] for name, output in outputs.items()}
+        live = {name: torch.empty_like(output) for name, output in own.items()}
+        copy_all(live, own)
         return live, launch

@@ -164,7 +164,7 @@ def acceptance(out: Outputs) -> Acceptance:
         {name: out[name] for name in WEIGHTS if name in out},
         tuple(row[0] for row in told),
         tokens,
-        tuple(tuple(place for place in row[2 + width :] if place >= 0) for row in told),
+        tuple([tuple([place for place in row[2 + width :] if place >= 0]) for row in told]),
         out.get("steps"),
     )
 

@@ -265,6 +265,8 @@ class Scheduler:
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache for rows that want so many each, as far as there are too few."""
+        if not self._config.prefix_cache:
+            return Evicted()
         missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
         evicted = self.cache.evict(missing - self.pool.free)
         self.pool.give_back(evicted.pages)

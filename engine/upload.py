@@ -39,11 +39,12 @@ class Block:
     ) -> None:
         self._shapes = dict(shapes)
         self._widths = {name: prod(shape) for name, (shape, _) in shapes.items()}
-        self.memory = torch.zeros(rows * sum(self._widths.values()), dtype=torch.int64, device=device)
+        self._row = sum(self._widths.values())
+        self.memory = torch.zeros(rows * self._row, dtype=torch.int64, device=device)
 
     def views(self, size: int) -> dict[str, Tensor]:
         """Return the buffers of a launch of `size` rows."""
-        parts = self._of(size).split([width * size for width in self._widths.values()])
+        parts = self.memory[: size * self._row].split([width * size for width in self._widths.values()])
         return {
             name: part.view(dtype).view(size, *shape)
             for (name, (shape, dtype)), part in zip(self._shapes.items(), parts, strict=True)
@@ -59,13 +60,11 @@ class Block:
             column = columns.get(name, ())
             numbers += _bits(column) if self._shapes[name][1] == torch.float64 else column  # type: ignore[arg-type]
             numbers += [padding[name]] * (width * size - len(column))
-        self._of(size).copy_(torch.frombuffer(array("q", numbers), dtype=torch.int64), non_blocking=True)
+        sent = torch.frombuffer(array("q", numbers), dtype=torch.int64)
+        self.memory[: len(numbers)].copy_(sent, non_blocking=True)
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         return tuple((name, dtype) for name, (_, dtype) in self._shapes.items())
-
-    def _of(self, size: int) -> Tensor:
-        return self.memory[: size * sum(self._widths.values())]
 
 
 def _bits(column: Sequence[float]) -> array[int]:

@@ -78,7 +78,7 @@ class Sequence:
     extended: int = 0
     told: tuple[tuple[int, TokenLogprob], ...] = ()
 
-    @property
+    @cached_property
     def request(self) -> GenerationRequest:
         return self.waited.request
 

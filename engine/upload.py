@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 Columns = Mapping[str, Sequence[int] | Sequence[float]]
+_ALIGNED = 2
+"""Buffers of a block begin at every 16th byte, as kernels are compiled for."""
 
 
 def uploaded(columns: Columns, device: torch.device) -> dict[str, Tensor]:
@@ -39,14 +41,14 @@ class Block:
     ) -> None:
         self._shapes = dict(shapes)
         self._widths = {name: prod(shape) for name, (shape, _) in shapes.items()}
-        self._row = sum(self._widths.values())
-        self.memory = torch.zeros(rows * self._row, dtype=torch.int64, device=device)
+        self.memory = torch.zeros(sum(self._lengths(rows)), dtype=torch.int64, device=device)
 
     def views(self, size: int) -> dict[str, Tensor]:
         """Return the buffers of a launch of `size` rows."""
-        parts = self.memory[: size * self._row].split([width * size for width in self._widths.values()])
+        lengths = self._lengths(size)
+        parts = self.memory[: sum(lengths)].split(lengths)
         return {
-            name: part.view(dtype).view(size, *shape)
+            name: part[: self._widths[name] * size].view(dtype).view(size, *shape)
             for (name, (shape, dtype)), part in zip(self._shapes.items(), parts, strict=True)
         }
 
@@ -56,12 +58,16 @@ class Block:
         A buffer without a column has padding only.
         """
         numbers = list[int]()
-        for name, width in self._widths.items():
+        for name, length in zip(self._widths, self._lengths(size), strict=True):
             column = columns.get(name, ())
             numbers += _bits(column) if self._shapes[name][1] == torch.float64 else column  # type: ignore[arg-type]
-            numbers += [padding[name]] * (width * size - len(column))
+            numbers += [padding[name]] * (length - len(column))
         sent = torch.frombuffer(array("q", numbers), dtype=torch.int64)
         self.memory[: len(numbers)].copy_(sent, non_blocking=True)
+
+    def _lengths(self, size: int) -> list[int]:
+        """Return how many numbers each buffer has room for."""
+        return [-(-width * size // _ALIGNED) * _ALIGNED for width in self._widths.values()]
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         return tuple((name, dtype) for name, (_, dtype) in self._shapes.items())

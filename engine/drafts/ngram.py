@@ -42,7 +42,7 @@ class NgramIndex:
         for token in tokens:
             newest, suffix = len(self._tokens) - 1, tuple(self._tokens[-self._sizes.start :])
             for size in self._sizes:
-                if size <= len(suffix):
+                if size <= newest + 1:
                     self._add(self._ends.setdefault(suffix[-size:], []), newest)
             self._tokens.append(token)
 

@@ -98,7 +98,7 @@ class Round:
 
     def block(self, side: Side) -> dict[str, torch.Tensor]:
         """Return the drafts [R, K] of a draft that proposes in a graph."""
-        side.runtime.begin(self._values, self.count, self.count)
+        side.runtime.begin_from(self._values, self.count, self.count)
         return {"drafts": side.runtime.propose(self.batch, self.count).draft_tokens}
 
     def restore(self) -> None:

@@ -381,22 +381,22 @@ class Engine:
 
     def _proposed(
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
-    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
+    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, Mapping[str, Tensor]]:
         """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
         runtime, found = self._runtimes[steps], self.draft.look_up(batch)
         known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
-        drafts = found.columns(runtime.width - 1) if found else {}
-        inputs = self._inputs(batch, known, drafts, runtime.width - 1)
+        inputs = runtime.inputs(len(batch), num_rows)
         if not num_rows:
             return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
-        runtime.begin(inputs, len(batch), num_rows)
+        runtime.begin(self._columns(batch, known) | (found.columns(runtime.width - 1) if found else {}), num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
-            proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
+            runtime.begin_from({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
+            inputs = runtime.inputs(len(batch), num_rows)
+            proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:
-            proposal = replace(proposal, counts=runtime.counts(len(batch)))
+            proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
@@ -416,10 +416,7 @@ class Engine:
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
-        if acceptance.steps is not None:
-            known = acceptance.steps.tolist()
-            commits = tuple(replace(commit, steps=tuple(steps)) for commit, steps in zip(commits, known, strict=True))
-        self._commit_states(commits, acceptance.steps)
+        self._commit_states(batch, commits, inputs, acceptance)
         self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
@@ -429,22 +426,21 @@ class Engine:
             runtime.extend(accepted(batch, inputs, acceptance, commits, unfinished), num_extended)
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
+        if not acceptance.weights:
+            return commits
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
-    def _inputs(
-        self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int], drafts: Columns, width: int
-    ) -> dict[str, Tensor]:
-        """Return in one upload what a round starts from, how its rows draw tokens, and known drafts [R, width]."""
-        columns = {
+    def _columns(self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int]) -> dict[str, Sequence[float]]:
+        """Return what a round starts from, and how its rows draw tokens."""
+        return {
             "req_rows": [row.req_row for row in batch],
             "state_slots": [row.state_slot for row in batch],
             "positions": [row.seq_len for row in batch],
             "num_drafts": num_drafts,
             "pending_tokens": [row.pending_token for row in batch],
+            **self._choosing(batch),
         }
-        inputs = uploaded({**columns, **self._choosing(batch), **drafts}, self.device)
-        return {name: one.view(len(batch), width) if name in drafts else one for name, one in inputs.items()}
 
     def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> Columns:
         """Return how each row draws its tokens and is penalised, if any request does or is."""
@@ -465,28 +461,32 @@ class Engine:
             num_drafts = [row.num_drafts for row in batch]
             self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
-    def _commit_states(self, commits: tuple[Commit, ...], steps: Tensor | None) -> None:
+    def _commit_states(
+        self,
+        batch: tuple[DecodeRow, ...],
+        commits: Sequence[Commit],
+        inputs: Mapping[str, Tensor],
+        acceptance: Acceptance,
+    ) -> None:
         """Commit the recurrent state after each request's last committed row, with a checkpoint where due.
 
-        `steps` [R, W] are the numbers of rows of trees, see Acceptance.
+        The device knows that row, unless a request has ended before the last token that was accepted.
         """
         if self.states is None or not commits:
             return
-        columns = {
-            "state_slots": [commit.state_slot for commit in commits],
-            "last_correct_step_indices": [commit.last_correct_step_index for commit in commits],
-            "seq_lens": [commit.seq_len_before for commit in commits],
-            "num_tokens": [len(commit.emitted) for commit in commits],
-        }
-        state_slots, last, seq_lens, num_tokens = uploaded(columns, self.device).values()
+        last, steps, told = acceptance.correct_len, acceptance.steps, acceptance.tokens
+        if any(len(commit.emitted) < len(tokens) for commit, tokens in zip(commits, told, strict=True)):
+            last = self._tensor([len(commit.emitted) - 1 for commit in commits])
+        kept = last if steps is None else steps.gather(1, last[:, None])[:, 0]
         self.probes.before_launch("commit")
-        self.states.commit(state_slots=state_slots, last_correct_step_indices=last)
+        self.states.commit(state_slots=inputs["state_slots"], last_correct_step_indices=kept)
         if self.config.checkpoint:
-            places = self._steps_to_keep(seq_lens, num_tokens)
+            places = self._steps_to_keep(inputs["positions"], last + 1)
             if steps is not None:
                 places = torch.where(places >= 0, steps.gather(1, places.clamp(min=0)[:, None])[:, 0], -1)
-            self.states.checkpoint(state_slots, places)
+            self.states.checkpoint(inputs["state_slots"], places)
         self.probes.on_launch(Launch("commit", 0, len(commits), 0))
+        self.probes.on_commit_states(batch, kept)
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:
         """Flush the states of finished requests, so that a later request could start from them."""

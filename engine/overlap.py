@@ -153,13 +153,14 @@ class OverlapEngine(Engine):
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
-        runtime.begin(inputs, count, count)
-        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=runtime.counts(count)))
+        runtime.begin_from(inputs, count, count)
+        counts = runtime.inputs(count, count)["num_drafts"]
+        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
         out = runtime.verified(proposal, count, count)
         correct_len = out["correct_len"]
         self._relay.advance(req_rows, correct_len, out["bonus"])
         self.probes.on_target_hidden_states(out.get("hidden_states"))
-        self._commit_relayed(state_slots, relayed["positions"], correct_len)
+        self._commit_relayed(batch, state_slots, relayed["positions"], correct_len)
         self.probes.on_round(batch, out)
         runtime.extend(
             Accepted(
@@ -181,7 +182,9 @@ class OverlapEngine(Engine):
         results[: len(told)].copy_(told, non_blocking=True)
         return {name: out[name] for name in WEIGHTS if name in out}
 
-    def _commit_relayed(self, state_slots: Tensor, seq_lens: Tensor, correct_len: Tensor) -> None:
+    def _commit_relayed(
+        self, batch: tuple[DecodeRow, ...], state_slots: Tensor, seq_lens: Tensor, correct_len: Tensor
+    ) -> None:
         """Commit the recurrent state after each row's last accepted draft, with a checkpoint where due."""
         if self.states is None:
             return
@@ -190,6 +193,7 @@ class OverlapEngine(Engine):
         if self.config.checkpoint:
             self.states.checkpoint(state_slots, self._steps_to_keep(seq_lens, correct_len + 1))
         self.probes.on_launch(Launch("commit", 0, len(state_slots), 0))
+        self.probes.on_commit_states(batch, correct_len)
 
     def _process(self, step: Launched) -> tuple[Commit, ...]:
         """Take in the results of a step: what requests gained, who has ended, and what a controller learns."""

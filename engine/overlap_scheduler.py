@@ -102,14 +102,14 @@ class OverlapScheduler(Scheduler):
         released = tuple(self._release(sequence) for sequence in over)
         for sequence in over:
             del self._by_request[sequence.request.id]
-        self.check()
+        if released:
+            self.check()
         return released
 
     def _cut(self, sequence: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
         ahead = self._ahead(sequence)
         ahead.rounds.pop(0)
-        emitted, ahead.ended = sequence.cut(tokens, self._config)
-        sequence.emitted.extend(emitted)
+        emitted, ahead.ended = sequence.gain(tokens, self._config)
         self._bound(sequence)
         return emitted, ahead.ended
 

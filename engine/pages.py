@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from draftproof.engine.upload import uploaded
+
 
 class PagePool:
     """A stack of free pages. `order` lists pages 1 .. in the order in which they are handed out."""
@@ -60,16 +62,17 @@ class PageTable:
         self.device[row, : len(pages)] = torch.tensor(pages, dtype=torch.int64, device=self.device.device)
 
     def grow(self, wanted: Sequence[tuple[int, int]], pool: PagePool) -> None:
-        """Give each (row, count) pages until it has `count`, and write the new entries to the device at once."""
-        entries = []
+        """Give each (row, count) pages until it has `count`, and send the new entries to the device at once."""
+        places, taken = list[int](), list[int]()
         for row, count in wanted:
-            while len(self.pages[row]) < count:
-                page = pool.take()
-                entries.append((row, len(self.pages[row]), page))
-                self.pages[row].append(page)
-        if entries:
-            rows, columns, pages = torch.tensor(entries, dtype=torch.int64, device=self.device.device).unbind(1)
-            self.device[rows, columns] = pages
+            pages = self.pages[row]
+            while len(pages) < count:
+                places.append(row * self.device.shape[1] + len(pages))
+                taken.append(pool.take())
+                pages.append(taken[-1])
+        if taken:
+            sent = uploaded({"places": places, "pages": taken}, self.device.device)
+            self.device.view(-1).scatter_(0, sent["places"], sent["pages"])
 
     def owned(self, row: int) -> tuple[int, ...]:
         """Return the pages that a row has."""

@@ -93,6 +93,9 @@ class Probes:
     def on_control(self, before: ControllerState, after: ControllerState) -> None:
         """Handle an update of the step-count controller by this step's verify."""
 
+    def on_commit_states(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
+        """Handle the commit of recurrent states: each is that after row steps [R] of the verify, as states know it."""
+
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
         """Handle commits, before the draft is extended."""
 

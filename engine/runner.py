@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
 
 import torch
@@ -15,6 +16,7 @@ from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Issued, Solo
 from draftproof.engine.stages import Launch
+from draftproof.engine.upload import Block, Columns
 
 Views = Mapping[str, Tensor]
 Outputs = Mapping[str, Tensor]
@@ -27,42 +29,63 @@ def copy_all(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Non
         group = groups.setdefault(target.dtype, ([], []))
         group[0].append(target)
         group[1].append(values[name])
-    for group in groups.values():
-        torch._foreach_copy_(*group)
+    for into, of in groups.values():
+        if len(into) == 1:
+            into[0].copy_(of[0])
+        else:
+            torch._foreach_copy_(into, of)
 
 
 class Buffers:
-    """Static inputs of launches, shared by the graphs of a round. `padding` is what rows beyond the live ones hold."""
+    """Static inputs of launches, shared by the graphs of a round. `padding` is what rows beyond the live ones hold.
 
-    def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int]) -> None:
-        self._tensors, self._padding = dict(tensors), dict(padding)
+    Those that a host fills can share a block (upload.py).
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int], block: Block | None = None) -> None:
+        self._tensors, self._padding, self._block = dict(tensors), dict(padding), block
         self._views: dict[int, dict[str, Tensor]] = {}
+        self._live: dict[tuple[int, int], dict[str, Tensor]] = {}
 
     def view(self, size: int) -> dict[str, Tensor]:
-        """Return the first `size` rows of every buffer."""
+        """Return every buffer of a launch of `size` rows."""
         if size not in self._views:
-            self._views[size] = {name: tensor[:size] for name, tensor in self._tensors.items()}
+            own = {name: tensor[:size] for name, tensor in self._tensors.items()}
+            self._views[size] = own | (self._block.views(size) if self._block else {})
         return self._views[size]
+
+    def live(self, rows: int, size: int) -> dict[str, Tensor]:
+        """Return the first rows of every buffer of a launch of `size` rows: the same tensors each time."""
+        if (rows, size) not in self._live:
+            self._live[rows, size] = {name: tensor[:rows] for name, tensor in self.view(size).items()}
+        return self._live[rows, size]
 
     def fill(self, values: Mapping[str, Tensor], rows: int, size: int) -> None:
         """Refresh the named buffers: `rows` live rows from `values`, padding in the rest up to `size`."""
-        live = self.view(rows)
+        view, live = self.view(size), self.live(rows, size)
         copy_all({name: live[name] for name in values}, values)
         for name in values:
             if size > rows:
-                self._tensors[name][rows:size].fill_(self._padding[name])
+                view[name][rows:].fill_(self._padding[name])
+
+    def tell(self, columns: Columns, size: int) -> None:
+        """Refresh all of the block from the host, padding in rows and in buffers of which it says nothing."""
+        if self._block:
+            self._block.fill(columns, self._padding, size)
 
     def pad(self, size: int, names: Container[str] | None = None) -> None:
         """Make every row padding, of all buffers or of those of these names."""
-        for name, tensor in self._tensors.items():
+        for name, tensor in self.view(size).items():
             if names is None or name in names:
-                tensor[:size].fill_(self._padding[name])
+                tensor.fill_(self._padding[name])
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
-        return tuple((name, tensor.dtype) for name, tensor in self._tensors.items())
+        own = tuple((name, tensor.dtype) for name, tensor in self._tensors.items())
+        return own + (self._block.dtypes() if self._block else ())
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(self._tensors.values())
+        """Return all memory that they have."""
+        return (*self._tensors.values(), *([self._block.memory] if self._block else []))
 
 
 class GraphRunner:
@@ -91,7 +114,8 @@ class GraphRunner:
 
     def size_for(self, rows: int) -> int:
         """Return the rows of the launch that runs `rows` live ones."""
-        return next((size for size in self._sizes if size >= rows), rows)
+        at = bisect_left(self._sizes, rows)
+        return self._sizes[at] if at < len(self._sizes) else rows
 
     def capture_with(self, backend: Backend, declared: Sequence[Tensor]) -> None:
         """Let `prepare` capture from now on, with `declared` and the buffers as the memory that graphs may touch."""
@@ -139,6 +163,7 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        live = {name: torch.empty_like(output[:rows]) for name, output in outputs.items()}
-        copy_all(live, {name: output[:rows] for name, output in outputs.items()})
+        own = {name: output[:rows] for name, output in outputs.items()}
+        live = {name: torch.empty_like(output) for name, output in own.items()}
+        copy_all(live, own)
         return live, launch

@@ -8,6 +8,7 @@ One is prebuilt for each count that can ever run, and one for rounds without dra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,15 +20,18 @@ from draftproof.engine.logprobs import WEIGHTS
 from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
-from draftproof.engine.runner import Buffers, GraphRunner, Outputs
+from draftproof.engine.runner import Buffers, GraphRunner, Outputs, copy_all
 from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
+from draftproof.engine.upload import Block, Columns
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
 PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
-OF_DRAFTS = ("draft_tokens", "parents", "draft_weights", "excluded")
+FILLED_ON_DEVICE = ("draft_weights", "excluded")
+"""The buffers of a round that no host fills: they have a number for each token of the vocabulary."""
+OF_DRAFTS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
 """The buffers of a round that are empty until drafts are proposed, unless the host knows them before."""
 
 
@@ -52,7 +56,8 @@ class Runtime:
             inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
-        self._round = padded_buffers(inputs, rows, device)
+        large = {name: inputs.pop(name) for name in FILLED_ON_DEVICE if name in inputs}
+        self._round = padded_buffers(large, rows, device, Block(inputs, rows, device))
         self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
         if steps and draft.proposer:
@@ -78,26 +83,40 @@ class Runtime:
         for runner in (*self._before, *self._extends):
             runner.prepare(size)
 
-    def begin(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
+    def begin(self, columns: Columns, num_rows: int) -> None:
         """Fill the buffers of a round for launches that hold `num_rows`; drafts that are not given are empty."""
-        for runner in self._before:
-            runner.prepare(num_rows)
-        size = self._verify.size_for(num_rows)
+        size = self._prepared(num_rows)
+        self._round.tell(columns, size)
+        self._round.pad(size, FILLED_ON_DEVICE)
+
+    def begin_from(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
+        """Do the same with what the device has."""
+        size = self._prepared(num_rows)
         self._round.fill(values, count, size)
         self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
 
-    def counts(self, count: int) -> Tensor:
-        """Return num_drafts [R] as `begin` filled them in."""
-        return self._round.view(count)["num_drafts"]
+    def _prepared(self, num_rows: int) -> int:
+        for runner in self._before:
+            runner.prepare(num_rows)
+        return self._verify.size_for(num_rows)
+
+    def inputs(self, count: int, num_rows: int) -> Mapping[str, Tensor]:
+        """Return the buffers of the rows of a round: what `begin` filled in, until the next one."""
+        return self._round.live(count, self._verify.size_for(num_rows))
 
     def propose(self, batch: tuple[DecodeRow, ...], num_rows: int, found: HostDrafts | None = None) -> Proposal:
-        """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything."""
+        """Return the proposal for the round that `begin` filled in, with what was `found` on the host if anything.
+
+        What is not an output of the draft's graph, it has left in the buffers.
+        """
+        proposed = self.inputs(len(batch), num_rows)
         if self._draft.proposer is None and found is None:
-            return self._draft.propose(batch, self._round.view(len(batch))["req_rows"], self.steps)
+            return self._draft.propose(batch, proposed["req_rows"], self.steps)
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
         if found is not None:
             num_drafts = found.num_drafts
-        proposed = self._propose.launch(len(batch), num_rows) if self._propose else self._round.view(len(batch))
+        if self._propose:
+            proposed = {**proposed, **self._propose.launch(len(batch), num_rows)}
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
     def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
@@ -106,7 +125,7 @@ class Runtime:
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
         """Return the outputs of the same, for which nobody waits."""
-        num_drafts, there = proposal.counts, self._round.view(count)
+        num_drafts, there = proposal.counts, self.inputs(count, num_rows)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
@@ -116,7 +135,8 @@ class Runtime:
             drafts["draft_weights"] = proposal.weights
         if proposal.excluded is not None:
             drafts["excluded"] = proposal.excluded
-        self._round.fill({name: one for name, one in drafts.items() if one is not there[name]}, count, count)
+        fresh = {name: one for name, one in drafts.items() if one is not there[name]}
+        copy_all({name: there[name] for name in fresh}, fresh)
         return self._verify.launch(count, num_rows)
 
     def extend(self, accepted: Accepted, num_rows: int) -> None:
@@ -144,7 +164,7 @@ def acceptance(out: Outputs) -> Acceptance:
         {name: out[name] for name in WEIGHTS if name in out},
         tuple(row[0] for row in told),
         tokens,
-        tuple(tuple(place for place in row[2 + width :] if place >= 0) for row in told),
+        tuple([tuple([place for place in row[2 + width :] if place >= 0]) for row in told]),
         out.get("steps"),
     )
 
@@ -157,21 +177,32 @@ def accepted(
     unfinished: Sequence[int],
 ) -> Accepted:
     """Return the rows of unfinished requests, as the draft is extended by them; mostly these are all of a batch."""
-    is_whole, device = len(unfinished) == len(batch), acceptance.ids.device
-    rows = slice(None) if is_whole else torch.tensor(unfinished, dtype=torch.int64, device=device)
-    return Accepted(
+    whole = Accepted(
         requests=tuple(batch[i].request for i in unfinished),
-        req_rows=inputs["req_rows"][rows],
-        seq_lens=inputs["positions"][rows],
-        correct_len=acceptance.correct_len[rows],
-        ids=acceptance.ids[rows],
-        target_tokens=acceptance.target_tokens[rows],
-        hidden_states=None if acceptance.hidden_states is None else acceptance.hidden_states[rows],
+        req_rows=inputs["req_rows"],
+        seq_lens=inputs["positions"],
+        correct_len=acceptance.correct_len,
+        ids=acceptance.ids,
+        target_tokens=acceptance.target_tokens,
+        hidden_states=acceptance.hidden_states,
         tokens=tuple(commits[i].emitted for i in unfinished),
+    )
+    if len(unfinished) == len(batch):
+        return whole
+    rows = torch.tensor(unfinished, dtype=torch.int64, device=acceptance.ids.device)
+    return replace(
+        whole,
+        req_rows=whole.req_rows[rows],
+        seq_lens=whole.seq_lens[rows],
+        correct_len=whole.correct_len[rows],
+        ids=whole.ids[rows],
+        target_tokens=whole.target_tokens[rows],
+        hidden_states=None if whole.hidden_states is None else whole.hidden_states[rows],
     )
 
 
-def padded_buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:
-    """Return buffers of so many rows, each of these shapes."""
+def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: Block | None = None) -> Buffers:
+    """Return buffers of so many rows, each of these shapes, beside those of a block."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
-    return Buffers(tensors, {name: PADDING.get(name, 0) for name in inputs})
+    names = (*inputs, *(name for name, _ in block.dtypes())) if block else inputs
+    return Buffers(tensors, {name: PADDING.get(name, 0) for name in names}, block)

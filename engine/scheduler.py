@@ -78,7 +78,7 @@ class Sequence:
     extended: int = 0
     told: tuple[tuple[int, TokenLogprob], ...] = ()
 
-    @property
+    @cached_property
     def request(self) -> GenerationRequest:
         return self.waited.request
 
@@ -92,13 +92,13 @@ class Sequence:
         budget_left = self.request.budget - len(self.emitted)
         return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
 
-    def cut(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
-        """Return the tokens up to the first that ends the request, and whether one did."""
-        emitted = list(self.emitted)
+    def gain(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
+        """Emit tokens up to the first that ends the request; return them, and whether one did."""
+        request, emitted = self.request, self.emitted
         for count, token in enumerate(tokens, start=1):
             emitted.append(token)
-            full = len(self.request.prompt) + len(emitted) >= config.max_len
-            if full or len(emitted) >= self.request.budget or stopping.stops(self.request, emitted, config.eos):
+            full = len(request.prompt) + len(emitted) >= config.max_len
+            if full or len(emitted) >= request.budget or stopping.stops(request, emitted, config.eos):
                 return tokens[:count], True
         return tokens, False
 
@@ -124,7 +124,7 @@ class Scheduler:
         self._waiting: list[Waiting] = []
         self._received: list[tuple[GenerationRequest, int]] = []
         self._added = 0
-        self.live: list[Sequence] = []
+        self._sequences: dict[int, Sequence] = {}
 
     def add(self, request: GenerationRequest) -> None:
         self._waiting.append(Waiting(request, self._added))
@@ -135,13 +135,18 @@ class Scheduler:
         self._received.append((request, first))
 
     @property
+    def live(self) -> tuple[Sequence, ...]:
+        """Return the live sequences, in the order of admission."""
+        return tuple(self._sequences.values())
+
+    @property
     def idle(self) -> bool:
-        return not self._waiting and not self._received and not self.live
+        return not self._waiting and not self._received and not self._sequences
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""
         self._waiting = [waited for waited in self._waiting if waited.request.abort_at != step]
-        return [self._release(sequence) for sequence in tuple(self.live) if sequence.request.abort_at == step]
+        return [self._release(sequence) for sequence in self.live if sequence.request.abort_at == step]
 
     def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
         """Preempt and admit, then a chunk of every sequence in prefill and a round of those past it.
@@ -161,7 +166,7 @@ class Scheduler:
         return StepPlan(step, steps_of(len(decode)), tuple(prefill), tuple(decode), preempted, *evicted, installed)
 
     def find(self, request: int) -> Sequence:
-        return next(sequence for sequence in self.live if sequence.request.id == request)
+        return self._sequences[request]
 
     def commit_prefill(
         self, row: PrefillRow, first: int | None, told: tuple[tuple[int, TokenLogprob], ...] = ()
@@ -174,8 +179,7 @@ class Scheduler:
         if first is None:
             sequence.extended = row.end
             return None
-        emitted, finished = sequence.cut((first,), self._config)
-        sequence.emitted.extend(emitted)
+        emitted, finished = sequence.gain((first,), self._config)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
         return Commit(
@@ -193,8 +197,7 @@ class Scheduler:
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
         sequence = self.find(row.request)
-        emitted, finished = sequence.cut(tokens, self._config)
-        sequence.emitted.extend(emitted)
+        emitted, finished = sequence.gain(tokens, self._config)
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
         sequence.rounds += 1
@@ -206,17 +209,17 @@ class Scheduler:
         """Free what finished requests own, and keep what is final of all, in the order of their admission."""
         finished = {commit.request for commit in commits if commit.finished}
         released, kept, dropped = list[Released](), dict[int, int](), list[int]()
-        for sequence in tuple(self.live):
+        for sequence in self.live:
             if sequence.request.id in finished:
                 released.append(self._release(sequence))
             else:
-                pages = self.page_table.pages[sequence.req_row]
-                sequence.cached = self.cache.keep(_text(sequence), sequence.extended, pages, sequence.cached)
+                self._keep(sequence)
                 dropped += self._drop(sequence)
             slot = self.cache.keep_state(sequence.cached, self._checkpointed(sequence))
             if slot:
                 kept[slot] = sequence.state_slot
-        self.check()
+        if released or dropped:
+            self.check()
         return Retired(tuple(released), kept, tuple(dropped))
 
     def hand_over(self, request: int) -> Released:
@@ -232,13 +235,19 @@ class Scheduler:
         self.cache.check([sequence.cached for sequence in self.live])
 
     def _release(self, sequence: Sequence) -> Released:
-        self.live.remove(sequence)
+        del self._sequences[sequence.request.id]
         if self.states:
             self.states.give_back(sequence.state_slot)
         pages = self.page_table.release(sequence.req_row)
         freed, sequence.cached = self.cache.insert(_text(sequence), sequence.extended, pages, sequence.cached)
         self.pool.give_back(freed)
         return Released(sequence.request.id, sequence.req_row, freed, sequence.state_slot)
+
+    def _keep(self, sequence: Sequence) -> None:
+        """Let a prefix cache have the final pages of a sequence that goes on."""
+        if self._config.prefix_cache:
+            pages = self.page_table.pages[sequence.req_row]
+            sequence.cached = self.cache.keep(_text(sequence), sequence.extended, pages, sequence.cached)
 
     def _drop(self, sequence: Sequence) -> tuple[int, ...]:
         """Give back the pages that the rest of a sequence past its prefill never looks at."""
@@ -256,6 +265,8 @@ class Scheduler:
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache for rows that want so many each, as far as there are too few."""
+        if not self._config.prefix_cache:
+            return Evicted()
         missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
         evicted = self.cache.evict(missing - self.pool.free)
         self.pool.give_back(evicted.pages)
@@ -295,7 +306,7 @@ class Scheduler:
                 spare = self._spare(steps_of)
             else:
                 need = self._pages(waited.request)
-                spare = self._config.pages - sum(sequence.reserved for sequence in self.live)
+                spare = self._config.pages - sum(sequence.reserved for sequence in self._sequences.values())
             if need > spare:
                 return
             del self._waiting[0]
@@ -303,10 +314,8 @@ class Scheduler:
             self.cache.lock(cached)
             self.page_table.begin(req_row, [node.page for node in cached])
             emitted, start = list(waited.emitted), len(cached) * self._config.page_size
-            self.live.append(
-                Sequence(
-                    waited, req_row, state_slot, need, waited.rounds, emitted, cached, start, start, extended=start
-                )
+            self._sequences[waited.request.id] = Sequence(
+                waited, req_row, state_slot, need, waited.rounds, emitted, cached, start, start, extended=start
             )
 
     def _install(self) -> tuple[PrefillRow, ...]:
@@ -318,7 +327,7 @@ class Scheduler:
         while self._received and self.page_table.free and len(self.live) < self._config.max_batch:
             request, first = self._received[0]
             need = self._pages(request)
-            if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
+            if need > self._config.pages - sum(sequence.reserved for sequence in self._sequences.values()):
                 break
             del self._received[0]
             state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
@@ -326,7 +335,7 @@ class Scheduler:
             sequence = Sequence(waited, req_row, state_slot, need, 0, [first], extended=length)
             installed.append(replace(self._chunk(sequence, length), end=length, emitted=(first,)))
             sequence.prefilled = sequence.seq_len = length
-            self.live.append(sequence)
+            self._sequences[request.id] = sequence
         return tuple(installed)
 
     def _pages_to(self, end: int) -> int:

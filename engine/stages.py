@@ -277,8 +277,7 @@ class Acceptance:
 class Commit:
     """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
 
-    `steps` are the numbers by which states know the rows that were accepted, if other than 0, 1, ..; after the prompt
-    `prompt_logprobs` are (position, what it was weighed among).
+    After the prompt `prompt_logprobs` are (position, what it was weighed among).
     """
 
     request: int
@@ -290,11 +289,4 @@ class Commit:
     seq_len: int
     finished: bool
     logprobs: tuple[tuple[int, ...], ...] = ()
-    steps: tuple[int, ...] = ()
     prompt_logprobs: tuple[tuple[int, tuple[int, ...]], ...] = ()
-
-    @property
-    def last_correct_step_index(self) -> int:
-        """Return the verify row whose recurrent state survives: that of the last token committed."""
-        last = len(self.emitted) - 1
-        return self.steps[last] if self.steps else last

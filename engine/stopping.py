@@ -24,6 +24,8 @@ def stops(request: GenerationRequest, emitted: Tokens, eos: frozenset[int]) -> b
     last = emitted[-1]
     if last in request.stop or (last in eos and not request.ignore_eos):
         return True
+    if not request.stop_sequences:
+        return False
     return len(emitted) > request.min_tokens and any(
         tuple(emitted[-len(sequence) :]) == sequence for sequence in request.stop_sequences
     )

@@ -231,11 +231,6 @@ class ModelDraft(Draft[N]):
         """Return the model's."""
         return self.model.weights()
 
-    def drafted(self, views: Views) -> Outputs:
-        """Return the drafts that were filled in, and what they were drawn by if any can be."""
-        names = ("draft_tokens", "draft_weights") if self.context.config.drafts_sampled else ("draft_tokens",)
-        return {name: views[name] for name in names}
-
     def drawn(
         self,
         views: Views,

@@ -63,7 +63,7 @@ class DFlashDraft(ModelDraft[Block]):
         draw = partial(self.drawn, views, logits, metadata.positions, place=-1, width=width)
         tokens = self.tapping.choose("block", logits, draw=draw)
         draft_tokens.copy_(tokens.view(size, width)[:, 1:])
-        return self.drafted(views)
+        return {}
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""

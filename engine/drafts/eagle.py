@@ -100,7 +100,7 @@ class EagleDraft(ModelDraft[Head]):
             draft_tokens[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
-        return self.drafted(views)
+        return {}
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B], target_tokens [B, W] and hidden_states [B, W, D]."""

@@ -40,18 +40,18 @@ class NgramIndex:
     def advance(self, tokens: Sequence[int]) -> None:
         """Append tokens of the request."""
         for token in tokens:
-            newest = len(self._tokens) - 1
+            newest, suffix = len(self._tokens) - 1, tuple(self._tokens[-self._sizes.start :])
             for size in self._sizes:
                 if size <= newest + 1:
-                    self._add(self._ends.setdefault(tuple(self._tokens[-size:]), []), newest)
+                    self._add(self._ends.setdefault(suffix[-size:], []), newest)
             self._tokens.append(token)
 
     def _add(self, ends: list[int], newest: int) -> None:
-        if self._keeps_first:
-            ends.append(newest)
-        else:
+        if not self._keeps_first:
             ends.insert(0, newest)
-        del ends[self._most :]
+            del ends[self._most :]
+        elif len(ends) < self._most:
+            ends.append(newest)
 
     def _longest(self) -> tuple[int, list[int]]:
         """Return the length of the longest suffix that has occurred before, and where it ended."""

@@ -273,6 +273,10 @@ class TraceRecorder(Probes):
         self._log.add("control.steps", key, StepsInForce(before.steps, before.count))
         self._log.add("control.average", key, struct.pack("<d", after.average))
 
+    def on_commit_states(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
+        if self._states:
+            self._states.report_step_indices(batch, steps)
+
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
         spans = [EntrySpan(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
         read = self.paged.read_entries(self._engine.verifier.cache, self._attending_layers, spans)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from draftproof.engine.stages import Commit, DecodeRow
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
@@ -19,11 +21,13 @@ class StateRecorder:
     def __init__(self, log: ObservationLog, states: StateCache, layers: Sequence[int], interval: int) -> None:
         self._log, self._states, self._layers, self._interval = log, states, layers, interval
 
+    def report_step_indices(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
+        """Report after which row of a verify each state was kept."""
+        for row, step in zip(batch, steps.tolist(), strict=True):
+            self._log.add("commit.step_index", Key(row.request, row.round), step)
+
     def report_committed(self, commits: tuple[Commit, ...]) -> None:
         """Report the logical states after a round, what they are made of, and the checkpoints."""
-        for commit in commits:
-            if commit.seq_len_before:
-                self._log.add("commit.step_index", Key(commit.request, commit.round), commit.last_correct_step_index)
         self._log.add_states("commit.state", commits, self._layers, logical(self._states, commits))
         if isinstance(self._states, Replay):
             self._pending("commit.pending", commits)

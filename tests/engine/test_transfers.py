@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.runtime import acceptance
 from draftproof.engine.subject import build
-from draftproof.engine.upload import uploaded
+from draftproof.engine.upload import Block, uploaded
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
-from draftproof.properties.values.scenario import Memory
-from tests.engine.scenarios import HEAD, request, scenario
+from draftproof.properties.values.scenario import Linear, Memory, States
+from tests.engine.scenarios import HEAD, MODEL, request, scenario
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CPU = torch.device("cpu")
+LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3)
 _SIZES = {"seed": 8, "heads": 3, "kv_heads": 3, "key_dim": 2, "value_dim": 4, "lanes": 5}
 DRAFTS = (
     HEAD,
@@ -44,9 +46,20 @@ def transfers(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("draft", DRAFTS, ids=lambda one: type(one).__name__)
 def test_a_round_has_one_upload_and_one_download(transfers: Any, draft: ProbeDraft, count: int) -> None:
     """Where nobody ends and no page is taken: each of these may add an upload."""
+    assert _transfers_of_rounds(transfers, count, draft=draft) == {(1, 1)}
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "replay"])
+def test_a_round_with_recurrent_states_has_no_more(transfers: Any, commit: Literal["snapshot", "replay"]) -> None:
+    model = replace(MODEL, layer_types=("linear_attention", "full_attention"), linear=LINEAR)
+    assert _transfers_of_rounds(transfers, 2, model=model, states=States(commit=commit, checkpoint=4)) == {(1, 1)}
+
+
+def _transfers_of_rounds(transfers: Any, count: int, **changes: Any) -> set[tuple[int, int]]:
+    """Return the uploads and downloads of steps in which each of so many requests has a round, and goes on."""
     memory = Memory(page_size=40, pages=3, request_slots=3, max_len=40)
     requests = [request(prompt=5, budget=20, plans="3/0") for _ in range(count)]
-    case = scenario(*requests, draft=draft, memory=memory)
+    case = scenario(*requests, memory=memory, **changes)
     models = build.models(case, CPU)
     engine = Engine(models.target, models.draft, build.config(case), CPU)
     engine.capture(HostBackend())
@@ -60,7 +73,7 @@ def test_a_round_has_one_upload_and_one_download(transfers: Any, draft: ProbeDra
             if len(commits) == count and all(one.round and not one.finished for one in commits):
                 steps.append((counted.uploads, counted.downloads))
     assert len(steps) > 1
-    assert set(steps) == {(1, 1)}
+    return set(steps)
 
 
 def test_numbers_are_whole_on_their_way() -> None:
@@ -85,3 +98,18 @@ def test_numbers_are_whole_on_their_way() -> None:
     table = PageTable(torch.zeros((2, 1), dtype=torch.int64))
     table.grow([(1, 1)], PagePool([large]))
     assert table.device[1].tolist() == [large]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_a_block_holds_what_was_sent_and_padding_behind_it(size: int) -> None:
+    shapes = {"rows": ((), torch.int64), "shares": ((), torch.float64), "drafts": ((3,), torch.int64)}
+    block = Block(shapes, 4, CPU)
+    block.fill({"rows": [9] * 4, "shares": [0.5] * 4, "drafts": [8] * 12}, dict.fromkeys(shapes, 0), 4)
+    block.fill({"rows": [7], "shares": [1e-300]}, {"rows": -1, "shares": 0, "drafts": 0}, size)
+    views = block.views(size)
+    assert {name: one.tolist() for name, one in views.items()} == {
+        "rows": [7, *[-1] * (size - 1)],
+        "shares": [1e-300, *[0.0] * (size - 1)],
+        "drafts": [[0, 0, 0]] * size,
+    }
+    assert not any(one.storage_offset() * one.element_size() % 16 for one in views.values())

@@ -139,6 +139,7 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        live = {name: torch.empty_like(output[:rows]) for name, output in outputs.items()}
-        copy_all(live, {name: output[:rows] for name, output in outputs.items()})
+        outputs = {name: output[:rows] for name, output in outputs.items()}
+        live = {name: torch.empty_like(output) for name, output in outputs.items()}
+        copy_all(live, outputs)
         return live, launch

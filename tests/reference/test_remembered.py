@@ -7,9 +7,9 @@ import pytest
 
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.penalties import Penalties
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Trace
-from draftproof.properties.values.sampling import Sampling
 from draftproof.reference import grammar, penalties, sampling
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject

@@ -112,6 +112,8 @@ class Sampled:
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:
         """Return those of rows [B] of `width` tokens each."""
+        if width == 1:
+            return cls(**{name: inputs[name] for name in INPUTS})
         return cls(**{name: inputs[name].repeat_interleave(width) for name in INPUTS})
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from draftproof.kernels.arrays import wide
-from draftproof.kernels.eager_codes import read_back
+from draftproof.kernels.eager_codes import read_back_on_host
 from draftproof.kernels.eager_fp8 import decoded
 from draftproof.kernels.eager_ring import mix_in_place
 from draftproof.kernels.registry import register
@@ -50,7 +50,7 @@ def quantised_attention(
     req_rows: Tensor, first: Tensor, positions: Tensor, page_size: int, scale: float,
 ) -> None:  # fmt: skip
     """Attend as `windowed_attention` does, to what the codes of the pools [S,N,H] and their scales [S,N] stand for."""
-    pools = (read_back(k_pool, k_scales), read_back(v_pool, v_scales))
+    pools = (read_back_on_host(k_pool, k_scales), read_back_on_host(v_pool, v_scales))
     _attend(out, q, pools, page_table, req_rows, first, positions, page_size, scale)
 
 

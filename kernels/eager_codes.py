@@ -3,6 +3,7 @@
 `T` tokens, `S` pool slots, `N` KV heads, `H` head size of K or of V. An entry of a head is H codes and one scale.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,3 +38,14 @@ def read_back(codes: Tensor, scales: Tensor) -> Tensor:
     values = (scale | 1) * (2 * codes.to(torch.int64) + 1)
     values[..., :1] = scale
     return values
+
+
+def read_back_on_host(codes: Tensor, scales: Tensor) -> Tensor:
+    """Return the same of tensors on the CPU, in a fraction of the time."""
+    scale = scales.numpy()[..., None]
+    values = codes.numpy().astype(np.int64)
+    values *= 2
+    values += 1
+    values *= scale | 1
+    values[..., :1] = scale
+    return torch.from_numpy(values)

@@ -19,20 +19,24 @@ def apply_penalties(
     down; then frequencies[b] is taken off for each time in the output, and presences[b] if there was one. Rows of
     repetitions[b] <= 0 stay as they are.
     """
-    values, ids, above, rows = logits.numpy(), input_ids.numpy(), parents.numpy(), req_rows.numpy()
+    live = np.flatnonzero(repetitions.numpy() > 0)
+    if not live.size:
+        return
+    values, ids, above, rows = (each.numpy()[live] for each in (logits, input_ids, parents, req_rows))
     size, width, vocabulary = values.shape
-    token = np.arange(vocabulary)
     counts = np.repeat(output_counts.numpy()[rows][:, None], width, axis=1)
-    row = np.tile(np.arange(width), (size, 1))
+    # Every row of every b goes its way up to row 0, all of them a step at a time.
+    b, of = np.divmod(np.arange(size * width), width)
+    row = of
     for _ in range(1, width):
-        known = np.maximum(row, 0)
-        drafted = np.where(row > 0, np.take_along_axis(ids, known, 1), -1)
-        counts += drafted[:, :, None] == token
-        row = np.where(row > 0, np.take_along_axis(above, known, 1), -1)
-    ratio, frequency, presence = (each.numpy()[:, None, None] for each in (repetitions, frequencies, presences))
-    some = np.maximum(ratio, 1)
+        drafted = row > 0
+        b, of, row = b[drafted], of[drafted], row[drafted]
+        token = ids[b, row]
+        known = token.view(np.uint64) < vocabulary
+        counts[b[known], of[known], token[known]] += 1
+        row = above[b, row]
+    ratio, frequency, presence = (each.numpy()[live, None, None] for each in (repetitions, frequencies, presences))
     biased = values + biases.numpy()[rows][:, None]
-    scaled = np.where(biased > 0, biased * 16 // some, biased * some >> 4)
+    scaled = np.where(biased > 0, biased * 16 // ratio, biased * ratio >> 4)
     seen = (counts > 0) | (prompt_counts.numpy()[rows][:, None] > 0)
-    penalized = np.where(seen, scaled, biased) - frequency * counts - presence * (counts > 0)
-    values[...] = np.where(ratio > 0, penalized, values)
+    logits.numpy()[live] = np.where(seen, scaled, biased) - frequency * counts - presence * (counts > 0)

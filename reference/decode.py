@@ -164,7 +164,8 @@ def likeliest(
     free = [token for token in range(len(weights)) if token not in siblings]
     right = max(free, key=lambda token: (weights[token], -token))
     first = wrong(right)
-    others = [token for token in (*range(first, len(weights)), *range(first)) if token in free and token != right]
+    taken = (*siblings, right)
+    others = [token for token in (*range(first, len(weights)), *range(first)) if token not in taken]
     left = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights)) - sum(weights[token] for token in siblings)
     rejected = [token for token in others if weights[token] <= left]
     return right, next((token for token in rejected if weights[token]), next(iter((*rejected, *others))))

@@ -56,8 +56,10 @@ def allowed(state: State, vocab: int) -> TokenIds:
 
 
 @lru_cache(maxsize=1 << 14)
-def _allowed_after(grammar: Grammar, text: TokenIds, vocab: int) -> list[int]:
-    return list(allowed(state_of(grammar, text, vocab), vocab))
+def _allowed_after(grammar: Grammar, text: TokenIds, vocab: int) -> np.ndarray:
+    some = np.array(allowed(state_of(grammar, text, vocab), vocab), dtype=np.int64)
+    some.setflags(write=False)
+    return some
 
 
 class ConstrainedTarget:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -80,7 +81,13 @@ def logprob(weights: list[int], token: int, top: int) -> tuple[int, ...]:
 
 def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
     """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
-    return filtered(grid_weights(logits, sampling), sampling)
+    return list(_weights_of_probe(logits.astype(np.float64).tobytes(), sampling))
+
+
+@lru_cache(maxsize=1 << 12)
+def _weights_of_probe(row: bytes, sampling: Sampling) -> tuple[int, ...]:
+    """The same of float64 logits as bytes, which can be remembered."""
+    return tuple(filtered(grid_weights(np.frombuffer(row), sampling), sampling))
 
 
 def grid_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:

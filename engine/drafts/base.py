@@ -273,8 +273,7 @@ def metadata_of_rows(
     Those behind `last_column` [R] (-1: all) are padding, in slot 0.
     """
     size = req_rows.shape[0]
-    token_positions = torch.empty((size, width), dtype=torch.int64, device=req_rows.device)
-    slot_mapping = torch.empty_like(token_positions)
+    token_positions, slot_mapping = req_rows.new_empty((size, width)), req_rows.new_empty((size, width))
     config = context.config
     pages = (context.page_table, req_rows, positions, last_column, config.page_size, config.max_len)
     kernels.assign_slots(token_positions, slot_mapping, *pages)

@@ -17,7 +17,7 @@ from torch import Tensor
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import linear, located, mix, mixed
+from draftproof.engine.models.probe_ops import by_axis, linear, located, mix, mixed
 from draftproof.engine.models.probe_parallel import Embedding, OutputProjection, group_of_layer, mixing
 from draftproof.engine.models.probe_unembed import Unembedding
 from draftproof.engine.ranks import SOLO, Solo
@@ -89,13 +89,13 @@ class ProbeLayer:
         self._order, self.shape = order, shape
         self._has_first_head = group.rank == 0 or not isinstance(group, TensorGroup)
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
-        self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1)
+        self.position = by_axis(torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"], dim=-1))
         self.gate = weights[f"{prefix}.q.gate"]
         self.o = OutputProjection(weights[f"{prefix}.o.weight"], group)
         self.mlp = mixing(weights[f"{prefix}.mlp.weight"], group)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self.qkv, self.position, self.gate, *self.o.tensors(), *self.mlp.tensors())
+        return (self.qkv, *self.position, self.gate, *self.o.tensors(), *self.mlp.tensors())
 
     def forward(
         self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
-from draftproof.engine.models.probe_ops import favourite, linear, located, mix, mixed
+from draftproof.engine.models.probe_ops import by_axis, favourite, linear, located, mix, mixed
 from draftproof.engine.models.probe_parallel import Embedding, group_of_layer
 from draftproof.engine.models.probe_unembed import Unembedding
 
@@ -39,7 +39,7 @@ class ProbeBlock:
         # Keys and values of the context, of all layers side by side.
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
         self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()
-        self._position = torch.cat([weights[f"{name}.position"] for name in names], dim=-1)
+        self._position = by_axis(torch.cat([weights[f"{name}.position"] for name in names], dim=-1))
         self._unembed = Unembedding(weights["unembed"], parts.logit_bits, 256, group=parts.group)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
@@ -82,5 +82,5 @@ class ProbeBlock:
 
     def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
-        own = (*self._embed.tensors(), self._first_lane, self._carry, self._out, self._context, self._position)
+        own = (*self._embed.tensors(), self._first_lane, self._carry, self._out, self._context, *self._position)
         return (*own, *self._unembed.tensors(), *layers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,16 +15,23 @@ BOOST = 1 << 23
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x [T, I] @ weight [O, I].T: [T, O]."""
-    out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.int64, device=x.device)
+    out = x.new_empty((x.shape[0], weight.shape[0]))
     kernels.ring_linear(out, x, weight)
     return out
 
 
-def located(x: Tensor, positions: Tensor, weight: Tensor) -> Tensor:
-    """x [T, O] with what positions [T, A] add in each of their A axes, by weight [A, O] or, of one axis, [O]."""
-    for axis, row in enumerate(weight.view(positions.shape[1], -1)):
-        x = torch.addcmul(x, positions[:, axis : axis + 1], row)
+def located(x: Tensor, positions: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """x [T, O] with what positions [T, A] add in each of their A axes, by weights [O]."""
+    if len(weights) == 1:
+        return torch.addcmul(x, positions, weights[0])
+    for axis, weight in enumerate(weights):
+        x = torch.addcmul(x, positions[:, axis : axis + 1], weight)
     return x
+
+
+def by_axis(weight: Tensor) -> tuple[Tensor, ...]:
+    """Return the weights [O] of each axis of positions, of weight [A, O] or, of one axis, [O]."""
+    return weight.view(-1, weight.shape[-1]).unbind()
 
 
 class SharedLinear:
@@ -54,7 +63,7 @@ def mix(x: Tensor) -> Tensor:
 
 def mixed(x: Tensor) -> Tensor:
     """Mixed into memory of its own."""
-    out = torch.empty_like(x)
+    out = x.new_empty(x.shape)
     kernels.ring_mix(out, x, 0)
     return out
 

@@ -123,11 +123,14 @@ class MemoryWatch:
     def _take_changes(self) -> set[int]:
         """Return what changed since the last call."""
         now, before = self._words(), self._before.view(self._word)
-        if torch.equal(now, before):
+        words = _different(now, before)
+        if not words.size:
             return set()
-        words = torch.nonzero(now != before).flatten().cpu().numpy()
         before.copy_(now)
-        return set((self._names(words) if self._named is None else self._named[words]).tolist()) - {-1}
+        names = self._names(words) if self._named is None else self._named[words]
+        # Most neighbours are words of one place.
+        is_next = np.append(True, names[1:] != names[:-1])
+        return set(names[is_next].tolist()) - {-1}
 
     def _names(self, words: np.ndarray) -> np.ndarray:
         """Return the place of each word; -1 for slot 0, which is anybody's."""
@@ -139,3 +142,10 @@ class MemoryWatch:
         anyones = known & (places == 0) & (self._codes[index] != _INTERMEDIATE)
         codes = np.where(known, self._codes[index], _OTHER)
         return np.where(anyones, -1, (codes << _SHIFT) + np.where(known, places, offsets))
+
+
+def _different(now: Tensor, before: Tensor) -> np.ndarray:
+    """Return where two vectors differ; on a CPU numpy finds that several times faster than torch."""
+    if now.is_cpu:
+        return np.flatnonzero(now.numpy() != before.numpy())
+    return torch.nonzero(now != before).flatten().cpu().numpy()

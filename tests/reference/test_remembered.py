@@ -7,14 +7,15 @@ import pytest
 
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.penalties import Penalties
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Trace
-from draftproof.reference import grammar, penalties
+from draftproof.reference import grammar, penalties, sampling
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject
 from draftproof.reference.solve import solve
 
-REMEMBERED = ((penalties, "_changed_of_probe"), (grammar, "_allowed_after"))
+REMEMBERED = ((penalties, "_changed_of_probe"), (grammar, "_allowed_after"), (sampling, "_weights_of_probe"))
 
 
 def traced(scenario: Scenario) -> Trace:
@@ -22,8 +23,9 @@ def traced(scenario: Scenario) -> Trace:
 
 
 def test_a_reference_that_remembers_texts_says_what_one_says_that_does_not(monkeypatch: pytest.MonkeyPatch):
-    scenarios = [one for one in generate(5, 60) if one.is_penalized or one.is_constrained]
+    scenarios = [one for one in generate(5, 60) if one.is_penalized or one.is_constrained or one.is_sampled]
     assert {one.is_penalized for one in scenarios} == {one.is_constrained for one in scenarios} == {True, False}
+    assert {one.is_sampled for one in scenarios} == {True, False}
     # Others came before, and each one itself.
     remembered = [traced(one) for _ in range(2) for one in scenarios][len(scenarios) :]
     for module, name in REMEMBERED:
@@ -45,3 +47,15 @@ def test_a_remembered_row_is_of_its_logits_text_prompt_and_penalties():
         changed = penalties._changed_of_probe(logits.tobytes(), text, prompt, asked)
         assert changed.tolist() != kept.tolist()
         assert changed.tolist() == penalties._changed(logits, text, prompt, asked, is_real=False).tolist()
+
+
+def test_remembered_weights_are_of_their_logits_and_sampling_and_nobody_changes_them():
+    some, row = Sampling(temperature=1.0, top_k=2), np.array([5.0, 7.0, 9.0]) * (1 << 20)
+    kept = sampling.probe_weights(row, some)
+    for logits, asked in ((row[::-1], some), (row, Sampling(temperature=4.0, top_k=2)), (row, Sampling(top_k=1))):
+        weights = sampling.probe_weights(logits, asked)
+        assert weights != kept
+        assert weights == sampling.filtered(sampling.grid_weights(logits, asked), asked)
+    before = tuple(kept)
+    kept[0] += 1
+    assert tuple(sampling.probe_weights(row, some)) == before

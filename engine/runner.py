@@ -16,7 +16,7 @@ from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Issued, Solo
 from draftproof.engine.stages import Launch
-from draftproof.engine.upload import Block, Columns
+from draftproof.engine.upload import Columns, UploadBlock
 
 Views = Mapping[str, Tensor]
 Outputs = Mapping[str, Tensor]
@@ -42,7 +42,9 @@ class Buffers:
     Those that a host fills can share a block (upload.py).
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int], block: Block | None = None) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], padding: Mapping[str, int], block: UploadBlock | None = None
+    ) -> None:
         self._tensors, self._padding, self._block = dict(tensors), dict(padding), block
         self._views: dict[int, dict[str, Tensor]] = {}
         self._live: dict[tuple[int, int], dict[str, Tensor]] = {}

@@ -23,7 +23,7 @@ from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner, Outputs, copy_all
 from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
-from draftproof.engine.upload import Block, Columns
+from draftproof.engine.upload import Columns, UploadBlock
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
@@ -57,7 +57,7 @@ class Runtime:
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         large = {name: inputs.pop(name) for name in FILLED_ON_DEVICE if name in inputs}
-        self._round = padded_buffers(large, rows, device, Block(inputs, rows, device))
+        self._round = padded_buffers(large, rows, device, UploadBlock(inputs, rows, device))
         self._accepted = padded_buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
         if steps and draft.proposer:
@@ -201,7 +201,7 @@ def accepted(
     )
 
 
-def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: Block | None = None) -> Buffers:
+def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: UploadBlock | None = None) -> Buffers:
     """Return buffers of so many rows, each of these shapes, beside those of a block."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
     names = (*inputs, *(name for name, _ in block.dtypes())) if block else inputs

@@ -30,7 +30,7 @@ def uploaded(columns: Columns, device: torch.device) -> dict[str, Tensor]:
     }
 
 
-class Block:
+class UploadBlock:
     """Memory of buffers that one upload fills: `shapes` are those of a row of each, of int64 or float64.
 
     For a launch of so many rows the buffers lie one behind the other, so that where one begins depends on the size.

@@ -15,7 +15,7 @@ from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.runtime import acceptance
 from draftproof.engine.subject import build
-from draftproof.engine.upload import Block, uploaded
+from draftproof.engine.upload import UploadBlock, uploaded
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, Memory, States
@@ -103,7 +103,7 @@ def test_numbers_are_whole_on_their_way() -> None:
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_a_block_holds_what_was_sent_and_padding_behind_it(size: int) -> None:
     shapes = {"rows": ((), torch.int64), "shares": ((), torch.float64), "drafts": ((3,), torch.int64)}
-    block = Block(shapes, 4, CPU)
+    block = UploadBlock(shapes, 4, CPU)
     block.fill({"rows": [9] * 4, "shares": [0.5] * 4, "drafts": [8] * 12}, dict.fromkeys(shapes, 0), 4)
     block.fill({"rows": [7], "shares": [1e-300]}, {"rows": -1, "shares": 0, "drafts": 0}, size)
     views = block.views(size)

@@ -9,7 +9,7 @@ def settle() -> None:
     """Leave what is there out of every collection to come, and collect more seldom.
 
     A scenario makes a hundred thousand observations, which all die at its end and of which few are garbage before:
-    thresholds that it stays below look at them never.
+    the usual thresholds look at them again and again.
     """
     gc.freeze()
-    gc.set_threshold(200_000, 10, 10)
+    gc.set_threshold(20_000, 10, 10)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import torch
 from gdn_buffers import Buffers, Setup, buffers, setup
 from gdn_cases import BOUNDS, FLA, GDN_UPDATE, GDN_VERIFY, compare, fla_launch, moved_bytes, run
 from gdn_speed import MOST_SETS
-from rich.console import Console
 
 from draftproof.harness.bound_kernels import found
 from draftproof.harness.bound_releases import ReleasedKernels
@@ -62,17 +62,18 @@ def main() -> None:
     arguments = parser.parse_args()
     given = _setup(arguments)
     rivals, said = _rivals(given, arguments.wheel)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    result = {**bench.machine(given.device), "seed": given.seed, "left_out": said, "rows": rows}
     torch.set_num_threads(os.cpu_count() or 1)  # of the eager op, which everything is held to
     with torch.inference_mode():
-        for batch in given.batches:
-            for tokens in given.tokens:
-                with Console().status(f"batch {batch}, {tokens} tokens"):
-                    rows += [_row(given, one, batch, tokens) for one in rivals]
+        for row in _measured(given, rivals):
+            rows.append(row)
+            # At once: whoever stops this early keeps what is measured.
+            print(", ".join(f"{name} {cell(row)}" for name, cell in COLUMNS.items()), flush=True)
+            bench.write(arguments.json, result)
     bench.show("gated delta net kernels", rows, COLUMNS, left=("op", "kernel", "verdict"), section=_section)
     for line in said:
         print(line)
-    bench.write(arguments.json, {**bench.machine(given.device), "seed": given.seed, "left_out": said, "rows": rows})
 
 
 def _section(row: dict[str, Any]) -> object:
@@ -97,11 +98,23 @@ def _value_first(on: Buffers) -> Buffers:
     return replace(on, ssm=turned(on.ssm), states=turned(on.states))
 
 
-def _row(given: Setup, rival: Rival, batch: int, tokens: int) -> dict[str, Any]:
-    size = buffers(given, batch, tokens, given.seed)
-    count = max(2, min(MOST_SETS, -(-given.rotation // size.nbytes)))
-    verdict = _verdict(rival, _value_first(size))
+def _measured(given: Setup, rivals: list[Rival]) -> Iterator[dict[str, Any]]:
+    """Yield the row of each kernel at each size; what the eager op makes is computed once for all kernels of an op."""
+    for batch in given.batches:
+        for tokens in given.tokens:
+            before = _value_first(buffers(given, batch, tokens, given.seed)).cpu()
+            for op, some in groupby(rivals, key=lambda one: one.op):
+                expected = before.cpu()
+                run({"gdn_verify": GDN_VERIFY, "gdn_update": GDN_UPDATE}[op], expected, _Eager())
+                yield from (_row(given, one, batch, tokens, expected, before) for one in some)
+
+
+def _row(
+    given: Setup, rival: Rival, batch: int, tokens: int, expected: Buffers, before: Buffers
+) -> dict[str, Any]:  # fmt: skip
+    count = max(2, min(MOST_SETS, -(-given.rotation // before.nbytes)))
     sets = [_value_first(buffers(given, batch, tokens, given.seed + n)) for n in range(count)]
+    verdict = _verdict(rival, sets[0], expected, before)
     launches = [rival.prepare(on)[0] for on in sets]
     cold, hot = (bench.launch_seconds(given.device, some) for some in (launches, launches[:1]))
     moved = moved_bytes(given, batch, tokens)[FLA if rival.name == FLA else rival.op]
@@ -109,16 +122,13 @@ def _row(given: Setup, rival: Rival, batch: int, tokens: int) -> dict[str, Any]:
     return {**row, "bytes": moved, "cold": cold, "hot": hot}
 
 
-def _verdict(rival: Rival, on: Buffers) -> str:
-    """Compare what a launch makes with what the eager op makes of the same buffers."""
-    expected = on.cpu()
-    run({"gdn_verify": GDN_VERIFY, "gdn_update": GDN_UPDATE}[rival.op], expected, _Eager())
-    before = on.cpu()
+def _verdict(rival: Rival, on: Buffers, expected: Buffers, before: Buffers) -> str:
+    """Compare what a launch on these buffers makes with what the eager op makes of the same, where that lies."""
     launch, results = rival.prepare(on)
     for field, got in results(launch()).items():
-        must = getattr(expected, field)
+        must, held = (getattr(side, field).to(got.device) for side in (expected, before))
         try:
-            compare(field, got.cpu(), must, getattr(before, field), *BOUNDS.get(field, (0.0, 1)))
+            compare(field, got, must, held, *BOUNDS.get(field, (0.0, 1)))
         except RuntimeError as error:
             return f"DIFFERS: {error}"
     return "right"

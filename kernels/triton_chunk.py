@@ -12,6 +12,8 @@ outputs. The second holds a tile of the state, and has no chain of tokens left, 
 multiplication, as token after token would: no quotient, no sum of logarithms, and a decay of 0 is one.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -28,6 +30,8 @@ _MANY_TOKENS = 9
 _PATHS = ("s_slot", "s_cs", "s_cm")
 # With more registers a thread one program fewer runs on a multiprocessor, and less is on its way from memory.
 _BLOCK_E, _BLOCK_K, _WARPS, _REGISTERS = 64, 32, 4, 96
+# Measured: with 512 programs it is faster to prefetch, with 4096 slower.
+_MOST_PREFETCHING = 1024
 
 
 @triton.jit
@@ -124,16 +128,17 @@ def _chunk_kernel(
     s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_yb, s_yt, s_cs, s_cm, s_slot,
     PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_K: tl.constexpr,
-    PDL: tl.constexpr,
+    PREFETCH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One row, value head and block of columns a program: fold the pending tokens, store, run the new ones."""
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     o_h, o_t = tl.arange(0, BLOCK_H).to(tl.int64), tl.arange(0, BLOCK_T)
     if PDL:
-        _prefetch_state(
-            p_ssm, p_state_slots, i_b, i_u, size, s_slot, s_ms, s_mu, s_mh, s_me, o_h, tl.program_id(0), K_WIDTH,
-            V_WIDTH, BLOCK_E,
-        )  # fmt: skip
+        if PREFETCH:
+            _prefetch_state(
+                p_ssm, p_state_slots, i_b, i_u, size, s_slot, s_ms, s_mu, s_mh, s_me, o_h, tl.program_id(0), K_WIDTH,
+                V_WIDTH, BLOCK_E,
+            )  # fmt: skip
         gdc_wait()
         gdc_launch_dependents()
     slot, _, pending, _ = replayed_row(
@@ -216,8 +221,9 @@ def run_chunk(
         **shape, num_warps=1,
     )  # fmt: skip
     block = min(_BLOCK_E, power_of_two(v_width, 16))
-    _chunk_kernel[(triton.cdiv(v_width, block), heads, rows)](
+    grid = (triton.cdiv(v_width, block), heads, rows)
+    _chunk_kernel[grid](
         out, ssm, y, solved, factors, cursor, slots, *sizes, *strides(out, ssm), *y.stride()[:2], *paths,
         **shape, PACKED=is_packed(ssm), V_WIDTH=v_width, BLOCK_E=block, BLOCK_K=min(_BLOCK_K, shape["BLOCK_H"]),
-        num_warps=_WARPS, maxnreg=_REGISTERS,
+        PREFETCH=math.prod(grid) <= _MOST_PREFETCHING, num_warps=_WARPS, maxnreg=_REGISTERS,
     )  # fmt: skip

@@ -132,19 +132,31 @@ def fold_token(b_state, b_k, b_v, decay, beta, RING: tl.constexpr):
 
 
 @triton.jit
-def delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING: tl.constexpr):
-    """Return state [H, BLOCK_E] and output after one token.
-
-    Both sums over the old state come first, side by side: S^T q of the new one is decay * S^T q + (k . q) * w.
-    """
+def directions(b_q, b_k, scale, RING: tl.constexpr):
+    """Return query and key of length 1, the query scaled, and their product: what a token needs but for the state."""
     b_q, b_k = unit(b_q, RING), unit(b_k, RING)
     if not RING:
         b_q = b_q * scale
+    return b_q, b_k, tl.sum(b_k * b_q, 0)
+
+
+@triton.jit
+def delta_step(b_state, b_q, b_k, near, b_v, decay, beta):
+    """Return state [H, BLOCK_E] and output after one token of these directions.
+
+    Both sums over the old state come first, side by side: S^T q of the new one is decay * S^T q + (k . q) * w.
+    """
     b_held = tl.sum(b_state * b_k[:, None], 0)
     b_read = tl.sum(b_state * b_q[:, None], 0)
     b_write = beta * (b_v - decay * b_held)
-    b_out = decay * b_read + tl.sum(b_k * b_q, 0) * b_write
-    return decay * b_state + b_k[:, None] * b_write[None, :], b_out
+    return decay * b_state + b_k[:, None] * b_write[None, :], decay * b_read + near * b_write
+
+
+@triton.jit
+def delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING: tl.constexpr):
+    """Return state [H, BLOCK_E] and output after one token."""
+    b_q, b_k, near = directions(b_q, b_k, scale, RING)
+    return delta_step(b_state, b_q, b_k, near, b_v, decay, beta)
 
 
 @dataclass(frozen=True)

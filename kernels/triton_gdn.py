@@ -5,7 +5,7 @@ Letters as in triton_delta; `S` state slots, `W` tokens a row, `T` packed tokens
 write every state after it, and packed sequences, which move their state on in place and may write one state besides.
 
 A token's vectors are asked for a token ahead, so that they are there when the state is. At a model's sizes the time
-goes into writing states.
+goes into writing states. Verify rows that are few and short go to triton_ahead.
 """
 
 import torch
@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from draftproof.kernels.triton_ahead import run_ahead, takes_ahead
 from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, mix, power_of_two, strides
 from draftproof.kernels.triton_delta import (
     SIZES,
@@ -155,6 +156,9 @@ def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
     """Launch over the arguments of gdn_verify, with those of a tree if they are one."""
     qkv, state_slots = tensors[2], tensors[-1]
     if tensors[0].numel() == 0:
+        return
+    if parents is None and takes_ahead(qkv, tensors[7]):
+        run_ahead(tensors, strides(*tensors))
         return
     every = [*strides(*tensors), 0, 0, 0, *((0, 0) if parents is None else parents.stride())]
     pointers = (*tensors, *[state_slots] * 3, state_slots if parents is None else parents)

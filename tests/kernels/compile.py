@@ -138,6 +138,8 @@ def launch_states(dtype: torch.dtype) -> None:
     triton_state.conv_verify(x, values(dtype, rows, width, taps - 1, channels), x, window, weight, index)
     triton_state.conv_update(x[:, 0], window, window, x[:, 0], weight, index, starts, index, index)
     triton_gdn.gdn_verify(out, states, x, gate, gate, *per_head, pool, index)
+    # One row, which is few enough for triton_ahead at a model's sizes, too.
+    triton_gdn.gdn_verify(out[:1], states, x[:1], gate[:1], gate[:1], *per_head, pool, index[:1])
     parents = values(torch.int64, rows, width - 1)
     triton_state.conv_verify_tree(x, values(dtype, rows, width, taps - 1, channels), x, window, weight, index, parents)
     triton_gdn.gdn_verify_tree(out, states, x, gate, gate, *per_head, pool, index, parents)

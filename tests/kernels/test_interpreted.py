@@ -18,7 +18,7 @@ KERNELS = Path(kernels.__file__).parent
 EXAMPLES = 8
 SHARES = 3
 """Each share of the ops is one test with a process of its own, so that no two workers run the same ops."""
-IMPORTED = {"triton_common", "triton_delta", "triton_chunk"}
+IMPORTED = {"triton_ahead", "triton_chunk", "triton_common", "triton_delta"}
 """Sources without ops of their own."""
 
 

@@ -87,9 +87,17 @@ def launch_sizes(draw: Draw, large: bool = False, convs: tuple[int, ...] = ()) -
 def tree_sizes(draw: Draw) -> LaunchSizes:
     """Draw sizes of a launch whose rows are trees: of up to 7 tokens, in up to two rows."""
     sizes = launch_sizes(draw)
-    width = draw(sampled((6, 7, 5, sizes.width)))
-    more = width - sizes.width
-    return replace(sizes, rows=min(sizes.rows, 2), width=width, allocated_steps=sizes.allocated_steps + more)
+    return replace(_with_width(sizes, draw(sampled((6, 7, 5, sizes.width)))), rows=min(sizes.rows, 2))
+
+
+def short_or_wide(draw: Draw) -> LaunchSizes:
+    """Draw sizes of a launch of which one in three has rows of more tokens than a kernel unrolls."""
+    sizes = launch_sizes(draw)
+    return _with_width(sizes, draw(sampled((sizes.width, 5, sizes.width, 6, sizes.width, sizes.width))))
+
+
+def _with_width(sizes: LaunchSizes, width: int) -> LaunchSizes:
+    return replace(sizes, width=width, allocated_steps=sizes.allocated_steps + width - sizes.width)
 
 
 def targets(draw: Draw, count: int, size: int) -> list[int]:

@@ -46,8 +46,8 @@ def _convolved(draw: Draw, dtype: torch.dtype, sizes: LaunchSizes) -> Arguments:
 
 @calls(ring_and_floats)
 def gdn_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
-    """Draw as conv_verify, with states that are not zero."""
-    return _verified(draw, dtype, launch.launch_sizes(draw, large))
+    """Draw as conv_verify, with states that are not zero; wider rows, too, which another kernel runs."""
+    return _verified(draw, dtype, launch.launch_sizes(draw, large) if large else launch.short_or_wide(draw))
 
 
 @calls(ring_and_floats)

@@ -34,8 +34,8 @@ class Op:
 
     `writes` lists the arguments it writes, `moves` those of them that are only copied and so stay exact in floats too.
     `tolerances` has a row for each float dtype of what is computed; `rounded_like` names the argument whose dtype
-    decides, where it isn't the output's own. `scratch` maps a pool to the rows written to it: any row sent to slot 0
-    may win there. `has_large` says that cases may be drawn at sizes that the kernel splits into blocks, `is_slow` that
+    decides, where it isn't the output's own. `scratch` are pools in whose slot 0 any of the rows sent there may win.
+    `has_large` says that cases may be drawn at sizes that the kernel splits into blocks, `is_slow` that
     Triton's interpreter takes seconds a case. `letters` are the dimensions of arguments, "." one without a name.
     """
 
@@ -45,7 +45,7 @@ class Op:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     moves: tuple[str, ...] = ()
     rounded_like: str = ""
-    scratch: Mapping[str, str] = field(default_factory=dict)
+    scratch: tuple[str, ...] = ()
     has_large: bool = False
     is_slow: bool = False
     letters: Mapping[str, str] = field(default_factory=dict)
@@ -141,20 +141,21 @@ _LETTERS = {
     "state_scatter": {"pool": "LS...", "steps": "LRA...", "state_slots": "B"},
 }
 
+_QUANTISED = ("k_pool", "v_pool", "k_scales", "v_scales")
 # A comment above each row is the op's promise.
 _ROWS = (
     # Every row is in its slot to the bit, and nothing else in either pool changed.
-    Op("kv_write", ("k_pool", "v_pool"), _RING, scratch={"k_pool": "k", "v_pool": "v"}),
+    Op("kv_write", ("k_pool", "v_pool"), _RING, scratch=("k_pool", "v_pool")),
     # Every target slot holds what its source held before the call, and nothing else in either pool changed.
     Op("kv_move", ("k_pool", "v_pool"), _RING),
     # Each token attends to exactly the positions it may see, whatever lies in the slots of others.
     Op("paged_attention", ("out",), _RING, _ATTENTION, has_large=True),
     # Each entry is its first number and the codes of the others, at its own slot and nowhere else.
-    Op("quantised_write", ("k_pool", "v_pool", "k_scales", "v_scales")),
+    Op("quantised_write", _QUANTISED, scratch=_QUANTISED),
     # Each code is read with the scale of its own entry and head.
     Op("quantised_attention", ("out",)),
     # Each number is the nearest of e4m3fn to it over its scale, saturated, at its own slot and nowhere else.
-    Op("fp8_write", ("k_pool", "v_pool"), _FLOAT),
+    Op("fp8_write", ("k_pool", "v_pool"), _FLOAT, scratch=("k_pool", "v_pool")),
     # Each byte is read as the number of e4m3fn that it is, times the scale of keys or of values.
     Op("fp8_attention", ("out",), _FLOAT, _ATTENTION),
     # Each token attends to exactly the positions of its own window, and to none before its first.

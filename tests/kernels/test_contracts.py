@@ -4,8 +4,10 @@ import sys
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, seed, settings
 
 from draftproof.harness.kernel_runs import diverges
+from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.contract import Buffer, Kernel, KernelCase, check
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.relations import (
@@ -31,6 +33,34 @@ def test_a_wrong_implementation_is_caught(op: str, name: str, kernel: Kernel):
     difference = is_caught(kernel, op, dtypes_of(op, (torch.float32,)), examples=150)
     assert difference is not None, f"{name} passes the contract of {op}"
     assert difference.startswith(f"Difference(op='{op}'")
+
+
+@pytest.mark.parametrize(("op", "first"), [("kv_write", 2), ("quantised_write", 4), ("fp8_write", 2)])
+def test_any_row_sent_to_the_scratch_slot_may_win_and_nothing_else(op: str, first: int):
+    """On a GPU rows are written in no order; that of the twin was demanded of codes and FP8. `first`: of the rows."""
+    twin, seen = getattr(ops, op), list[int]()
+
+    def backwards(*given: torch.Tensor | float) -> None:
+        rows = range(first, first + 3)
+        twin(*(value.flip(0) if place in rows else value for place, value in enumerate(given)))
+
+    def changed(*given: torch.Tensor) -> None:
+        twin(*given)
+        given[0][0] = ~given[0][0]
+
+    @seed(20)
+    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(CASES[op](dtypes_of(op, (torch.float32,))[:1]))
+    def hold(case: KernelCase) -> None:
+        slots = case.buffers["slot_mapping"].tensor
+        slots[:3] = 0
+        if len(slots) > 1:
+            seen.append(1)
+            assert check(op, backwards, twin, case) == []
+            assert check(op, changed, twin, case) != []
+
+    hold()
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("drawn", range(3))

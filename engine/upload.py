@@ -62,6 +62,8 @@ class UploadBlock:
             column = columns.get(name, ())
             numbers += _bits(column) if self._shapes[name][1] == torch.float64 else column  # type: ignore[arg-type]
             numbers += [padding[name]] * (length - len(column))
+            if len(column) > length:
+                raise ValueError(f"invalid {name}, of {len(column)} numbers: expected at most {length}")
         sent = torch.frombuffer(array("q", numbers), dtype=torch.int64)
         self.memory[: len(numbers)].copy_(sent, non_blocking=True)
 

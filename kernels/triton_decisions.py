@@ -13,7 +13,7 @@ from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, str
 _BLOCK_V = 4096
 # What any verify width has room in, and any probe's vocabulary.
 LEAST_W, LEAST_V = 32, 512
-_LEAST_BLOCKS = 8
+LEAST_BLOCKS = 8
 _NO_ID = tl.constexpr(1 << 62)
 
 
@@ -134,5 +134,5 @@ def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
     )
     _best_of_row_kernel[(tokens,)](
         token_ids, best, ids, blocks, *token_ids.stride(),
-        BLOCK=power_of_two(blocks, _LEAST_BLOCKS), LOWEST=lowest, num_warps=1,
+        BLOCK=power_of_two(blocks, LEAST_BLOCKS), LOWEST=lowest, num_warps=1,
     )  # fmt: skip

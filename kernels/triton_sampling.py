@@ -8,7 +8,7 @@ from draftproof.kernels.triton_common import jit_for_any_size, power_of_two, str
 from draftproof.kernels.triton_decisions import LEAST_V
 
 _BLOCK_V = 1024
-_LEAST_K = 16
+LEAST_K = 16
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     _sampled_choice_kernel[(tokens,)](
         token_ids, weights, drafts, seeds, positions, vocabulary, drafts.shape[1],
         *strides(token_ids, weights, drafts, seeds, positions),
-        BLOCK=min(_BLOCK_V, power_of_two(vocabulary, LEAST_V)), BLOCK_K=power_of_two(drafts.shape[1], _LEAST_K),
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary, LEAST_V)), BLOCK_K=power_of_two(drafts.shape[1], LEAST_K),
         num_warps=4,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from draftproof.kernels.triton_delta import convolved, places_in_tree
 # One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
 _BLOCK_D = 256
 # What any probe has room in: channels, taps, rows, elements of a state.
-_LEAST_D, _LEAST_C, _LEAST_B, _LEAST_COPY = 32, 4, 32, 128
+_LEAST_D, _LEAST_C, LEAST_B, _LEAST_COPY = 32, 4, 32, 128
 _RUNS = 64
 _BLOCK_COPY = 4096
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -240,7 +240,7 @@ def checkpoint_steps(steps: Tensor, seq_lens: Tensor, num_tokens: Tensor, interv
     rows = steps.shape[0]
     if rows == 0:
         return
-    block = min(256, power_of_two(rows, _LEAST_B))
+    block = min(256, power_of_two(rows, LEAST_B))
     _checkpoint_steps_kernel[(triton.cdiv(rows, block),)](
         steps, seq_lens, num_tokens, rows, interval, *strides(steps, seq_lens, num_tokens), BLOCK=block, num_warps=1
     )
@@ -285,5 +285,5 @@ def _launch_cursor(cursor: Tensor, slots: Tensor, last: Tensor, *, rewind: bool)
         return
     _cursor_kernel[(1,)](
         cursor, slots, last, rows, cursor.shape[0], *strides(cursor, slots, last),
-        REWIND=rewind, BLOCK=power_of_two(rows, _LEAST_B), num_warps=1,
+        REWIND=rewind, BLOCK=power_of_two(rows, LEAST_B), num_warps=1,
     )  # fmt: skip

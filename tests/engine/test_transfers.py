@@ -113,3 +113,5 @@ def test_a_block_holds_what_was_sent_and_padding_behind_it(size: int) -> None:
         "drafts": [[0, 0, 0]] * size,
     }
     assert not any(one.storage_offset() * one.element_size() % 16 for one in views.values())
+    with pytest.raises(ValueError, match="invalid rows, of 9 numbers: expected at most "):
+        block.fill({"rows": [7] * 9}, dict.fromkeys(shapes, 0), size)

@@ -15,6 +15,7 @@ import pytest
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
 
+from draftproof.harness.workers.pool import LEAST_DEADLINE
 from draftproof.kernels import compilation
 from draftproof.kernels.compilation import OneCompiler, compile_once
 
@@ -114,6 +115,10 @@ def test_a_process_that_dies_compiling_stops_nobody(folder: Path):
             assert not asked.done()
             holder.send_signal(signal.SIGKILL)
             assert asked.result(5) is None
+
+
+def test_a_wait_ends_long_before_a_worker_counts_as_hung():
+    assert LEAST_DEADLINE["cuda"] > 2 * compilation.LONGEST_WAIT
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch):

@@ -33,6 +33,13 @@ def test_every_triton_source_is_of_an_op():
     assert {*sources().values(), *IMPORTED} == {path.stem for path in KERNELS.glob("triton_*.py")}
 
 
+def test_blocks_grow_with_what_is_larger_than_any_probe(warm: Warm):
+    """Contracts draw sizes of probes, which the least blocks hold; a vocabulary of 40,000, and 40 rows, they do not."""
+    done = warm.run([sys.executable, str(LANE.with_name("beyond.py"))], TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_contract_holds(share: int, warm: Warm):
     """Also where a kernel splits into blocks. A launcher that led to the eager function would pass, too."""

@@ -52,7 +52,13 @@ def test_a_remembered_row_is_of_its_logits_text_prompt_and_penalties():
 def test_remembered_weights_are_of_their_logits_and_sampling_and_nobody_changes_them():
     some, row = Sampling(temperature=1.0, top_k=2), np.array([5.0, 7.0, 9.0]) * (1 << 20)
     kept = sampling.probe_weights(row, some)
-    for logits, asked in ((row[::-1], some), (row, Sampling(temperature=4.0, top_k=2)), (row, Sampling(top_k=1))):
+    asked_otherwise = [
+        Sampling(temperature=4.0, top_k=2),
+        Sampling(temperature=1.0, top_k=1),
+        Sampling(temperature=1.0, top_k=2, top_p=0.5),
+        Sampling(temperature=1.0, top_k=2, min_p=0.9),
+    ]
+    for logits, asked in ((row[::-1], some), *((row, asked) for asked in asked_otherwise)):
         weights = sampling.probe_weights(logits, asked)
         assert weights != kept
         assert weights == sampling.filtered(sampling.grid_weights(logits, asked), asked)

@@ -153,6 +153,16 @@ def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeyp
     assert "--with preemption --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_states_of_trees_are_kept_where_they_were_computed(tmp_path, monkeypatch):
+    """Few scenarios of a whole check have both, and a request of theirs that ends early."""
+    monkeypatch.chdir(tmp_path)
+    words = ["check", "--with", "trees", "--with", "hybrid", "--seed", "6", "--examples", "24"]
+    assert run([*words, "--json", "report.json"]) in (0, 125)
+    report = json.loads(Path("report.json").read_text())
+    assert report["verdict"] in ("PASS", "INCONCLUSIVE")
+    assert report["findings"] == []
+
+
 @pytest.mark.parametrize("of", ["preemption", "windows"])
 def test_a_feature_that_did_nothing_is_inconclusive(of: str):
     """Scenarios of which each has it, on an engine whose counts of it are taken away."""

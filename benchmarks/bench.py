@@ -74,7 +74,8 @@ class _Parser(argparse.ArgumentParser):
         arguments = super().parse_args(*given, **named)
         on_gpu = arguments.device == "cuda" if "device" in arguments else not vars(arguments).get("tiny", True)
         if on_gpu and not torch.cuda.is_available():
-            cpu = "--tiny --device cpu" if "device" in arguments else "--tiny"
+            ways = {"tiny": "--tiny", "device": "--device cpu"}
+            cpu = " ".join(way for name, way in ways.items() if name in arguments)
             self.error(f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU")
         return arguments
 

@@ -31,6 +31,7 @@ from draftproof.harness.wheels import wheels_of
 from draftproof.subjects.kernels.common import heads_of
 
 OURS = "draftproof"
+PACKAGES = ("sglang", "vllm", "fla")
 COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
     "batch": lambda row: row["batch"],
     "tokens": lambda row: row["tokens"],
@@ -58,7 +59,7 @@ def main() -> None:
     """Hold to the eager op, measure, print a table, write JSON."""
     parser = bench.parser(__doc__, "tiny", "batch", "tokens", "seed")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--wheel", type=Path, action="append", default=[], help="a wheel, may be given several times")
+    parser.add_argument("--wheel", type=_wheel, action="append", default=[], help="a wheel, may be given several times")
     arguments = parser.parse_args()
     given = _setup(arguments)
     rivals, said = _rivals(given, arguments.wheel)
@@ -74,6 +75,14 @@ def main() -> None:
     bench.show("gated delta net kernels", rows, COLUMNS, left=("op", "kernel", "verdict"), section=_section)
     for line in said:
         print(line)
+
+
+def _wheel(text: str) -> Path:
+    """Return the path of a wheel of a package that is measured here."""
+    path = Path(text)
+    if path.suffix != ".whl" or not path.name.startswith(PACKAGES) or not path.is_file():
+        raise argparse.ArgumentTypeError(f"invalid {text!r}: expected a file *.whl of {', '.join(PACKAGES)}")
+    return path
 
 
 def _section(row: dict[str, Any]) -> object:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from draftproof.harness.collector import settle
+from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.subjects.process import die_with_parent
 
 Item = TypeVar("Item")
@@ -41,15 +44,16 @@ class SideBySide(Generic[Item, Result, State]):
                 yield self._work(number, item)
             self.states = [self._state()]
             return
-        started = [self._fork(place) for place in range(self._processes)]
-        try:
-            for number in range(len(self._items)):
-                yield _next(*started[number % self._processes])
-            self.states = [_next(*one) for one in started]
-        finally:
-            for process, _ in started:
-                process.terminate()
-                process.join()
+        with _folder_of_ranks():
+            started = [self._fork(place) for place in range(self._processes)]
+            try:
+                for number in range(len(self._items)):
+                    yield _next(*started[number % self._processes])
+                self.states = [_next(*one) for one in started]
+            finally:
+                for process, _ in started:
+                    process.terminate()
+                    process.join()
 
     def _fork(self, place: int) -> tuple[Any, Connection]:
         context = multiprocessing.get_context("fork")
@@ -74,6 +78,20 @@ class SideBySide(Generic[Item, Result, State]):
             pipe.send(_Raised(error))
         except KeyboardInterrupt:
             os._exit(1)  # whoever waits was interrupted as well
+
+
+@contextmanager
+def _folder_of_ranks() -> Iterator[None]:
+    """Have forked processes, which are ended before they can clean up, keep what their ranks need in one folder."""
+    before = os.environ.get(RANKS_IN)
+    with tempfile.TemporaryDirectory(prefix="draftproof-ranks-", dir=before, ignore_cleanup_errors=True) as folder:
+        os.environ[RANKS_IN] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(RANKS_IN)
+            if before is not None:
+                os.environ[RANKS_IN] = before
 
 
 class _Raised:

@@ -191,6 +191,8 @@ def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:
         rows = [(because, ", ".join(names)) for because, names in report.uncovered.items()]
         screen.show((f"not covered by {report.subject}", "counts that it cannot show"), rows)
         return
+    if not report.examples:
+        return
     missing = {name for names in report.uncovered.values() for name in names}
     screen.line(
         f"{report.subject} shows what it does at the level of {report.level}: {len(missing)} counts are not covered,"

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from draftproof.properties.values.subject import Subject
 
 _UNWRITTEN = 2
-"""The exit code of a PASS whose files could not be written."""
+"""The exit code of a PASS, or of too little for one, whose files could not be written."""
+_NO_FINDING = (EXIT_CODES[Outcome.PASS], EXIT_CODES[Outcome.INCONCLUSIVE])
 LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
@@ -80,7 +81,8 @@ def seeds(first: int, count: int) -> range:
     """Return `count` seeds from the first on. Raises InputError if there are not so many."""
     if first + count - 1 > LAST_SEED:
         raise InputError(
-            f"invalid --seeds {count}: from --seed {first} on there are {LAST_SEED - first + 1}: expected at most these"
+            f"invalid --seeds {count}: expected at most {LAST_SEED - first + 1} with --seed {first}, as {LAST_SEED} is"
+            " the last one"
         )
     return range(first, first + count)
 
@@ -176,7 +178,7 @@ def finish(
             write()
         except InputError as error:
             print(f"error: {error}", file=sys.stderr)
-            code, is_written = code or _UNWRITTEN, False
+            code, is_written = _UNWRITTEN if code in _NO_FINDING else code, False
     if is_written:
         then()
     raise Ended(code)

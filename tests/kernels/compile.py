@@ -6,12 +6,10 @@ The driver is a stand-in that names the target, and launches stop once compiled.
 import json
 import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
+from hopper import stand_in
 from triton.runtime.jit import JITFunction
 
 from draftproof.kernels import (
@@ -32,19 +30,10 @@ from draftproof.kernels import (
     triton_trees,
 )
 
-HOPPER = GPUTarget("cuda", 90, 32)
-
 
 def compile_only() -> Counter[str]:
     """Make every launch in this process compile and stop there; return the tally of kernels that compiled."""
-    driver.set_active(
-        SimpleNamespace(
-            get_current_target=lambda: HOPPER,
-            get_current_device=lambda: 0,
-            get_current_stream=lambda device=None: 0,
-            get_active_torch_device=lambda: torch.device("cpu"),
-        )
-    )
+    stand_in()
     compiled: Counter[str] = Counter()
     run = JITFunction.run
 

@@ -9,12 +9,10 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
+from hopper import stand_in
 from triton.runtime.jit import JITFunction
 
 Arguments = dict[str, str]
@@ -64,14 +62,7 @@ def _differing(variants: list[Arguments]) -> list[str]:
 
 
 if __name__ == "__main__":
-    driver.set_active(
-        SimpleNamespace(
-            get_current_target=lambda: GPUTarget("cuda", 90, 32),
-            get_current_device=lambda: 0,
-            get_current_stream=lambda device=None: 0,
-            get_active_torch_device=lambda: torch.device("cpu"),
-        )
-    )
+    stand_in()
     JITFunction.run = only_noted
     IMPL, torch.library.Library.impl = torch.library.Library.impl, launched_too
     main(int(sys.argv[1]), int(sys.argv[2]))

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, mix, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, kernel_for, mix, power_of_two, strides
 from draftproof.kernels.triton_fp8 import decode
 
 _PROGRAMS = 264
@@ -154,9 +154,6 @@ def _attention_kernel(
             tl.store(p_weight + part * 2 + 1, b_total, mask=o_g < group)
 
 
-_ring_attention_kernel = jit_for_any_size(_attention_kernel.fn)
-
-
 @triton.jit(do_not_specialize=["v_width"])
 def _join_kernel(
     p_out, p_partial, p_weight, v_width, s_ot, s_oh, s_od,
@@ -183,9 +180,6 @@ def _join_kernel(
         b_out = tl.sum(b_part * b_scale[:, None], 0) / tl.where(total == 0.0, 1.0, total)
     p_o = p_out + i_t * s_ot + i_h * s_oh + o_v * s_od
     tl.store(p_o, b_out.to(p_out.dtype.element_ty), mask=o_v < v_width)
-
-
-_ring_join_kernel = jit_for_any_size(_join_kernel.fn)
 
 
 def _splits(tokens: int, heads: int, capacity: int, block: int) -> int:
@@ -259,8 +253,7 @@ def _launch(
     if splits > 1:
         partial = out.new_empty((tokens, heads, splits, v_width), dtype=torch.int64 if ring else torch.float32)
         weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
-    attention, join = (_ring_attention_kernel, _ring_join_kernel) if ring else (_attention_kernel, _join_kernel)
-    attention[(tokens, kv_heads, splits)](
+    kernel_for(out, _attention_kernel)[(tokens, kv_heads, splits)](
         out, partial, weight, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions, page_size,
         scale, gain, size, *page_table.shape, group, k_width, v_width,
         *strides(out, q, k_pool, v_pool, k_scales, v_scales, page_table, req_rows, begins, positions),
@@ -273,7 +266,7 @@ def _launch(
         num_warps=8 if block == 128 else 4, num_stages=3, **dependent_launch(out.device),
     )  # fmt: skip
     if splits > 1:
-        join[(tokens, heads)](
+        kernel_for(out, _join_kernel)[(tokens, heads)](
             out, partial, weight, v_width, *out.stride(),
             RING=ring, V_WIDTH=constants[2], SPLITS=splits, BLOCK_V=power_of_two(v_width, _RING_BLOCK_H),
             num_warps=1 if v_width <= 128 else 4, **dependent_launch(out.device),

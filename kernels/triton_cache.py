@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, kernel_for, power_of_two, strides
 
 # What any probe has room in.
 LEAST_N, LEAST_H = 4, 8
@@ -33,14 +33,10 @@ def _copy_rows_kernel(
         tl.store(p_row, tl.load(p_entry, mask=mask), mask=mask)
 
 
-_ring_copy_rows_kernel = jit_for_any_size(_copy_rows_kernel.fn)
-
-
 def _copy_rows(pool: Tensor, rows: Tensor, index: Tensor, other: Tensor, *, to_pool: bool) -> None:
     if rows.numel() == 0:
         return
-    kernel = _copy_rows_kernel if pool.is_floating_point() else _ring_copy_rows_kernel
-    kernel[(rows.shape[0],)](
+    kernel_for(pool, _copy_rows_kernel)[(rows.shape[0],)](
         pool, rows, index, other, *pool.shape, *strides(pool, rows, index, other),
         TO_POOL=to_pool, BLOCK_N=power_of_two(pool.shape[1], LEAST_N), BLOCK_H=power_of_two(pool.shape[2], LEAST_H),
     )  # fmt: skip
@@ -71,15 +67,11 @@ def _kv_write_kernel(
     tl.store(p_v_pool + slot * s_vps + o_n * s_vpn + o_v * s_vph, b_v, mask=v_mask & (o_n < stored))
 
 
-_ring_kv_write_kernel = jit_for_any_size(_kv_write_kernel.fn)
-
-
 def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
     """Launch one program a token; see the eager function."""
     if slot_mapping.shape[0] == 0:
         return
-    kernel = _kv_write_kernel if k_pool.is_floating_point() else _ring_kv_write_kernel
-    kernel[(slot_mapping.shape[0],)](
+    kernel_for(k_pool, _kv_write_kernel)[(slot_mapping.shape[0],)](
         k_pool, v_pool, k, v, slot_mapping, *k_pool.shape, v_pool.shape[2],
         *strides(k_pool, v_pool, k, v, slot_mapping),
         BLOCK_N=power_of_two(k_pool.shape[1], LEAST_N), BLOCK_K=power_of_two(k_pool.shape[2], LEAST_H),

@@ -3,7 +3,7 @@
 Launchers pass sizes and strides from the tensors themselves. The stride of the last dimension is left to Triton's
 specialisation (1 or not, which decides how loads are joined); the others are not, so that a new batch size or page
 layout compiles nothing. Indices are int64 before they meet a stride. What only probes launch, and kernels of indices,
-are jitted `for_any_size`, with blocks that hold any probe: a compilation is most of what a scenario on a GPU costs.
+are compiled for any size, with blocks that hold any probe: a compilation is most of what a scenario on a GPU costs.
 
 Programmatic dependent launch lets a kernel start while the one before it still runs, which hides the cost of a launch
 in a chain of short kernels. It changes no result, because a kernel launched so (`PDL`) keeps these rules:
@@ -64,6 +64,7 @@ def power_of_two(size: int, least: int = 1) -> int:
     return max(least, triton.next_power_of_2(size))
 
 
+@cache
 def jit_for_any_size(function: Callable[..., None]) -> Any:
     """Return a kernel that is compiled once, whatever sizes, strides and alignments its launches have.
 
@@ -71,6 +72,11 @@ def jit_for_any_size(function: Callable[..., None]) -> Any:
     """
     free = [name for name, one in inspect.signature(function).parameters.items() if one.annotation is not tl.constexpr]
     return triton.jit(function, do_not_specialize=free, do_not_specialize_on_alignment=free)
+
+
+def kernel_for(tensor: Tensor, kernel: Any) -> Any:
+    """Return the kernel as it is for a tensor of floats, and for one of the ring or of codes `jit_for_any_size`."""
+    return kernel if tensor.is_floating_point() else jit_for_any_size(kernel.fn)
 
 
 @cache

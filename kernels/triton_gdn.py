@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_ahead import run_ahead, takes_ahead
-from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, mix, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, kernel_for, mix, power_of_two, strides
 from draftproof.kernels.triton_delta import (
     SIZES,
     constants,
@@ -133,9 +133,6 @@ def _delta_kernel(
             tl.store(p_out + i_t * s_ot, b_zero, mask=e_mask)
 
 
-_ring_delta_kernel = jit_for_any_size(_delta_kernel.fn)
-
-
 def gdn_verify(
     out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
     state_slots: Tensor,
@@ -190,8 +187,7 @@ def _launch(
     size, heads, k_width, v_width = ssm.shape
     average, inner, ring = qkv.shape[0] / rows, inner_sizes(ssm, qkv.shape[-1]), ssm.dtype == torch.int64
     tile = tile_of(rows, ssm) if snapshot or average <= 2 else fold_tile(ssm, average)
-    kernel = _ring_delta_kernel if ring else _delta_kernel
-    kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+    kernel_for(ssm, _delta_kernel)[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         *pointers, size, kept.shape[0], tokens, *inner, k_width**-0.5, *every,
         RING=ring, SNAPSHOT=snapshot, TREE=tree, PACKED=is_packed(ssm, kept), **constants(ssm, inner),
         BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, num_warps=tile.warps, **dependent_launch(ssm.device),
@@ -221,9 +217,6 @@ def _gated_norm_kernel(
     tl.store(p_out + o_m * s_om + o_e[None, :] * s_oe, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 
-_ring_norm_kernel = jit_for_any_size(_gated_norm_kernel.fn)
-
-
 def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> None:
     """Launch one program a block of rows; see the eager function."""
     if out.numel() == 0:
@@ -231,8 +224,7 @@ def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) ->
     (rows, width), ring = out.shape, out.dtype == torch.int64
     columns = power_of_two(width, _LEAST_E)
     block = max(1, _NORM_ELEMENTS // columns)
-    kernel = _ring_norm_kernel if ring else _gated_norm_kernel
-    kernel[(triton.cdiv(rows, block),)](
+    kernel_for(out, _gated_norm_kernel)[(triton.cdiv(rows, block),)](
         out, x, z, weight, rows, width, eps, *strides(out, x, z, weight),
         RING=ring, BLOCK_M=block, BLOCK_E=columns, **dependent_launch(out.device),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_chunk import run_chunk, takes_chunk
-from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, kernel_for, power_of_two, strides
 from draftproof.kernels.triton_delta import (
     SIZES,
     activated,
@@ -122,9 +122,6 @@ def _convolve_kernel(
             tl.store(p_y + i_b * s_yb + o_t * s_yt + o_d, b_y, mask=d_mask)
 
 
-_ring_convolve_kernel = jit_for_any_size(_convolve_kernel.fn)
-
-
 @triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *SIZES, *_INDICES])
 def _fold_kernel(
     p_out, p_ssm, p_kept, p_y, p_gated, p_after, p_cursor, p_state_slots, p_targets, p_steps, p_parents,
@@ -207,9 +204,6 @@ def _fold_kernel(
             tl.store(p_out + i_t * s_ot, b_zero, mask=e_mask)
 
 
-_ring_fold_kernel = jit_for_any_size(_fold_kernel.fn)
-
-
 def gdn_replay(
     out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
     a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor,
@@ -268,8 +262,7 @@ def _launch(
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
     tree = parents is not None
     above, above_strides = (slots, (0, 0)) if parents is None else (parents, parents.stride())
-    convolve, fold = (_ring_convolve_kernel, _ring_fold_kernel) if ring else (_convolve_kernel, _fold_kernel)
-    convolve[(triton.cdiv(channels, block) + 1, triton.cdiv(longest, _BLOCK_T), rows)](
+    kernel_for(ssm, _convolve_kernel)[(triton.cdiv(channels, block) + 1, triton.cdiv(longest, _BLOCK_T), rows)](
         y, gated, inputs, moved, gates, x, a, b, *model, *indices, above, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
         *fresh_strides[4:], *strides(*model, *indices), *above_strides,
@@ -282,7 +275,7 @@ def _launch(
         return
     tile, inner = fold_tile(ssm, tokens), inner_sizes(ssm, channels)
     after = ssm.new_empty((rows, tokens, heads, k_width, v_width)) if tree else ssm
-    fold[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+    kernel_for(ssm, _fold_kernel)[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         out, ssm, kept_ssm, y, gated, after, *indices, above, *sizes, *inner, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],
         *after.stride()[:3], *strides(*indices), *above_strides,

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, kernel_for, power_of_two, strides
 from draftproof.kernels.triton_delta import convolved, places_in_tree
 
 # One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
@@ -65,9 +65,6 @@ def _conv_verify_kernel(
     tl.store(p_out + i_b * s_ob + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=d_mask)
 
 
-_ring_conv_verify_kernel = jit_for_any_size(_conv_verify_kernel.fn)
-
-
 def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Launch one program a token and block of channels; see the eager function."""
     _verify((out, windows, x, conv, weight, state_slots), None)
@@ -87,8 +84,7 @@ def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
         return
     rows, tokens, width = x.shape
     ring, taps, block = x.dtype == torch.int64, weight.shape[1], min(_BLOCK_D, power_of_two(width, _LEAST_D))
-    kernel = _ring_conv_verify_kernel if ring else _conv_verify_kernel
-    kernel[(triton.cdiv(width, block), tokens, rows)](
+    kernel_for(x, _conv_verify_kernel)[(triton.cdiv(width, block), tokens, rows)](
         *tensors, state_slots if parents is None else parents, conv.shape[0], width,
         *strides(*tensors), *((0, 0) if parents is None else parents.stride()),
         RING=ring, TREE=parents is not None, TAPS=taps, BLOCK_C=power_of_two(taps, _LEAST_C), BLOCK_D=block,
@@ -142,9 +138,6 @@ def _conv_update_kernel(
         tl.store(p_held + o_c[:, None] * s_cp, b_window, mask=moved[:, None] & d_mask[None, :])
 
 
-_ring_conv_update_kernel = jit_for_any_size(_conv_update_kernel.fn)
-
-
 def conv_update(
     out: Tensor, conv: Tensor, checkpoint_conv: Tensor, x: Tensor, weight: Tensor, state_slots: Tensor,
     cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
@@ -156,8 +149,7 @@ def conv_update(
     ring, run = x.dtype == torch.int64, power_of_two(taps, _LEAST_C)
     block = min(_BLOCK_D, power_of_two(width, _LEAST_D))
     runs = min(_RUNS, triton.cdiv(triton.cdiv(tokens, rows), run))
-    kernel = _ring_conv_update_kernel if ring else _conv_update_kernel
-    kernel[(triton.cdiv(width, block), runs, rows)](
+    kernel_for(x, _conv_update_kernel)[(triton.cdiv(width, block), runs, rows)](
         out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps,
         conv.shape[0], checkpoint_conv.shape[0], width,
         *strides(out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps),
@@ -190,9 +182,6 @@ def _state_scatter_kernel(
             tl.store(p_to + i_i * s_pi + i_j * s_pj + i_k * s_pk, b_value, mask=mask)
 
 
-_ring_scatter_kernel = jit_for_any_size(_state_scatter_kernel.fn)
-
-
 def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Launch one program a layer, row and block of a state, as words of its size; see the eager function."""
     rows, words = state_slots.shape[0], _WORDS[pool.element_size()]
@@ -203,8 +192,7 @@ def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct
     sizes, to, source = zip(*inner, strict=True)
     count = pool.shape[2:].numel()
     block = min(_BLOCK_COPY, power_of_two(count, _LEAST_COPY))
-    kernel = _ring_scatter_kernel if pool.dtype == torch.int64 else _state_scatter_kernel
-    kernel[(triton.cdiv(count, block), rows, pool.shape[0])](
+    kernel_for(pool, _state_scatter_kernel)[(triton.cdiv(count, block), rows, pool.shape[0])](
         pool.view(words), steps.view(words), state_slots, last_correct_step_indices,
         pool.shape[1], steps.shape[2], count, *sizes[1:], *pool.stride()[:2], *to, *steps.stride()[:3], *source,
         *strides(state_slots, last_correct_step_indices), FLAT=sizes[:2] == (1, 1), BLOCK=block,

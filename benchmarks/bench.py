@@ -68,7 +68,7 @@ KEPT = ("history", "label")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that ends with 2 where what is to run needs a device that is not here."""
+    """A parser that ends with 2 where what is to run needs a device that is not here, or would take hours."""
 
     def parse_args(self, *given: Any, **named: Any) -> Any:
         arguments = super().parse_args(*given, **named)
@@ -77,6 +77,8 @@ class _Parser(argparse.ArgumentParser):
             ways = {"tiny": "--tiny", "device": "--device cpu"}
             cpu = " ".join(way for name, way in ways.items() if name in arguments)
             self.error(f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU")
+        if not on_gpu and not vars(arguments).get("tiny", True):
+            self.error("invalid --device cpu without --tiny: expected both, as sizes of a GPU take hours on a CPU")
         return arguments
 
 

@@ -44,6 +44,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.names import group_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
@@ -342,7 +343,8 @@ def whole_check(
     return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
 
 
-def unless_skipped(report: CheckReport) -> CheckReport:
-    """Return the report, inconclusive if a contract that was asked for by name could judge nothing."""
-    skipped = report.verdict is Outcome.PASS and any(one.verdict is Outcome.SKIP for one in report.contracts)
+def unless_skipped(report: CheckReport, names: Sequence[str]) -> CheckReport:
+    """Return the report, inconclusive if a contract or group that was asked for by name could judge nothing."""
+    judged = [one.name for one in report.contracts if one.verdict is not Outcome.SKIP]
+    skipped = report.verdict is Outcome.PASS and not {*judged, *map(group_of, judged)}.issuperset(names)
     return msgspec.structs.replace(report, verdict=Outcome.INCONCLUSIVE) if skipped else report

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli.subjects import CaseFile
+from draftproof.cli import screen
+from draftproof.cli.subjects import CaseFile, UnderTest
 
 if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
@@ -42,6 +43,16 @@ class GivenCase(NamedTuple):
     script: Script | None
     where: dict[str, object]
     fault: str = ""
+
+    def missing_fault(self, under_test: UnderTest) -> str:
+        """Return the id of the fault that the case was found with and this run is without ("": none)."""
+        return "" if self.fault == under_test.fault_id() else self.fault
+
+
+def show_missing(fault: str) -> None:
+    """Print why a case may not fail here: this run is without the fault that it was found with."""
+    if fault:
+        screen.line(f"found with --fault {fault}; this run is without it")
 
 
 def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> GivenCase:

@@ -16,6 +16,7 @@ from draftproof.cli.advice import advice
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
+from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
@@ -45,7 +46,7 @@ Examples = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every contract and every count.")]
 Contracts = Annotated[
     list[str] | None,
-    typer.Option("--contract", help="Check only this contract (may be repeated); --verbose lists all."),
+    typer.Option("--contract", help="Check only this contract, or group of them, as draft (may be repeated)."),
 ]
 
 
@@ -96,7 +97,7 @@ def check(
     )
     with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance, contextlib.closing(subject):
         report = whole_check(check_, scenarios, calls, seed, device, advance)
-    report = unless_skipped(report) if contract else report
+    report = unless_skipped(report, contract or ())
     given = {"seed": seed, "examples": count, "device": device, "contract": contract, "with": check_.features}
     again = command("check", **{**given, **options.arguments, **under_test.arguments})
     show(report, time.monotonic() - started, again, under_test.of_cases, verbose=verbose)
@@ -171,7 +172,7 @@ def _inconclusive(report: CheckReport) -> Iterator[str]:
     if short:
         yield from advice(short, report.examples)
     elif not report.unseen:
-        # Only contracts that were asked for by name make a check inconclusive when they are skipped.
+        # Only contracts and groups that were asked for by name make a check inconclusive when they are skipped.
         yield from (
             f"{one.name} judged nothing: {one.reason}." for one in report.contracts if one.verdict is Outcome.SKIP
         )
@@ -208,10 +209,10 @@ def _shares(report: CheckReport, shares: Mapping[str, Mapping[str, int]]) -> Ite
 
 
 def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:
-    """Return a row for each group of contracts: all whose names begin alike."""
+    """Return a row for each group of contracts."""
     groups: dict[str, Counter[Outcome]] = {}
     for one in verdicts:
-        groups.setdefault(one.name.partition(".")[0], Counter())[one.verdict] += 1
+        groups.setdefault(group_of(one.name), Counter())[one.verdict] += 1
     for name, outcomes in groups.items():
         yield name, ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome])
 

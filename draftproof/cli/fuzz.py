@@ -25,7 +25,7 @@ FEW_REQUESTS, FEW_ROUNDS = 2, 3
 
 _REASONS = {
     "time": "the time is up",
-    "examples": "so many scenarios were asked for",
+    "examples": "as many scenarios as --examples says have run",
     "closure": "every bin that can be covered is",
     "stall": "nothing new came for long",
     "interrupted": "it was interrupted",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, ca
 import typer
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.values.names import did_you_mean, group_of, is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
@@ -119,13 +119,21 @@ def engine(name: str) -> Subject:
 
 
 def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[str, ...]]:
-    """Return the named contracts of traces and those of kernels; all if none is named. Raises InputError."""
+    """Return the contracts of traces and those of kernels that are named, alone or by their group; all if none is.
+
+    Raises InputError.
+    """
     from draftproof.properties.contracts.registry import ALL
     from draftproof.properties.kernels.table import NAMES as KERNELS
 
     known = [*(contract.name for contract in ALL), *KERNELS]
-    wanted = {choose(name, known, "--contract") for name in names or known}
-    return tuple(one for one in ALL if one.name in wanted), tuple(name for name in KERNELS if name in wanted)
+    groups = dict.fromkeys(map(group_of, known))
+    wanted = {choose(name, [*groups, *known], "--contract") for name in names or groups}
+
+    def is_wanted(name: str) -> bool:
+        return not wanted.isdisjoint((name, group_of(name)))
+
+    return tuple(one for one in ALL if is_wanted(one.name)), tuple(filter(is_wanted, KERNELS))
 
 
 def fault_report(option: str, path: Path, device: DeviceName | None = None) -> FaultReport:

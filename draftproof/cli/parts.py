@@ -29,6 +29,8 @@ def parts(
     limits, _ = subjects.limits_of(under_test)
     with under_test.patched() as spec:
         report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
+    if report.found is None:
+        cases.show_missing(case.missing_fault(under_test))
     if report.found is not None:
         _show(report.found)
         again = command("bisect", "parts", case.path, **case.where, **under_test.arguments)

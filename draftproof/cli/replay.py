@@ -30,13 +30,12 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
-        without = case.fault if case.fault and case.fault != under_test.fault_id() else ""
+        without = case.missing_fault(under_test)
         done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)
     _show_scenario(case.scenario, done)
     screen.show_assumed(assumes, done.report.verdict)
     _show(done)
-    if without:
-        screen.line(f"found with --fault {without}; this run is without it")
+    cases.show_missing(without)
     again = command("replay", case.path, **case.where, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
     inputs.finish(json, done.report, done.report.verdict)

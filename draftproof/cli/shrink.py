@@ -72,6 +72,7 @@ def shrink_(
         except OSError as error:
             raise inputs.InputError(f"invalid --out '{path}': it cannot be written: {error.strerror}") from None
     if report.answer is None:
+        cases.show_missing(case.missing_fault(under_test))
         screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
     else:
         _show(report, path, command("replay", path, **under_test.arguments))

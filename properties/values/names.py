@@ -1,4 +1,4 @@
-"""Names that users give: of what makes a subject, and of one thing among several."""
+"""Names that users give: of what makes a subject, of contracts, and of one thing among several."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def is_factory_name(name: str) -> bool:
     """Return True for "package.module:name"."""
     module, _, attribute = name.partition(":")
     return attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def group_of(contract: str) -> str:
+    """Return the name of a contract's group: `draft` of `draft.ids`."""
+    return contract.partition(".")[0]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -59,6 +59,12 @@ def test_a_benchmark_says_that_it_needs_a_gpu(warm: Warm, name: str, cpu: str) -
     assert f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU" in done.stderr
 
 
+def test_sizes_of_a_gpu_are_refused_on_a_cpu(warm: Warm) -> None:
+    done = warm.run([sys.executable, str(ROOT / "benchmarks" / "gdn_speed.py"), "--device", "cpu"])
+    assert done.returncode == 2
+    assert "invalid --device cpu without --tiny: expected both" in done.stderr
+
+
 def test_a_profile_of_decode_writes_no_result(warm: Warm, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "decode_speed.py"), "--tiny", "--profile"]
     done = warm.run([*command, "--json", str(tmp_path / "out.json")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,12 @@ Answering = Callable[[Order], Answer]
 FIRST = diverging(got=6)
 FAILS = Answer(number=0, outcome=Outcome.FAIL, first=FIRST)
 GONE = Answer(number=0, outcome=Outcome.PASS)
+
+
+def found_with(fault: str, case: Path) -> None:
+    """Have the case file of a scenario say that a campaign with a fault found it."""
+    origin = f"draftproof fuzz --seed 0 --device cpu --fault {fault}, scenario 3: draft.positions"
+    case.write_text(json.dumps({"scenario": json.loads(case.read_text()), "origin": origin}))
 
 
 def pool_of(answering: Answering) -> type:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from draftproof.cli import screen
+from draftproof.cli import inputs, screen
 from draftproof.cli.advice import advice
 from draftproof.cli.check import show
 from draftproof.cli.subjects import UnderTest
-from draftproof.harness.check import CheckFinding, CheckReport
+from draftproof.harness.check import CheckFinding, CheckReport, unless_skipped
+from draftproof.properties.contracts.registry import ALL, BY_NAME
+from draftproof.properties.kernels.table import NAMES as KERNELS
+from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging
@@ -137,6 +140,30 @@ def test_the_last_line_says_in_how_many_scenarios_a_feature_was_in_effect(capsys
 def test_a_contract_that_was_asked_for_and_judged_nothing_is_told_with_the_reason(capsys):
     show(report(*PASSING, outcome=Outcome.INCONCLUSIVE), 1.0, "draftproof check", {}, verbose=False)
     assert "pool.owned judged nothing: no pool." in capsys.readouterr().out.splitlines()
+
+
+def test_of_a_group_that_was_asked_for_something_has_to_be_judged():
+    """Of a contract that was asked for alone, too; what else is skipped is told in the table."""
+    passed = report(*PASSING, outcome=Outcome.PASS)
+    for names, expected in (
+        ([], Outcome.PASS),
+        (["draft"], Outcome.PASS),
+        (["draft.ids", "draft"], Outcome.PASS),
+        (["pool.owned"], Outcome.INCONCLUSIVE),
+        (["draft", "pool"], Outcome.INCONCLUSIVE),
+    ):
+        assert unless_skipped(passed, names).verdict is expected
+
+
+def test_contracts_are_named_alone_and_by_their_group():
+    of_traces, of_kernels = inputs.contracts(["draft", "overlap.pages", "kernel.rope"])
+    assert {one.name for one in of_traces} == {
+        *(name for name in BY_NAME if group_of(name) == "draft"),
+        "overlap.pages",
+    }
+    assert of_kernels == ("kernel.rope",)
+    assert inputs.contracts(["kernel"]) == ((), KERNELS)
+    assert inputs.contracts(None) == (ALL, KERNELS)
 
 
 @pytest.mark.parametrize(("examples", "advised"), [(7, 30), (12, 50), (240, 730)])

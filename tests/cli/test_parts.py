@@ -14,7 +14,7 @@ from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.cli.pools import FAILS, GONE, Answering, pool_of
+from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
 from tests.drawn import generate
 
 SCENARIO = next(one for one in generate(3, 25) if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
@@ -74,6 +74,13 @@ def test_a_case_that_does_not_fail(case, answers, capsys, outcome):
     answers(lambda *_: Answer(number=0, outcome=outcome))
     assert parts(case) == 125
     assert f"does not fail: {outcome}" in capsys.readouterr().out
+
+
+def test_a_case_that_does_not_fail_without_its_fault(case, answers, capsys):
+    answers(lambda *_: Answer(number=0, outcome=Outcome.PASS))
+    found_with("pages-leak-on-finish", case)
+    assert parts(case) == 125
+    assert capsys.readouterr().out.startswith("found with --fault pages-leak-on-finish; this run is without it\n")
 
 
 def test_a_case_that_fails_once(case, answers, capsys):

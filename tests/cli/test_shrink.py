@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from draftproof.report.text import describe_scenario
-from tests.cli.pools import FAILS, GONE, Answering, pool_of
+from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
 from tests.drawn import example, generate
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
@@ -93,6 +93,13 @@ def test_a_case_that_does_not_fail(case, answers, capsys, outcome):
     assert run(["shrink", str(case)]) == 125
     assert f"does not fail: {outcome}" in capsys.readouterr().out
     assert not case.with_name("case.shrunk.json").exists()
+
+
+def test_a_case_that_does_not_fail_without_its_fault(case, answers, capsys):
+    answers(lambda *_: Answer(number=0, outcome=Outcome.PASS))
+    found_with("pages-leak-on-finish", case)
+    assert run(["shrink", str(case)]) == 125
+    assert capsys.readouterr().out.startswith("found with --fault pages-leak-on-finish; this run is without it\n")
 
 
 def test_a_crash_is_shrunk_too(case, answers, capsys):

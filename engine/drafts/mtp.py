@@ -75,40 +75,66 @@ class MtpDraft(ModelDraft[Chain]):
         return self.context.arena["lookback_hidden_states"][req_row, -count:] if count else None
 
     def extend_inputs(self, width: int) -> Shapes:
-        """Return req_rows, positions of first and columns of last entries [B]; ids and hidden_states [B, L-1+W, ..]."""
-        target, entries = self.context.target, self.lookback + width
-        ints: Shapes = dict.fromkeys(("req_rows", "positions", "last"), ((), torch.int64))
-        ints["ids"] = ((entries,), torch.int64)
-        return ints | {"hidden_states": ((entries, target.width), target.hidden_dtype)}
+        """Return what was verified, and the inputs of a layer, which the one before it fills.
 
-    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """Return the inputs of layer 0: entries that are computed again, then those of the round, without a gap.
-
-        A request of fewer tokens has fewer entries to compute again.
+        These are positions of first and columns of last entries [B], ids and hidden_states [B, L-1+W, ..].
         """
-        ids, hidden_states = self._window(accepted)
-        missing = (self.lookback - accepted.seq_lens).clamp(min=0)
-        columns = torch.arange(ids.shape[1], device=ids.device) + missing[:, None]
-        columns = columns.clamp(max=ids.shape[1] - 1)
+        target, entries = self.context.target, self.lookback + width
+        names = ("req_rows", "seq_lens", "correct_len", "positions", "last")
         return {
-            "req_rows": accepted.req_rows,
-            "positions": (accepted.seq_lens - self.lookback).clamp(min=0),
-            "last": accepted.correct_len + self.lookback - missing,
-            "ids": ids.gather(1, columns),
-            "hidden_states": _rows(hidden_states, columns),
+            **dict.fromkeys(names, ((), torch.int64)),
+            "target_tokens": ((width,), torch.int64),
+            "target_hidden_states": ((width, target.width), target.hidden_dtype),
+            "ids": ((entries,), torch.int64),
+            "hidden_states": ((entries, target.width), target.hidden_dtype),
         }
 
-    def _window(self, accepted: Accepted) -> tuple[Tensor, Tensor]:
-        """Return ids [R, L-1+W] and the target's hidden states [R, L-1+W, D] of entries n - L + 1, .."""
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
+        """Return what was verified."""
         assert accepted.hidden_states is not None
+        return {
+            "req_rows": accepted.req_rows,
+            "seq_lens": accepted.seq_lens,
+            "correct_len": accepted.correct_len,
+            "target_tokens": accepted.target_tokens,
+            "target_hidden_states": accepted.hidden_states,
+        }
+
+    def _begin(self, views: Views) -> Outputs:
+        """Fill the inputs of layer 0: entries that are computed again, then those of the round, without a gap.
+
+        A request of fewer tokens has fewer entries to compute again. Returns ids [B, L-1] and hidden states
+        [B, L-1, D] of the last entries, from which the next round begins.
+        """
+        ids, hidden_states = self._window(views)
+        missing = (self.lookback - views["seq_lens"]).clamp(min=0)
+        columns = torch.arange(ids.shape[1], device=ids.device) + missing[:, None]
+        columns = columns.clamp(max=ids.shape[1] - 1)
+        views["positions"].copy_((views["seq_lens"] - self.lookback).clamp(min=0))
+        views["last"].copy_(views["correct_len"] + self.lookback - missing)
+        views["ids"].copy_(ids.gather(1, columns))
+        views["hidden_states"].copy_(_rows(hidden_states, columns))
         if not self.lookback:
-            return accepted.target_tokens, accepted.hidden_states
-        arena, req_rows = self.context.arena, accepted.req_rows
-        ids = torch.cat([arena["lookback_ids"][req_rows], accepted.target_tokens], dim=1)
-        return ids, torch.cat([arena["lookback_hidden_states"][req_rows], accepted.hidden_states], dim=1)
+            return {}
+        columns = torch.arange(self.lookback, device=ids.device) + views["correct_len"][:, None] + 1
+        return {"lookback_ids": ids.gather(1, columns), "lookback_hidden_states": _rows(hidden_states, columns)}
+
+    def _window(self, views: Views) -> tuple[Tensor, Tensor]:
+        """Return ids [B, L-1+W] and the target's hidden states [B, L-1+W, D] of entries n - L + 1, .."""
+        ids, hidden_states = views["target_tokens"], views["target_hidden_states"]
+        if not self.lookback:
+            return ids, hidden_states
+        arena, req_rows = self.context.arena, views["req_rows"]
+        ids = torch.cat([arena["lookback_ids"].index_select(0, req_rows), ids], dim=1)
+        before = arena["lookback_hidden_states"].index_select(0, req_rows)
+        return ids, torch.cat([before, hidden_states], dim=1)
 
     def extend(self, layer: int, views: Views) -> Outputs:
-        """Run one layer over all entries: return its proposal [B], and put the next layer's inputs into the buffers."""
+        """Run one layer over all entries: return its proposal [B], and put the next layer's inputs into the buffers.
+
+        The first returns what `_begin` does, too.
+        """
+        begun = {} if layer else self._begin(views)
         ids, hidden_states, last = views["ids"], views["hidden_states"], views["last"]
         size, entries = ids.shape
         metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], last, entries)
@@ -122,17 +148,15 @@ class MtpDraft(ModelDraft[Chain]):
             ids.copy_(shifted.scatter_(1, at, token.unsqueeze(1)))
             if self.model.chain:
                 hidden_states.copy_(handed.view(size, entries, -1))
-        return {"token": token}
+        return {"token": token, **begun}
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Save the proposals, and ids and hidden states of the last L - 1 entries."""
         arena, req_rows = self.context.arena, accepted.req_rows
         arena["next_draft_tokens"][req_rows] = torch.stack([out["token"] for out in outputs], dim=1)
         if self.lookback:
-            ids, hidden_states = self._window(accepted)
-            columns = torch.arange(self.lookback, device=ids.device) + accepted.correct_len[:, None] + 1
-            arena["lookback_ids"][req_rows] = ids.gather(1, columns)
-            arena["lookback_hidden_states"][req_rows] = _rows(hidden_states, columns)
+            for name in ("lookback_ids", "lookback_hidden_states"):
+                arena[name][req_rows] = outputs[0][name]
 
     def prefill(self, chunks: PromptChunks) -> None:
         """Write the entries of a chunk and of the L - 1 before it, whose tokens were not known until now.

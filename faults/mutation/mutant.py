@@ -26,6 +26,7 @@ LEFT_OUT = {
     "engine/models/llama.py::is_narrow": "chooses on CUDA only",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
     "engine/models/llama.py::_narrow_logits": "runs on CUDA only",
+    "kernels/compilation.py": "says which process compiles, and is held by tests/kernels/test_compilation.py",
     "kernels/registry.py::implementation": "names what serves a device, and is held by a test on each",
     "kernels/registry.py::define": "says what serves a device, and is held by a test on each",
     "kernels/triton_common.py::dependent_launch": "chooses on CUDA only",

@@ -21,6 +21,7 @@ from draftproof.engine.models.base import Chain
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs
+from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import Launch, PrefillRow
 from draftproof.engine.subject.taps import RecordingTaps, Tapped
 from draftproof.properties.values.limits import Limits
@@ -196,7 +197,10 @@ class WorkerExtend(MtpDraft):
         """Return what the engine's own layers are given, and the column of each request's last entry."""
         taps = RecordingTaps()
         heard, self.tapping = self.tapping, Tapping(Probes(taps))
-        views = {name: value.clone() for name, value in self.extend_values(accepted).items()}
+        rows, width = accepted.target_tokens.shape
+        buffers = padded_buffers(self.extend_inputs(width), rows, self.context.device)
+        buffers.fill(self.extend_values(accepted), rows, rows)
+        views = buffers.view(rows)
         for layer in range(self._layers):
             self.extend(layer, views)
         self.tapping = heard

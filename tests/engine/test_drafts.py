@@ -20,6 +20,8 @@ from draftproof.engine.drafts.mtp import MtpDraft
 from draftproof.engine.drafts.ngram import Match, NgramIndex
 from draftproof.engine.models.base import CacheShape, NgramSettings
 from draftproof.engine.probes import Probes
+from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.runtime import padded_buffers
 from draftproof.properties.values.drafts import ALGORITHMS
 
 MATCHES: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
@@ -125,8 +127,15 @@ def accepted() -> Accepted:
     )
 
 
+def begun(draft: MtpDraft) -> tuple[Views, Outputs]:
+    """The buffers of layer 0, and what of them the next round begins with."""
+    buffers = padded_buffers(draft.extend_inputs(3), 2, torch.device("cpu"))
+    buffers.fill(draft.extend_values(accepted()), 2, 2)
+    return buffers.view(2), draft._begin(buffers.view(2))
+
+
 def test_a_chain_begins_two_entries_early_or_where_the_request_begins() -> None:
-    values = MtpDraft(Chain(), context()).extend_values(accepted())
+    values, _ = begun(MtpDraft(Chain(), context()))
     assert values["positions"].tolist() == [3, 0]
     assert values["last"].tolist() == [3, 3]
     assert values["ids"][0, :4].tolist() == [10, 11, 12, 13]
@@ -138,7 +147,9 @@ def test_a_chain_begins_two_entries_early_or_where_the_request_begins() -> None:
 def test_a_chain_remembers_its_last_entries_and_nothing_rejected() -> None:
     memory = context()
     draft = MtpDraft(Chain(), memory)
-    draft.save_next_round(accepted(), tuple({"token": torch.tensor([layer, layer + 5])} for layer in range(3)))
+    _, left = begun(draft)
+    tokens = [{"token": torch.tensor([layer, layer + 5])} for layer in range(3)]
+    draft.save_next_round(accepted(), ({**tokens[0], **left}, *tokens[1:]))
     assert memory.arena["next_draft_tokens"][1:].tolist() == [[0, 1, 2], [5, 6, 7]]
     assert memory.arena["lookback_ids"][1:].tolist() == [[12, 13], [22, 23]]
     assert memory.arena["lookback_hidden_states"][1:, :, 0].tolist() == [[102, 103], [202, 203]]

@@ -36,14 +36,22 @@ COLUMNS: dict[str, Callable[[tuple[str, str, float, float]], object]] = {
 
 def main() -> None:
     """Print one table per number of tokens."""
+    parser = bench.parser(__doc__, "tokens")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("torch sees no CUDA device here: expected one")
     bandwidth = bench.copy_bandwidth("cuda", 1 << 32)
-    for tokens in (1, 4):
+    result = []
+    for tokens in arguments.tokens or (1, 4):
         rows = []
         for name, outputs, inputs, options in CASES:
             weights = _weights(outputs, inputs)
             for cut, time in _best(weights, tokens, options):
                 rows.append((name, cut, time, weights[0].nbytes / time / bandwidth))
         bench.show(f"{tokens} tokens, copy bandwidth {bandwidth / 1e12:.2f} TB/s", rows, COLUMNS, left=("layer", "cut"))
+        names = ("layer", "cut", "seconds", "of_copy")
+        result += [{"tokens": tokens, **dict(zip(names, row, strict=True))} for row in rows]
+    bench.write(arguments.json, {**bench.machine("cuda"), "rows": result})
 
 
 def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> list[tuple[str, float]]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -14,6 +15,9 @@ CRASHED = 3
 """The exit code of a command whose process ended before its verdict, as of Outcome.CRASH."""
 INTERRUPTED = 2
 """That of a command which somebody stopped before its verdict, as of any error of usage."""
+_MOMENT = 0.05
+_ANOTHER = 2.5
+"""Seconds after which a signal is another interrupt, also for whoever takes signals that come together for one."""
 
 
 def leave(code: int) -> NoReturn:
@@ -37,6 +41,7 @@ def run_apart(command: Callable[[], int]) -> int:
     if not pid:
         os.close(verdicts)
         signal.signal(signal.SIGINT, _interrupt_once)
+        sys.unraisablehook = _interrupt_again
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         code = command()
         os.write(verdict, bytes([code]))
@@ -68,6 +73,20 @@ def _interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ctrl-C at a terminal comes twice: from there, and from the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more where Python discarded an interrupt, as it does in callbacks of its garbage collector."""
+    if ignored.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(ignored)
+        return
+    is_ours = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if is_ours:
+        signal.signal(signal.SIGINT, _interrupt_once)
+    # Raised from here it would be discarded, too.
+    again = threading.Timer(_MOMENT if is_ours else _ANOTHER, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def _passed_on(pid: int, came: set[int]) -> Callable[[int, FrameType | None], None]:

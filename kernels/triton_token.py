@@ -52,6 +52,9 @@ def _entries(
     seen = (b_entry >= 0) & (b_entry < size)
     b_slot = b_entry.to(tl.int64 if LONG else tl.int32) * PAGE + o_c % PAGE
     seen = seen & (b_slot < size)
+    # Triton 3.6 takes this sum for a multiple of the page size (triton-lang/triton#9297) and loads 16 bytes at once
+    # wherever they lie. Of -1 it knows better.
+    b_slot = tl.where(seen, b_slot, -1)
     own = seen & (b_slot == slot)
     mask = (seen & (b_slot != slot))[:, None] & is_h[None, :]
     p_k = p_k_head + (b_slot * s_ks)[:, None] + (o_h * s_kd)[None, :]

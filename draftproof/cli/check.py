@@ -70,13 +70,16 @@ def check(
 
     of_traces, of_kernels = inputs.contracts(contract)
     features = selected.features(with_)
-    if features and not of_traces:
-        raise inputs.InputError("invalid --with for contracts of kernels: expected a --contract of scenarios, or none")
     device, own = under_test.where, under_test.choice == BUILT_IN
     # The engine is imported last: that changes what is drawn.
     subject = None if own else under_test.made()
     options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
     model = options.model
+    if contract and of_kernels and (features or model or subject):
+        raise inputs.InputError(
+            f"invalid --contract {of_kernels[0]} with --with, --model or --subject: expected contracts of scenarios, as"
+            " kernels are called beside probes of the built-in engine only"
+        )
     count = examples or (MODEL_EXAMPLES if model else selected.EXAMPLES if features else EXAMPLES)
     scenarios = []
     if features:
@@ -126,8 +129,9 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
             verdicts = plural(len(lacking), "verdict")
             screen.line(f"{verdicts} INCONCLUSIVE for lack of the scenarios that did not finish (--verbose lists them)")
         beyond = {name for names in report.uncovered.values() for name in names}
-        screen.line(f"\n{exercised(report.counts, beyond, '--verbose', sum(report.weights.values()))}\n")
-    if report.uncovered:
+        if report.examples:
+            screen.line(f"\n{exercised(report.counts, beyond, '--verbose', sum(report.weights.values()))}\n")
+    if report.uncovered and report.examples:
         _show_uncovered(report, verbose=verbose)
         screen.line(f"versions: {show_versions(report.versions)}\n")
     if report.drafts:
@@ -142,8 +146,10 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if report.verdict is Outcome.INCONCLUSIVE:
         for reason in _inconclusive(report):
             screen.line(reason)
-    scenarios = f"{plural(report.examples, 'scenario')}{_effects(report)}"
-    screen.line(f"{_verdict(report)}: {scenarios} in {seconds:.1f} s. Again: {again}", "bold")
+    done = f"{plural(report.examples, 'scenario')}{_effects(report)}"
+    if of_kernels := not report.examples and report.counts.get("kernel_calls", 0):
+        done = plural(of_kernels, "kernel call")
+    screen.line(f"{_verdict(report)}: {done} in {seconds:.1f} s. Again: {again}", "bold")
 
 
 def _verdict(report: CheckReport) -> str:

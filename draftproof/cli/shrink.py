@@ -67,7 +67,7 @@ def shrink_(
                 limits=limits,
             )
         except KeyboardInterrupt:
-            screen.line(f"Interrupted. The smallest case so far is {path}.")
+            screen.line(f"Interrupted. {_so_far(path)}")
             raise
         except OSError as error:
             raise inputs.InputError(f"invalid --out '{path}': it cannot be written: {error.strerror}") from None
@@ -78,6 +78,11 @@ def shrink_(
         _show(report, path, command("replay", path, **under_test.arguments))
     is_shrunk = report.answer is not None and report.verdict is not Outcome.SKIP
     inputs.finish(json, report, Outcome.PASS if is_shrunk else Outcome.INCONCLUSIVE)
+
+
+def _so_far(path: Path) -> str:
+    """Say where the smallest case is once a search has ended early."""
+    return f"The smallest case so far is {path}." if path.is_file() else "Nothing smaller was found so far."
 
 
 @contextmanager

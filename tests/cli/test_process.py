@@ -42,6 +42,32 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+INTERRUPTED_IN_A_COLLECTION = """
+import gc, os, signal, time
+from draftproof.process import leave, run_apart
+
+def collected(*_):
+    gc.callbacks.remove(collected)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def command():
+    gc.callbacks.append(collected)
+    try:
+        gc.collect()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return 2
+    return 0
+
+leave(run_apart(command))
+"""
+
+
+def test_an_interrupt_while_garbage_is_collected_is_none_the_less_one():
+    done = ended(INTERRUPTED_IN_A_COLLECTION)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [

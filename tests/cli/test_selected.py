@@ -227,9 +227,10 @@ def test_names_that_are_no_feature_are_refused_with_those_that_are(capsys):
     assert f"invalid --with 'preemtion': expected one of {', '.join(BY_NAME)}; did you mean preemption?" in told
 
 
-def test_kernels_have_no_features(capsys):
-    told = error_of(capsys, "check", "--with", "overlap", "--contract", "kernel.rope")
-    assert "invalid --with for contracts of kernels" in told
+@pytest.mark.parametrize("words", ["--with overlap", "--subject engine", "--with overlap --contract draft"])
+def test_kernels_are_called_beside_probes_of_the_engine_only(words: str, capsys):
+    told = error_of(capsys, "check", *words.split(), "--contract", "kernel.rope")
+    assert "invalid --contract kernel.rope with --with, --model or --subject: expected contracts of scenarios" in told
 
 
 def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):

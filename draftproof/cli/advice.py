@@ -10,6 +10,7 @@ from draftproof.report.numbers import plural
 
 LISTED = 6
 """Counts that are named; --verbose has all."""
+_JUDGED = "scenarios >= 1"
 _AT_LEAST = re.compile(r"([\w -]+) >= \d+")
 
 
@@ -20,16 +21,25 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
     times n + 2 scenarios have one of that share in 95 of 100 checks.
     """
     lacking = dict[str, list[str]]()
-    others, needed = dict[str, list[str]](), examples
+    others, needed, idle = dict[str, list[str]](), examples, list[str]()
     for one in short:
+        if not one.scenarios and _JUDGED in one.missing:
+            # What else it lacks says no more.
+            idle.append(one.name)
+            needed = max(needed, _needed(0, examples))
+            continue
         for missing in one.missing:
             count = _AT_LEAST.fullmatch(missing)
             (lacking if count else others).setdefault(count[1] if count else missing, []).append(one.name)
             if count:
                 needed = max(needed, _needed(one.scenarios, examples))
     yield f"This is not a failure: {plural(len(short), 'verdict')} rest{'s' * (len(short) == 1)} on too little."
+    if idle:
+        rest = f" and {len(idle) - LISTED} more" if idle[LISTED:] else ""
+        yield f"Of {plural(examples, 'scenario')} none concerns {', '.join(idle[:LISTED])}{rest}."
     if lacking:
         yield f"Of {plural(examples, 'scenario')} none that they judge had {_listed(lacking)}."
+    if idle or lacking:
         more = -(-needed // 10) * 10
         yield f"For a conclusion use --examples {more}, which has each of these most likely; a rare one may take more."
     for missing, names in others.items():

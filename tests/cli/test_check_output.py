@@ -183,6 +183,13 @@ def test_inconclusive_says_what_was_lacking_and_how_many_scenarios_most_likely_h
     assert ties == "More examples hardly help where token_ties <= 20 per 1000 tokens is asked for (output.lossless)."
 
 
+def test_contracts_that_no_scenario_concerns_are_told_so():
+    idle = verdict("rank.idle", Outcome.INCONCLUSIVE, missing=("idle_launches >= 1", "scenarios >= 1"))
+    _meaning, *told = advice([msgspec.structs.replace(idle, scenarios=0)], 3)
+    assert told[0] == "Of 3 scenarios none concerns rank.idle."
+    assert "use --examples 20," in told[1]
+
+
 def test_what_few_scenarios_were_judged_for_takes_as_many_more():
     one = msgspec.structs.replace(verdict("runs.mtp", Outcome.INCONCLUSIVE, missing=("accept_all >= 1",)), scenarios=2)
     assert any("--examples 120," in told for told in advice([one], 20))

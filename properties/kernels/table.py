@@ -157,7 +157,7 @@ _ROWS = (
     # Each number is the nearest of e4m3fn to it over its scale, saturated, at its own slot and nowhere else.
     Op("fp8_write", ("k_pool", "v_pool"), _FLOAT, scratch=("k_pool", "v_pool")),
     # Each byte is read as the number of e4m3fn that it is, times the scale of keys or of values.
-    Op("fp8_attention", ("out",), _FLOAT, _ATTENTION),
+    Op("fp8_attention", ("out",), _FLOAT, _ATTENTION, has_large=True),
     # Each token attends to exactly the positions of its own window, and to none before its first.
     Op("windowed_attention", ("out",), _RING, _ATTENTION, has_large=True),
     # The token attends to what it may see, itself rotated by its position, and its entry is in its slot and only there.
@@ -167,17 +167,17 @@ _ROWS = (
     # The residual is updated, and the norm is that of the updated residual.
     Op("add_rms_norm", ("out", "residual"), _FLOAT, _ADD_NORM),
     # The first half gates the second.
-    Op("silu_mul", ("out",), _FLOAT, _SILU),
+    Op("silu_mul", ("out",), _FLOAT, _SILU, has_large=True),
     # Queries and keys of each token are rotated by that token's position.
-    Op("rope", ("q", "k"), _FLOAT, _ROPE),
+    Op("rope", ("q", "k"), _FLOAT, _ROPE, has_large=True),
     # The output is the product of a few tokens with a weight.
-    Op("narrow_linear", ("out",), _FLOAT, _linear("one sum of up to 40 terms near 1/2")),
+    Op("narrow_linear", ("out",), _FLOAT, _linear("one sum of up to 40 terms near 1/2"), has_large=True),
     # The output is the product of the normed and rounded input with a weight; the input itself stays.
-    Op("norm_linear", ("out",), _FLOAT, _linear("as narrow_linear, of an input from rms_norm")),
+    Op("norm_linear", ("out",), _FLOAT, _linear("as narrow_linear, of an input from rms_norm"), has_large=True),
     # The first half of the weight gates the second.
-    Op("norm_gate_up", ("out",), _FLOAT, _linear("as norm_linear, two sums near 1 multiplied")),
+    Op("norm_gate_up", ("out",), _FLOAT, _linear("as norm_linear, two sums near 1 multiplied"), has_large=True),
     # The product is added to the residual once.
-    Op("linear_add", ("residual",), _FLOAT, _linear("as narrow_linear, and one addition")),
+    Op("linear_add", ("residual",), _FLOAT, _linear("as narrow_linear, and one addition"), has_large=True),
     # Live, surplus, padding and impossible columns get the positions and slots that are theirs.
     Op("assign_slots", ("positions", "slot_mapping")),
     # The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.
@@ -185,7 +185,7 @@ _ROWS = (
     # The highest value wins, the lowest id on ties, and NaN loses to every number.
     Op("greedy_choice", ("token_ids",), _RING, has_large=True),
     # The highest values in order, the lowest id first on ties, each with how far it is below the highest.
-    Op("best_choices", ("token_ids", "scores"), _FLOAT, moves=("scores",)),
+    Op("best_choices", ("token_ids", "scores"), _FLOAT, moves=("scores",), has_large=True),
     # The walk goes from a row to the child with its target's token; the bonus is the target's token at its end.
     Op("accept_tree", ("correct_len", "bonus", "accept_index")),
     # A draft is accepted by its weight, or another token drawn by theirs; a row without weights keeps its token.
@@ -240,7 +240,7 @@ _ROWS = (
         letters=_LETTERS["gdn_replay"],
     ),
     # What was kept of the accepted rows comes one after the other, in all layers, in the half that verify wrote.
-    Op("replay_move", ("inputs", "gates"), _RING),
+    Op("replay_move", ("inputs", "gates"), _RING, has_large=True),
     # Everything pending is folded into the base once, and the window follows; the cursor stays.
     Op("gdn_flush", ("ssm", "inputs"), _RING, _REPLAY, ("inputs",), "inputs", has_large=True, is_slow=True),
     # State and window after a pending step are the checkpoint's; base, inputs and cursor stay.

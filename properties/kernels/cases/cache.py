@@ -136,9 +136,9 @@ def fp8_write(draw: Draw, dtype: torch.dtype) -> Arguments:
 
 
 @calls(floats)
-def fp8_attention(draw: Draw, dtype: torch.dtype) -> Arguments:
+def fp8_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw the calls of `windowed_attention`, over bytes that read back are as large as its numbers."""
-    arguments = _windowed(draw, dtype, False)
+    arguments = _windowed(draw, dtype, large)
     scales = [draw(sampled((1.0, 0.25, 0.75, 3.0))) for _ in range(2)]
     for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
         pool = arguments[name].tensor.float() / scale  # type: ignore[union-attr]

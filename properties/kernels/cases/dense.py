@@ -36,16 +36,23 @@ def add_rms_norm(draw: Draw, dtypes: Dtypes = ()) -> KernelCase:
 
 
 @calls(floats)
-def silu_mul(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw gate and up side by side."""
+def silu_mul(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+    """Draw gate and up side by side; large: so many that a row takes several programs."""
     tokens, width = bf.distinct(draw, 2, 40)
+    if large:
+        tokens, width = tokens % 4 + 1, 1024 + width * 25
     return {"out": bf.unwritten(draw, (tokens, width), dtype), "gate_up": bf.given(draw, (tokens, 2 * width), dtype)}
 
 
 @calls(floats)
-def rope(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned."""
+def rope(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+    """Draw positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned.
+
+    Large: of queries and of keys there are so many heads that they take several programs.
+    """
     tokens, q_heads, k_heads, half = bf.distinct(draw, 4)
+    if large:
+        tokens, q_heads, k_heads = tokens % 4 + 1, q_heads + 17, k_heads + 9
     size = 2 * half + draw(sampled((0, 1, 2, 7)))
     frequencies = 1000.0 ** -(torch.arange(half, dtype=torch.float64) / half)
     return {
@@ -90,10 +97,13 @@ def rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
 
 
 def _linear(
-    draw: Draw, dtype: torch.dtype, *, adds: bool = False, norm: bool = False, gated: bool = False
+    draw: Draw, dtype: torch.dtype, large: bool, *, adds: bool = False, norm: bool = False, gated: bool = False
 ) -> Arguments:
+    """Draw few inputs, so that sums are short; large: with so many outputs that they take several programs."""
     tokens, inputs, outputs = draw(st.lists(integers(1, 40), min_size=3, max_size=3, unique=True))
     tokens = tokens % 4 + 1
+    if large:
+        outputs += 256
     out = torch.full((tokens, outputs), draw(sampled(bf.VALUE_POISONS[dtype])), dtype=dtype)
     if adds:
         out = bf.values_of(draw, (tokens, outputs), dtype)
@@ -113,24 +123,24 @@ def _linear(
 
 
 @calls(floats)
-def narrow_linear(draw: Draw, dtype: torch.dtype) -> Arguments:
+def narrow_linear(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw one to four tokens, with gaps between rows of every matrix."""
-    return _linear(draw, dtype)
+    return _linear(draw, dtype, large)
 
 
 @calls(floats)
-def norm_linear(draw: Draw, dtype: torch.dtype) -> Arguments:
+def norm_linear(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as narrow_linear, of a normed input."""
-    return _linear(draw, dtype, norm=True)
+    return _linear(draw, dtype, large, norm=True)
 
 
 @calls(floats)
-def norm_gate_up(draw: Draw, dtype: torch.dtype) -> Arguments:
+def norm_gate_up(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as norm_linear, with a weight that holds gate and up."""
-    return _linear(draw, dtype, norm=True, gated=True)
+    return _linear(draw, dtype, large, norm=True, gated=True)
 
 
 @calls(floats)
-def linear_add(draw: Draw, dtype: torch.dtype) -> Arguments:
+def linear_add(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as narrow_linear, added to what is there."""
-    return _linear(draw, dtype, adds=True)
+    return _linear(draw, dtype, large, adds=True)

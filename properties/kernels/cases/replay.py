@@ -1,7 +1,7 @@
 """Calls of the ops on replayed state; letters as in launch.py. Beyond the pending tokens of a slot lies poison."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
@@ -57,9 +57,14 @@ def gdn_replay_tree(draw: Draw, dtype: torch.dtype) -> Arguments:
 
 
 @calls(ring_and_floats)
-def replay_move(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw paths from nothing to every row, some of which stay where they are."""
+def replay_move(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+    """Draw paths from nothing to every row, some of which stay where they are.
+
+    Large: inputs have so many channels that they take several programs.
+    """
     sizes, layers = launch.tree_sizes(draw), draw(integers(1, 3))
+    if large:
+        sizes = replace(sizes, values=sizes.values + 256)
     slots, most, steps = launch.targets(draw, sizes.rows, sizes.slots), draw(integers(1, 6)), sizes.allocated_steps
     paths = [sorted(draw(st.sets(integers(0, steps - 1), max_size=min(most, steps)))) for _ in range(sizes.rows)]
     cursor = [[draw(integers(0, steps)), draw(sampled((0, 1, 0, 1, 2, -1)))] for _ in range(sizes.slots)]

@@ -139,7 +139,8 @@ def fp8_write(draw: Draw, dtype: torch.dtype) -> Arguments:
 def fp8_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw the calls of `windowed_attention`, over bytes that read back are as large as its numbers."""
     arguments = _windowed(draw, dtype, large)
-    scales = [draw(sampled((1.0, 0.25, 0.75, 3.0))) for _ in range(2)]
+    # Of few large calls the first has scales that show.
+    scales = [draw(sampled((0.75, 0.25, 1.0, 3.0) if large else (1.0, 0.25, 0.75, 3.0))) for _ in range(2)]
     for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
         pool = arguments[name].tensor.float() / scale  # type: ignore[union-attr]
         # What nobody owns is NaN, or far beyond.

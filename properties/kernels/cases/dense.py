@@ -99,11 +99,11 @@ def rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
 def _linear(
     draw: Draw, dtype: torch.dtype, large: bool, *, adds: bool = False, norm: bool = False, gated: bool = False
 ) -> Arguments:
-    """Draw few inputs, so that sums are short; large: with so many outputs that they take several programs."""
+    """Draw few inputs, so that sums are short; large: not the fewest, with so many outputs that they take programs."""
     tokens, inputs, outputs = draw(st.lists(integers(1, 40), min_size=3, max_size=3, unique=True))
     tokens = tokens % 4 + 1
     if large:
-        outputs += 256
+        inputs, outputs = 33 + inputs % 8, outputs + 256
     out = torch.full((tokens, outputs), draw(sampled(bf.VALUE_POISONS[dtype])), dtype=dtype)
     if adds:
         out = bf.values_of(draw, (tokens, outputs), dtype)

@@ -71,15 +71,15 @@ def check(
     of_traces, of_kernels = inputs.contracts(contract)
     features = selected.features(with_)
     device, own = under_test.where, under_test.choice == BUILT_IN
-    # The engine is imported last: that changes what is drawn.
-    subject = None if own else under_test.made()
-    options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
-    model = options.model
-    if contract and of_kernels and (features or model or subject):
+    if contract and of_kernels and (features or target.model or not own):
         raise inputs.InputError(
             f"invalid --contract {of_kernels[0]} with --with, --model or --subject: expected contracts of scenarios, as"
             " kernels are called beside probes of the built-in engine only"
         )
+    # The engine is imported last: that changes what is drawn.
+    subject = None if own else under_test.made()
+    options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
+    model = options.model
     count = examples or (MODEL_EXAMPLES if model else selected.EXAMPLES if features else EXAMPLES)
     scenarios = []
     if features:

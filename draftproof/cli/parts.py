@@ -29,8 +29,6 @@ def parts(
     limits, _ = subjects.limits_of(under_test)
     with under_test.patched() as spec:
         report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
-    if report.found is None:
-        cases.show_missing(case.missing_fault(under_test))
     if report.found is not None:
         _show(report.found)
         again = command("bisect", "parts", case.path, **case.where, **under_test.arguments)
@@ -38,6 +36,7 @@ def parts(
     elif report.flaky:
         screen.line(f"{case.path} is FLAKY: it failed once and then not again, so it cannot be bisected.", "bold")
     else:
+        cases.show_missing(case.missing_fault(under_test))
         screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
     inputs.finish(json, report, Outcome.INCONCLUSIVE if report.found is None else Outcome.PASS)
 

@@ -74,16 +74,7 @@ class PromptLookup(draftproof.Subject):
     limits = draftproof.Limits(
         models=("checkpoint",),
         drafts=("ngram",),
-        sampling=False,
-        trees=False,
-        windows=False,
-        codes=False,
-        images=False,
-        penalties=False,
-        grammars=False,
-        logprobs=False,
         arrivals="serial",
-        controllers=False,
         variants=(),
     )
 

@@ -66,13 +66,9 @@ class RecordedRun(Subject):
             self._channels |= {"propose.tokens"}
         self.limits = Limits(
             models=("checkpoint",),
-            sampling=False,
-            penalties=False,
-            grammars=False,
-            logprobs=False,
+            features=("trees", "preemption", "prefix-cache", "codes"),
             arrivals="serial",
             steering="none",
-            controllers=False,
             first_drafts="with prompt" if logged.drafts[0] else "own round",
             variants=(),
         )

@@ -8,28 +8,16 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.codes import without_codes
+from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features.trees import beside_tree, without_tree
+from draftproof.properties.features.windows import large_enough
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.grammars import without_grammars
-from draftproof.properties.strategies.handovers import without_handover
-from draftproof.properties.strategies.images import without_images
-from draftproof.properties.strategies.logprobs import without_logprobs
-from draftproof.properties.strategies.mixed import without_mixed
-from draftproof.properties.strategies.overlap import without_overlap
-from draftproof.properties.strategies.penalties import without_penalties
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.ranks import without_ranks
-from draftproof.properties.strategies.sampling import greedy
-from draftproof.properties.strategies.step_tokens import without_step_tokens
-from draftproof.properties.strategies.trees import beside_tree, without_tree
-from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.fp8 import FP8, draft_keeps, target_keeps
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -40,6 +28,7 @@ from draftproof.properties.values.scenario import (
     pages_needed,
 )
 from draftproof.properties.values.validate import is_valid, validate
+from draftproof.properties.variants import needed_by_variant
 
 
 class UnfitError(DraftproofError, ValueError):
@@ -49,8 +38,10 @@ class UnfitError(DraftproofError, ValueError):
 def fit(scenario: Scenario, limits: Limits) -> Scenario:
     """Return the scenario changed to what a subject can run, and no further: one that it can run is returned as it is.
 
-    Raises UnfitError for a model or a draft that it does not take: these are chosen, and never exchanged.
+    Raises UnfitError for a model or a draft that it does not take, which are chosen and never exchanged, and for limits
+    with a feature that there is not.
     """
+    _require_features(limits)
     _require_model(scenario, limits)
     for change in _CHANGES:
         scenario = change(scenario, limits)
@@ -78,6 +69,13 @@ def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
     return [fit_generated(scenario, limits) for scenario in scenarios]
 
 
+def _require_features(limits: Limits) -> None:
+    for name in limits.features if limits.features != "all" else ():
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME)
+            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(BY_NAME)}{hint}")
+
+
 def _require_model(scenario: Scenario, limits: Limits) -> None:
     model, draft = scenario.model, algorithm(scenario.draft)
     kind = "checkpoint" if isinstance(model, Checkpoint) else "probe"
@@ -89,7 +87,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
         if architecture not in limits.architectures:
             takers = f"{' or '.join(limits.architectures)}, for this subject"
             raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
-    if not limits.codes and (target_keeps(scenario) or draft_keeps(scenario.draft)):
+    if not limits.takes("codes") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
         raise UnfitError(f"invalid kv_cache_dtype {FP8!r}: expected auto, for this subject")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")
@@ -117,83 +115,12 @@ def _draft(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario
 
 
-def _controller(scenario: Scenario, limits: Limits) -> Scenario:
-    if limits.controllers or not (scenario.adaptive or scenario.schedule.draft_batch):
-        return scenario
-    return replace(scenario, adaptive=None, schedule=replace(scenario.schedule, draft_batch=0))
-
-
-def _preemption(scenario: Scenario, limits: Limits) -> Scenario:
-    """Pages that are taken when a request is admitted, where they cannot be taken on demand as a scenario asks."""
-    if limits.preemption or not scenario.schedule.preemption:
-        return scenario
-    return replace(scenario, schedule=replace(scenario.schedule, preemption=False))
-
-
-def _caching(scenario: Scenario, limits: Limits) -> Scenario:
-    """Nothing is kept for others, where it cannot be as a scenario asks."""
-    return scenario if limits.caching else without_prefix_cache(scenario)
-
-
-def _aborts(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.aborts else without_aborts(scenario)
-
-
-def _ends(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.ends else without_ends(scenario)
-
-
-def _handover(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.handover else without_handover(scenario)
-
-
-def _step_tokens(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.step_tokens else without_step_tokens(scenario)
-
-
-def _mixed(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.mixed else without_mixed(scenario)
-
-
-def _overlap(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.overlap else without_overlap(scenario)
-
-
-def _windows(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.windows else without_windows(scenario)
-
-
-def _codes(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.codes else without_codes(scenario)
-
-
-def _images(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.images else without_images(scenario)
-
-
-def _ranks(scenario: Scenario, limits: Limits) -> Scenario:
-    """All on one rank, where engines do not run in lockstep."""
-    return scenario if limits.ranks else without_ranks(scenario)
-
-
-def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.sampling else greedy(scenario)
-
-
-def _penalties(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.penalties else without_penalties(scenario)
-
-
-def _grammars(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.grammars else without_grammars(scenario)
-
-
-def _logprobs(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.logprobs else without_logprobs(scenario)
-
-
-def _tree(scenario: Scenario, limits: Limits) -> Scenario:
-    return scenario if limits.trees else without_tree(scenario)
+def _features(scenario: Scenario, limits: Limits) -> Scenario:
+    """Every feature that the subject has not is taken away, the last to be drawn first."""
+    for feature in reversed(FEATURES):
+        if not (feature.of_model or limits.takes(feature.name)):
+            scenario = feature.without(scenario)
+    return scenario
 
 
 def _steering(scenario: Scenario, limits: Limits) -> Scenario:
@@ -262,7 +189,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
     """Prompts with more than a page of tokens in common, in every other scenario, where a prefix cache serves pages."""
     memory, first = scenario.memory, scenario.requests[0].prompt
-    if not limits.prefix_cache or not limits.page_sizes or memory.page_seed % 2:
+    if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
         return scenario
     least = memory.page_size + 1
     if len(first) >= least and all(one.prompt[:least] == first[:least] for one in scenario.requests):
@@ -288,7 +215,8 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
-    if scenario.variant not in ("none", *limits.variants):
+    needed = needed_by_variant(scenario.variant)
+    if scenario.variant not in ("none", *limits.variants) or (needed and not BY_NAME[needed].has(scenario)):
         return replace(scenario, variant="none")
     if scenario.variant == "chain_as_tree":
         made = beside_tree(scenario)
@@ -306,24 +234,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _dtype,
     _draft,
     _steps,
-    _controller,
-    _preemption,
-    _caching,
-    _aborts,
-    _ends,
-    _step_tokens,
-    _mixed,
-    _overlap,
-    _handover,
-    _windows,
-    _codes,
-    _images,
-    _ranks,
-    _sampling,
-    _penalties,
-    _grammars,
-    _logprobs,
-    _tree,
+    _features,
     _steering,
     _rows,
     _arrivals,

@@ -1,151 +1,169 @@
 """The drafts of probe scenarios: the generated EAGLE draft exchanged for one of another algorithm.
 
 A probe scenario is drawn with an EAGLE draft of pairwise distinct sizes; every other draft takes these over, and a
-`turn` says the rest, so that a list in which drafts take turns meets each of them in every form.
+forms say the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.grammars import without_grammars
-from draftproof.properties.strategies.requests import endless
-from draftproof.properties.strategies.sampling import with_greedy_drafts
-from draftproof.properties.strategies.trees import with_nodes, without_tree
-from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.some_requests import endless
+from draftproof.properties.features.trees import with_nodes
+from draftproof.properties.values.drafts import (
+    BY_NAME,
+    SPECS,
+    Algorithm,
+    DFlash,
+    DraftKind,
+    Eagle,
+    Eagle3,
+    Mtp,
+    Ngram,
+    Standalone,
+)
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
-from draftproof.properties.values.validate import validate
 
-T = TypeVar("T")
 Controller = Adaptive | AdaptiveByBatch
-# Periods of what takes turns are 2, 3, 4, 5, 7: each meets each of the others.
-_MORE_LAYERS = (0, 1, 0, 2, 0)
-_LAYERS = (1, 2, 1, 3)
-_LONGEST = (3, 2, 4, 1)
+FormName = Literal[
+    "takes",
+    "handed",
+    "embedding",
+    "head",
+    "vocabulary",
+    "first",
+    "chain",
+    "spare",
+    "features",
+    "width",
+    "match",
+    "span",
+]
+Forms = Mapping[FormName, str]
+"""What of a draft is one way or another (docs/semantics.md, S-HEAD-6), by name."""
+_OF_ENTRIES, _LAYERED, _WIDE = (Eagle, Mtp), (DFlash, Standalone), (DFlash, Eagle3)
+FORMS: Mapping[FormName, tuple[tuple[type, ...], tuple[str, ...]]] = {
+    "takes": (_OF_ENTRIES, ("after_norm", "before_norm")),
+    "handed": (_OF_ENTRIES, ("after_norm", "before_norm")),
+    "embedding": ((*_OF_ENTRIES, Eagle3), ("target's", "own")),
+    "head": (_OF_ENTRIES, ("target's", "own")),
+    "vocabulary": ((*_OF_ENTRIES, Eagle3), ("target's", "reduced", "other order")),
+    "first": (_OF_ENTRIES, ("seen", "masked")),
+    "chain": ((Mtp,), ("chained", "unchained")),
+    "spare": ((Mtp, *_LAYERED), ("no layer", "layers")),
+    "features": (_WIDE, ("one", "two", "three")),
+    "width": ((Eagle3,), ("other", "target's", "features'")),
+    "match": ((Ngram,), ("earliest", "latest")),
+    "span": ((Ngram,), ("down to one", "as long as there may be")),
+}
+"""Forms by name: the drafts that have them, and their values, the plainest first."""
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
-# Every 7th scenario of a draft has one step, and a verify width of two, unless it is to be a wide one.
-_ONE_STEP, _WIDE = 7, 7
 _MOST_LAYERS, _LONG_CHUNK = 16, 33
-# Every 4th scenario of a lookup has a request with a history of 20 tokens more.
-_LONG, _MORE_TOKENS = 4, 20
+_MORE_TOKENS = 20
+"""Every fourth scenario of a lookup has a request with a history of so many tokens more."""
 
 
-def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
-    """Return the scenario with a draft of another algorithm in the place of its EAGLE draft; a pure function.
+def forms_of(name: Algorithm) -> dict[FormName, tuple[str, ...]]:
+    """Return the forms that a draft has, with their values."""
+    return {form: values for form, (kinds, values) in FORMS.items() if SPECS[name] in kinds}
+
+
+def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms) -> Scenario:
+    """Return the scenario with a draft of another algorithm in the place of its EAGLE draft, in these forms.
 
     A lookup brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
-    Raises ValueError for an unknown algorithm, and for a scenario of another draft or of a real model.
+    Raises ValueError for an unknown algorithm.
     """
     if name not in BY_NAME:
         raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(BY_NAME)}")
-    draft, kind = scenario.draft, BY_NAME[name]
-    if not isinstance(draft, Eagle) or not isinstance(scenario.model, ProbeModel):
-        tag = draft.__struct_config__.tag
-        raise ValueError(f"invalid draft.kind {tag!r}: expected eagle, that of a probe, to be exchanged for another")
-    if name == algorithm(draft):
-        return scenario
-    scenario = without_tree(scenario)
-    if not kind.draws:
-        scenario = with_greedy_drafts(scenario)
+    kind = BY_NAME[name]
     if kind.proposes == "lookup":
-        # With other tokens a grammar's end is another one.
-        scenario = _of_few_tokens(without_grammars(scenario), turn)
-    elif turn % _ONE_STEP == 5 and scenario.steps < _WIDE:
-        scenario = _lasting(with_steps(scenario, 1))
-    if kind.proposes == "chain" and turn % 3 == 1 and scenario.schedule.chunk < _LONG_CHUNK:
+        scenario = _of_few_tokens(choose, scenario)
+    if kind.proposes == "chain" and scenario.schedule.chunk < _LONG_CHUNK and choose.one_of((True, False, False)):
         # Chunks shorter than what a chain of four layers and more makes again.
         scenario = put_in(scenario, "schedule", chunk=2)
-    made = {field: _value(field, kind, scenario, turn) for field in SPECS[name].__struct_fields__}
-    return validate(replace(scenario, draft=SPECS[name](**made)))
+    draft = SPECS[name](
+        **{field: _value(choose, field, kind, scenario, forms) for field in SPECS[name].__struct_fields__}
+    )
+    if isinstance(draft, Ngram) and forms.get("span") == "as long as there may be":
+        draft = replace(draft, min_n=draft.max_n)
+    return replace(scenario, draft=draft)
 
 
-def _turn(options: Sequence[T], turn: int) -> T:
-    return options[turn % len(options)]
+def _value(choose: Choose, field: str, kind: DraftKind, scenario: Scenario, forms: Forms) -> Any:
+    """Return the value of a field of a draft's specification: that of the EAGLE draft, unless a form says it."""
+    own, target = scenario.draft, scenario.model
+    assert isinstance(own, Eagle)
+    assert isinstance(target, ProbeModel)
+    match field:
+        case "takes" | "handed":
+            return forms.get(field, "after_norm")
+        case "own_embedding" | "own_head":
+            return forms.get("embedding" if field == "own_embedding" else "head") == "own"
+        case "masks_first":
+            return forms.get("first") == "masked"
+        case "head_vocab":
+            return _head_vocab(choose, target.vocab, forms.get("vocabulary", "target's"))
+        case "layers":
+            return _layers(choose, kind, scenario, forms.get("spare", "no layer"))
+        case "chain":
+            return forms.get("chain", "chained") == "chained"
+        case "features":
+            return _features(choose, target.layers, forms.get("features", "one"))
+        case "lanes" if kind.hidden == "layers" and kind.proposes == "steps":
+            features = len(_FEATURES[forms.get("features", "one")])
+            widths = {"target's": target.lanes, "features'": min(64, target.lanes * min(features, target.layers))}
+            return widths.get(forms.get("width", "other"), own.lanes)
+        case "max_n":
+            return max(choose.one_of((3, 2, 4, 1)), 2 if scenario.adaptive else 1)
+        case "min_n":
+            return 1
+        case "match":
+            return forms.get("match", "earliest")
+    return getattr(own, field)
 
 
-def _value(field: str, kind: DraftKind, scenario: Scenario, turn: int) -> Any:
-    """Return the value of a field of a draft's specification: the EAGLE draft's, unless a turn says it."""
-    is_wide_head = kind.hidden == "layers" and kind.proposes == "steps"
-    make = (_FIELDS | _OF_WIDE_HEADS if is_wide_head else _FIELDS).get(field)
-    make = _layers_for_drafts if field == "layers" and kind.layer_a_draft else make
-    return getattr(scenario.draft, field) if make is None else make(scenario, turn)
+_FEATURES = {"one": (0,), "two": (0, 1), "three": (0, 1, 2)}
 
 
-def _layers_for_drafts(scenario: Scenario, turn: int) -> int:
-    """Return a layer a draft, sometimes with layers to spare. A single step mostly has a single layer."""
-    more = _turn(_MORE_LAYERS, turn) if scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
-    return min(scenario.steps + more, _MOST_LAYERS)
+def _features(choose: Choose, layers: int, how_many: str) -> tuple[int, ...]:
+    """Return layers of the target, as many as there are of those asked for, in any order."""
+    first, back = choose.integer(0, layers - 1), choose.boolean()
+    order = [(first + layer) % layers for layer in range(layers)]
+    return tuple((order[::-1] if back else order)[: len(_FEATURES[how_many])])
 
 
-def _lanes(scenario: Scenario, turn: int) -> int:
-    """Return the EAGLE draft's width, or at times that of the target or of the features: only there does it show what
-    goes by width alone.
-    """
-    own, target = scenario.draft.lanes, scenario.model.lanes  # type: ignore[union-attr]  # a probe's
-    return _turn((own, own, target, own, target * len(_features(scenario, turn))), turn)
+def _head_vocab(choose: Choose, vocab: int, which: str) -> int:
+    """Return all tokens in their own order (0) or in another, or some: without favourites of a part of contexts."""
+    if which == "reduced":
+        return max(2, choose.one_of((vocab - vocab // 8, vocab * 3 // 4, vocab // 2)))
+    return vocab if which == "other order" else 0
 
 
-def _head_vocab(scenario: Scenario, turn: int) -> int:
-    """Return three quarters of the target's tokens, half of them, or 0 for all."""
-    vocab = scenario.model.vocab
-    return _turn((vocab * 3 // 4, 0, vocab // 2, vocab * 3 // 4), turn)
+def _layers(choose: Choose, kind: DraftKind, scenario: Scenario, spare: str) -> int:
+    """Return a layer a draft, with layers to spare if that is the form; of other drafts one, or some."""
+    more = choose.one_of((1, 2)) if spare == "layers" else 0
+    return min(scenario.steps + more, _MOST_LAYERS) if kind.layer_a_draft else 1 + more
 
 
-def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
-    """Return one to three layers of the target, in any order."""
-    count = scenario.model.layers  # type: ignore[union-attr]  # a probe's
-    order = [(turn + layer) % count for layer in range(count)]
-    if turn // 2 % 2:
-        order.reverse()
-    return tuple(order[: _turn((2, 1, 3), turn)])
-
-
-def _longest(scenario: Scenario, turn: int) -> int:
-    """Return one to four tokens, under a controller two and more."""
-    return max(_turn(_LONGEST, turn), 2 if scenario.adaptive else 1)
-
-
-def _shortest(scenario: Scenario, turn: int) -> int:
-    """Return mostly one token, so that most rounds find something; under a controller as many as there may be, so that
-    rows that find nothing run beside others.
-    """
-    longest = _longest(scenario, turn)
-    if scenario.adaptive:
-        return longest
-    return 1 if turn % 3 else 1 + turn // 3 % longest
-
-
-# How a turn makes the fields that an EAGLE draft has not. Three in four chain; a lookup mostly goes down to one token,
-# so that most rounds find something.
-_FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
-    "layers": lambda _, turn: _turn(_LAYERS, turn),
-    "chain": lambda _, turn: turn % 4 != 3,
-    "features": _features,
-    "max_n": _longest,
-    "match": lambda _, turn: "latest" if turn % 5 == 2 else "earliest",
-    "min_n": _shortest,
-}
-# Those of a head on features that it has as an EAGLE draft does, and others.
-_OF_WIDE_HEADS: dict[str, Callable[[Scenario, int], Any]] = {"lanes": _lanes, "head_vocab": _head_vocab}
-
-
-def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
+def _of_few_tokens(choose: Choose, scenario: Scenario) -> Scenario:
     """Give the model few tokens, so that what came before comes again.
 
     In two of three the target follows no favourite and has ties everywhere, which go to low ids: then what followed
     once is likely to follow again, and matches are accepted. These have no stop tokens, which would come at once.
     """
-    vocab = _turn(_SMALL_VOCABS, turn)
+    vocab = choose.one_of(_SMALL_VOCABS)
     model = replace(scenario.model, vocab=vocab)
-    scenario = repeating(scenario, turn, vocab)
-    if turn % _LONG == 1 and not scenario.dynamic:
+    scenario = repeating(scenario, choose.integer(0, len(_PERIODS) - 1), vocab)
+    if choose.one_of((True, False, False, False)) and not scenario.dynamic:
         scenario = _with_a_long_history(scenario)
-    if turn % 3 != 2:
+    if choose.one_of((True, False, True)):
         model = replace(model, logit_bits=1, agreement=0)
         scenario = replace(scenario, requests=tuple(map(endless, scenario.requests)))
     return replace(scenario, model=model)
@@ -170,7 +188,7 @@ def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
 
 
 def _narrowed(request: Request, vocab: int, turn: int) -> Request:
-    period = _turn(_PERIODS, turn) or len(request.prompt)
+    period = _PERIODS[turn % len(_PERIODS)] or len(request.prompt)
     prompt = tuple(request.prompt[place % period] % vocab for place in range(len(request.prompt)))
     stops, penalties = tuple(token % vocab for token in request.stops[:1]), request.penalties
     return replace(request, prompt=prompt, stops=stops, penalties=penalties and penalties.below(vocab))
@@ -226,12 +244,6 @@ def _fewer(adaptive: Controller | None, steps: int) -> Controller | None:
 
 def _at_most(candidates: Sequence[int], steps: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(min(count, steps) for count in candidates))
-
-
-def _lasting(scenario: Scenario) -> Scenario:
-    """Return the scenario with a first request that no stop token ends: it lasts for some rounds."""
-    first, *others = scenario.requests
-    return replace(scenario, requests=(endless(first), *others))
 
 
 def _cut(plan: RoundPlan, steps: int) -> RoundPlan:

@@ -26,31 +26,20 @@ Dtype = Literal["float32", "bfloat16", "float64"]
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """What a subject can run. The defaults are no limits at all; an empty tuple means any.
+    """What a subject can run. An empty tuple means any, but of `features`, which it means none of.
 
     `models` and `architectures` (`architectures[0]` of config.json), `drafts`, `dtypes` and `page_sizes` are what it
     takes; at most `max_rows` requests decode together, with at most `max_drafts` drafts each (0: any number).
+    `features` names the features (properties/features/) that scenarios may have: what it does not name is taken away.
     `unchained`: whether layers of an MTP draft can each take the target's hidden states; `matches`: of several places
-    where an n-gram draft finds its suffix, which it can take.
-    `controllers`: whether step counts may change from round to round as a scenario asks. `sampling`: whether requests
-    may draw their tokens, with the random numbers of S-SAMPLE-4. `trees`: whether drafts may be trees (S-TREE).
-    `penalties`, `grammars`, `logprobs`: whether requests may have some (S-PENALTY, S-GRAMMAR, S-SAMPLE-12).
-    `first_drafts`: the first drafts are verified in a round of their own, or with the prompt. `allocation`: whether
-    pages are taken exactly when they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario
-    asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
-    its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
-    of a prompt may be served from the entries of other requests by a rule of its own, `caching`: whether they are by
-    that of S-CACHE where a scenario asks; `aborts`: whether requests may be aborted (S-SCHED-9); `ranks`: whether they
-    may be spread over ranks (S-RANK), which a subject without `run_rank` serves one after another; `ends`: whether they
-    may have a minimum of tokens, stop sequences, and ids of the model that end them or not (S-LIMIT-13 .. 15).
-    `step_tokens`: whether a step has a budget of tokens (S-SCHED-10). `windows`: whether layers may have windows, and
-    pages behind all of them go back (S-WINDOW); `mixed`: whether chunks and verify rows may share a launch (S-MIXED);
-    `overlap`: whether its host may plan a step while the one before runs, as a scenario asks (S-OVERLAP);
-    `handover`: whether one engine runs prompts for another (S-HANDOVER); `codes`: whether entries may be kept in fewer
-    bits (S-KV); `images`: whether tokens may have three positions (S-MROPE). `persistent`: one run leaves something
-    (free pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish`
-    is what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which
-    a first scenario may take besides.
+    where an n-gram draft finds its suffix, which it can take. `first_drafts`: the first drafts are verified in a round
+    of their own, or with the prompt. `allocation`: whether pages are taken exactly when they are reached, or some
+    ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own. `preempts`: whether it may
+    take a request's pages and prefill it again by a rule of its own, `serves_prefixes`: whether tokens of a prompt may
+    be served from the entries of other requests by a rule of its own. `persistent`: one run leaves something (free
+    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
+    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a
+    first scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")
@@ -62,31 +51,14 @@ class Limits(Value, frozen=True, kw_only=True):
     max_drafts: Annotated[int, Meta(ge=0)] = 0
     arrivals: Arrivals = "by step"
     steering: Steering = "drafts"
-    controllers: bool = True
-    sampling: bool = True
-    trees: bool = True
-    penalties: bool = True
-    grammars: bool = True
-    logprobs: bool = True
+    features: tuple[str, ...] | Literal["all"] = ()
     unchained: bool = True
     matches: tuple[Match, ...] = ("earliest", "latest")
     first_drafts: FirstDrafts = "own round"
     allocation: Literal["exact", "ahead"] = "exact"
     chunks: Literal["exact", "own"] = "exact"
     preempts: bool = False
-    preemption: bool = True
-    prefix_cache: bool = False
-    caching: bool = True
-    aborts: bool = True
-    ends: bool = True
-    step_tokens: bool = True
-    mixed: bool = True
-    overlap: bool = True
-    handover: bool = True
-    windows: bool = True
-    codes: bool = True
-    images: bool = True
-    ranks: bool = True
+    serves_prefixes: bool = False
     persistent: bool = False
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"
@@ -98,8 +70,12 @@ class Limits(Value, frozen=True, kw_only=True):
             if not getattr(self, name):
                 force_setattr(self, name, all_of_them)
 
+    def takes(self, feature: str) -> bool:
+        """Return whether scenarios may have a feature."""
+        return self.features == "all" or feature in self.features
 
-NO_LIMITS = Limits()
+
+NO_LIMITS = Limits(features="all")
 
 
 def finish_of(scenario: Scenario, limits: Limits) -> Finish:

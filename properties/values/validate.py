@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
 import msgspec
 
+from draftproof.properties.features import BY_NAME as FEATURES
+from draftproof.properties.features import features_of, refusal
 from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -23,6 +26,7 @@ from draftproof.properties.values.fp8 import validate_fp8
 from draftproof.properties.values.invalid import InvalidScenarioError, require
 from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, least_window
 from draftproof.properties.values.validate_request import validate_request
+from draftproof.properties.variants import refused_by_variant
 
 
 def validate(scenario: Scenario) -> Scenario:
@@ -35,11 +39,10 @@ def validate(scenario: Scenario) -> Scenario:
     _windows(scenario)
     _adaptive(scenario)
     _tree(scenario)
-    _step_tokens(scenario)
     _ranks(scenario)
     _mixed(scenario)
-    _handover(scenario)
     _overlap(scenario)
+    _features(scenario)
     validate_fp8(scenario)
     beyond = max(scenario.eos, default=0)
     require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
@@ -131,8 +134,6 @@ def _windows(scenario: Scenario) -> None:
     # Of the target layer_types say whether there is a window at all.
     for field, window, none in (("model.window", model.window, ""), ("draft.window", own, "0 (none), or ")):
         require(window == 0 or window >= most, field, window, f"{none}{least}")
-        beside = "none beside windows, or no windows: rows of a tree have none"
-        require(window == 0 or scenario.tree is None, "tree", f"beside {field} {window}", beside)
 
 
 def _adaptive(scenario: Scenario) -> None:
@@ -150,32 +151,10 @@ def _adaptive(scenario: Scenario) -> None:
         require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
 
 
-def beside_tree(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside trees."""
-    schedule = scenario.schedule
-    refused = {
-        "a draft that proposes no tree": not kind_of(scenario.draft).trees,
-        "adaptive steps": scenario.adaptive is not None,
-        "schedule.draft_batch": schedule.draft_batch > 0,
-        "schedule.preemption": schedule.preemption,
-        "schedule.step_tokens": schedule.step_tokens > 0,
-    }
-    return tuple(name for name, has in refused.items() if has)
-
-
 def _tree(scenario: Scenario) -> None:
     tree, draft = scenario.tree, scenario.draft
     if tree is None:
         return
-    kind = draft.__struct_config__.tag
-    takers = " or ".join(one.name for one in KINDS if one.trees)
-    require(kind_of(draft).trees, "tree", f"of draft {kind!r}", f"none, or a draft that proposes one: {takers}")
-    require(
-        not scenario.dynamic,
-        "tree",
-        "of a dynamic scenario",
-        "none with adaptive steps, schedule.draft_batch, schedule.preemption or schedule.step_tokens",
-    )
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
     require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
@@ -183,20 +162,37 @@ def _tree(scenario: Scenario) -> None:
     require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
 
 
+def _features(scenario: Scenario) -> None:
+    """Check that every feature is defined for the model and the draft, and beside every other one."""
+    kind, tag = kind_of(scenario.draft), scenario.draft.__struct_config__.tag
+    present = features_of(scenario)
+    for name in present:
+        row = FEATURES[name]
+        if row.of_probes and not isinstance(scenario.model, ProbeModel):
+            raise InvalidScenarioError(f"invalid {name} of a checkpoint: expected none: it is defined for probes")
+        if not row.drafts(kind):
+            takers = ", ".join(one.name for one in KINDS if row.drafts(one))
+            problem = f"invalid {name} with draft {tag!r}: expected a draft that can have it, {takers}"
+            raise InvalidScenarioError(f"{problem}: {row.because}")
+    for one, other in combinations(present, 2):
+        if because := refusal(one, other):
+            raise InvalidScenarioError(f"invalid {one} beside {other}: expected one of them: {because}")
+
+
 def _variant(scenario: Scenario) -> None:
-    """Check that requests could be served alone, and that chains which are compared with trees could be such."""
-    if scenario.variant == "alone":
-        require(isinstance(scenario.model, ProbeModel), "variant", "alone of a checkpoint", "another one, or none")
-        by_batch = scenario.adaptive is not None or scenario.schedule.draft_batch > 0
-        fixed = "another one, or numbers of drafts that do not hang on other requests"
-        require(not by_batch, "variant", "alone beside adaptive steps or schedule.draft_batch", fixed)
-    if scenario.variant != "chain_as_tree":
+    """Check that two runs can be compared, and that chains which are compared with trees could be such."""
+    variant = scenario.variant
+    if variant == "none":
+        return
+    for name in features_of(scenario):
+        if because := refused_by_variant(variant, name):
+            raise InvalidScenarioError(f"invalid variant {variant} beside {name}: expected another one: {because}")
+    if variant not in ("alone", "chain_as_tree"):
         return
     of_probe = isinstance(scenario.model, ProbeModel)
-    require(of_probe, "variant", "chain_as_tree of a checkpoint", "another one, or none: it is defined for probes")
-    require(scenario.tree is None, "variant", "chain_as_tree beside a tree", "another one, or drafts that are chains")
-    keeps = scenario.schedule.prefix_cache
-    require(not keeps, "variant", "chain_as_tree beside a prefix cache", "another one: trees leave it fewer pages")
+    require(of_probe, "variant", f"{variant} of a checkpoint", "another one, or none: it is defined for probes")
+    if variant == "alone":
+        return
     try:
         validate(msgspec.structs.replace(as_tree(scenario), variant="none"))
     except InvalidScenarioError as problem:
@@ -204,52 +200,6 @@ def _variant(scenario: Scenario) -> None:
         raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
     pages, least = scenario.memory.pages, pages_as_tree(scenario)
     require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
-
-
-def _of_other_schedules(scenario: Scenario) -> dict[str, bool]:
-    """Return whether the scenario has what has rules of its own for who runs in a step, by name."""
-    return {
-        "a tree": scenario.tree is not None,
-        "adaptive steps": scenario.adaptive is not None,
-        "schedule.draft_batch": scenario.schedule.draft_batch > 0,
-        "schedule.preemption": scenario.schedule.preemption,
-        "schedule.prefix_cache": scenario.schedule.prefix_cache,
-    }
-
-
-def _refused_by_step_tokens(scenario: Scenario) -> dict[str, bool]:
-    return {**_of_other_schedules(scenario), "aborts": scenario.has_aborts}
-
-
-def beside_step_tokens(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside a budget of tokens a step."""
-    return tuple(name for name, has in _refused_by_step_tokens(scenario).items() if has)
-
-
-def _step_tokens(scenario: Scenario) -> None:
-    schedule, at = scenario.schedule, "schedule.step_tokens"
-    if not schedule.step_tokens:
-        return
-    for name in beside_step_tokens(scenario):
-        require(False, at, f"beside {name}", f"0, or none of {', '.join(_refused_by_step_tokens(scenario))}")
-    require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "0: it is defined for probes")
-
-
-def beside_ranks(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside ranks (S-RANK-6, S-TP-7)."""
-    schedule = scenario.schedule
-    refused = {
-        "a checkpoint": not isinstance(scenario.model, ProbeModel),
-        "a tree": scenario.tree is not None,
-        "schedule.preemption": schedule.preemption,
-        "schedule.prefix_cache": schedule.prefix_cache,
-        "schedule.step_tokens": schedule.step_tokens > 0,
-        "schedule.mixed": schedule.mixed,
-        "schedule.handover": schedule.handover,
-        "schedule.services": schedule.services > 1,
-        "a variant": scenario.variant != "none",
-    }
-    return tuple(name for name, has in refused.items() if has)
 
 
 def _ranks(scenario: Scenario) -> None:
@@ -262,9 +212,8 @@ def _ranks(scenario: Scenario) -> None:
     serving = sorted({request.rank for request in scenario.requests})
     first = "requests on ranks 0, 1, ..: those without any are the last"
     require(serving == list(range(len(serving))), "requests.rank", serving, first)
-    field, count = ("ranks.tensor", ranks.tensor) if ranks.tensor > 1 else ("ranks.data", ranks.data)
-    for name in beside_ranks(scenario):
-        require(False, field, f"{count} beside {name}", f"1, or a scenario without {name}")
+    once = "1 with ranks: they serve their requests once (S-RANK-6)"
+    require(scenario.schedule.services == 1, "schedule.services", scenario.schedule.services, once)
 
 
 def _tensor_ranks(scenario: Scenario) -> None:
@@ -272,8 +221,6 @@ def _tensor_ranks(scenario: Scenario) -> None:
     ranks = scenario.ranks
     same = "1, as ranks.tensor is 1" if ranks.tensor == 1 else f"1, or ranks.tensor = {ranks.tensor}"
     require(ranks.draft_tensor in (1, ranks.tensor), "ranks.draft_tensor", ranks.draft_tensor, same)
-    both = ranks.data == 1 or ranks.tensor == 1
-    require(both, "ranks.tensor", f"{ranks.tensor} beside ranks.data {ranks.data}", "1, or ranks.data 1")
     for field, count in heads_cut(scenario):
         size = ranks.draft_tensor if field.startswith("draft.") else ranks.tensor
         name = "ranks.draft_tensor" if field.startswith("draft.") else "ranks.tensor"
@@ -302,78 +249,13 @@ def _mixed(scenario: Scenario) -> None:
     require(schedule.mixed or not buckets, "graphs.tokens", list(buckets), packs)
     compared = scenario.variant == "unmixed"
     require(schedule.mixed or not compared, "variant", "unmixed", "another one, or none, without schedule.mixed")
-    if not schedule.mixed:
+    if not schedule.mixed or isinstance(scenario.model, Checkpoint):
         return
-    at, model = "schedule.mixed", scenario.model
-    if isinstance(model, Checkpoint):
-        raise InvalidScenarioError(f"invalid {at} of a checkpoint: expected false: it is defined for probes")
-    require(scenario.tree is None, at, "beside a tree", "false: rows of a tree see each other by masks")
-    hybrid = model.linear is not None
+    hybrid = scenario.model.linear is not None
     eager = "none beside linear layers: where states are depends on the rows of a launch"
     require(not (hybrid and buckets), "graphs.tokens", list(buckets), eager)
-    taken = scenario.variant != "chain_as_tree"
-    require(taken, "variant", "chain_as_tree beside schedule.mixed", "another one, or none: no row of a tree is packed")
-
-
-def _refused_by_handover(scenario: Scenario) -> dict[str, bool]:
-    schedule = scenario.schedule
-    return {
-        **_of_other_schedules(scenario),
-        "schedule.step_tokens": schedule.step_tokens > 0,
-        "schedule.mixed": schedule.mixed,
-        "aborts": scenario.has_aborts,
-        "windows": scenario.has_windows,
-        "variant alone": scenario.variant == "alone",
-        "variant chain_as_tree": scenario.variant == "chain_as_tree",
-    }
-
-
-def beside_handover(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside a hand-over (S-HANDOVER-8)."""
-    return tuple(name for name, has in _refused_by_handover(scenario).items() if has)
-
-
-def _handover(scenario: Scenario) -> None:
-    at = "schedule.handover"
-    if not scenario.schedule.handover:
-        return
-    for name in beside_handover(scenario):
-        require(False, at, f"true beside {name}", f"false, or none of {', '.join(_refused_by_handover(scenario))}")
-    require(isinstance(scenario.model, ProbeModel), at, "true of a checkpoint", "false: it is defined for probes")
-
-
-def beside_overlap(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of what a scenario has that is not defined beside an overlap (S-OVERLAP-9)."""
-    schedule, model = scenario.schedule, scenario.model
-    refused = {
-        "a checkpoint": not isinstance(model, ProbeModel),
-        "a tree": scenario.tree is not None,
-        "a draft that looks up tokens": kind_of(scenario.draft).proposes == "lookup",
-        "schedule.preemption": schedule.preemption,
-        "schedule.prefix_cache": schedule.prefix_cache,
-        "schedule.step_tokens": schedule.step_tokens > 0,
-        "schedule.mixed": schedule.mixed,
-        "schedule.handover": schedule.handover,
-        "ranks": scenario.ranks.size > 1,
-        "aborts": scenario.has_aborts,
-        "windows": scenario.has_windows,
-        "grammars": scenario.is_constrained,
-        "penalties": scenario.is_penalized,
-        "min_tokens": scenario.has_minimum,
-        "variant alone": scenario.variant == "alone",
-        "variant chain_as_tree": scenario.variant == "chain_as_tree",
-    }
-    return tuple(name for name, has in refused.items() if has)
 
 
 def _overlap(scenario: Scenario) -> None:
     overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
     require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")
-    if not overlap:
-        return
-    fixed = "another one, or numbers of drafts that do not hang on when a controller decides"
-    require(not (compared and scenario.dynamic), "variant", "unoverlapped of a dynamic scenario", fixed)
-    for name in beside_overlap(scenario):
-        require(
-            False, "schedule.overlap", f"{list(overlap)} beside {name}", f"an empty list, or a scenario without {name}"
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.invalid import InvalidScenarioError, require
 from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
@@ -25,11 +24,6 @@ def validate_request(scenario: Scenario, index: int) -> None:
     beyond = max(request.stops, default=0)
     require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
     _sampling(scenario, f"{at}.sampling", request.sampling)
-    if request.sampling and request.sampling.draft == "sampled":
-        takers = ", ".join(one.name for one in KINDS if one.draws)
-        draws = kind_of(scenario.draft).draws and scenario.tree is None
-        draws = draws and isinstance(scenario.model, ProbeModel)
-        require(draws, f"{at}.sampling.draft", "sampled", f"greedy, or chains and blocks of {takers} of probes")
     if request.sampling and scenario.dynamic:
         free = "-1, as its rounds depend on the schedule and it is sampled"
         require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
@@ -94,8 +88,6 @@ def _images(scenario: Scenario, at: str, request: Request) -> None:
     takes = isinstance(scenario.model, ProbeModel) and scenario.model.mrope
     where = f"{at}.images"
     require(takes, where, f"{len(request.images)} of them", "none but with model.mrope: else tokens have one position")
-    cached = scenario.schedule.prefix_cache
-    require(not cached, where, "beside schedule.prefix_cache", "none: pages are known by their tokens alone")
     behind = 0
     for number, image in enumerate(request.images):
         span = f"{image.start} .. {image.end - 1}"

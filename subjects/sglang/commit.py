@@ -123,23 +123,7 @@ class StateCommit(WorkerSubject):
     name = "sglang-commit"
     limits = Limits(
         models=("probe",),
-        sampling=False,
-        trees=False,
-        windows=False,
-        codes=False,
-        images=False,
-        penalties=False,
-        grammars=False,
-        logprobs=False,
-        preemption=False,
-        caching=False,
-        aborts=False,
-        ends=False,
-        step_tokens=False,
-        ranks=False,
-        mixed=False,
-        overlap=False,
-        handover=False,
+        features=("controllers", "draft-batch"),
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

@@ -101,23 +101,7 @@ class PoolSteps(WorkerSubject):
     name = "sglang-pools"
     limits = Limits(
         models=("probe",),
-        sampling=False,
-        trees=False,
-        windows=False,
-        codes=False,
-        images=False,
-        penalties=False,
-        grammars=False,
-        logprobs=False,
-        preemption=False,
-        caching=False,
-        aborts=False,
-        ends=False,
-        step_tokens=False,
-        ranks=False,
-        mixed=False,
-        overlap=False,
-        handover=False,
+        features=("controllers", "draft-batch"),
         variants=(),
     )
     own = frozenset({"commit.intermediate"})

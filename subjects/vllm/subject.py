@@ -90,27 +90,9 @@ class VllmSubject(Subject):
         self._text_only = self._prefix_cache or self._overlapped or self._scarce
         self.limits = Limits(
             models=("checkpoint",),
-            sampling=False,
-            trees=False,
-            windows=False,
-            codes=False,
-            images=False,
-            penalties=False,
-            grammars=False,
-            logprobs=False,
             drafts=("eagle", "ngram", "standalone", "eagle3"),
             dtypes=("float32",),
             page_sizes=(whole("page_size", page_size, 16, 256, 16),),
-            controllers=False,
-            preemption=False,
-            caching=False,
-            aborts=False,
-            ends=False,
-            step_tokens=False,
-            ranks=False,
-            mixed=False,
-            overlap=False,
-            handover=False,
             allocation="ahead",
             chunks="own",
             persistent=True,
@@ -119,7 +101,7 @@ class VllmSubject(Subject):
             start_seconds=20.0,
             steering="none" if self._text_only else "drafts",
             preempts=self._scarce,
-            prefix_cache=self._prefix_cache,
+            serves_prefixes=self._prefix_cache,
         )
         self._runner, self._room, self._padded, self._junk = runner, room, padded == "yes", junk == "yes"
         self._running: dict[EngineSpec, RunningEngine] = {}
@@ -196,7 +178,7 @@ class VllmSubject(Subject):
             rows=_ROWS,
             runner=self._runner,
             rotary=self._rotary,
-            prefix_cache=self._prefix_cache,
+            serves_prefixes=self._prefix_cache,
             overlapped=self._overlapped,
         )
 

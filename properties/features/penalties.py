@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.strategies.some_requests import with_some
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
 
@@ -19,9 +19,11 @@ _BIASES = (1 << 23, -(1 << 23), 3 << 21, 1 << 21, -1, -(1 << 24))
 _BELOW = 97
 
 
-def with_penalties(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_penalties(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests have penalties, and which; the first has."""
-    return with_some(draw, scenario, lambda request: replace(request, penalties=_penalties(draw, scenario.model.vocab)))
+    return with_some(
+        choose, scenario, lambda request: replace(request, penalties=_penalties(choose, scenario.model.vocab))
+    )
 
 
 def without_penalties(scenario: Scenario) -> Scenario:
@@ -31,12 +33,23 @@ def without_penalties(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(replace(request, penalties=None) for request in scenario.requests))
 
 
-def _penalties(draw: st.DrawFn, vocab: int) -> Penalties:
-    count = draw(sampled((0, 1, 2, 0, 3)))
-    tokens = dict.fromkeys(draw(integers(0, _BELOW - 1)) * vocab // _BELOW for _ in range(count))
+def _penalties(choose: Choose, vocab: int) -> Penalties:
+    count = choose.one_of((0, 1, 2, 0, 3))
+    tokens = dict.fromkeys(choose.integer(0, _BELOW - 1) * vocab // _BELOW for _ in range(count))
     return Penalties(
-        bias=tuple(TokenBias(token=token, amount=draw(sampled(_BIASES))) for token in tokens),
-        repetition=draw(sampled(_REPETITIONS)),
-        frequency=draw(sampled(_FREQUENCIES)),
-        presence=draw(sampled(_PRESENCES)),
+        bias=tuple(TokenBias(token=token, amount=choose.one_of(_BIASES)) for token in tokens),
+        repetition=choose.one_of(_REPETITIONS),
+        frequency=choose.one_of(_FREQUENCIES),
+        presence=choose.one_of(_PRESENCES),
     )
+
+
+FEATURE = Feature(
+    name="penalties",
+    what="logits change by bias, repetition, frequency or presence",
+    has=lambda one: one.is_penalized,
+    without=without_penalties,
+    draw=with_penalties,
+    rule="S-PENALTY-1",
+    effects=("penalty_changed_choice",),
+)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.choose import Choose
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -35,10 +34,20 @@ def sooner(requests: Sequence[Request]) -> tuple[Request, ...]:
     return tuple(made)
 
 
-def with_some(draw: st.DrawFn, scenario: Scenario, changed: Callable[[Request], Request]) -> Scenario:
+def with_some(choose: Choose, scenario: Scenario, changed: Callable[[Request], Request]) -> Scenario:
     """Draw which requests are changed, two of three of them; the first is."""
     requests = (
-        changed(request) if not index or draw(sampled((True, False, True))) else request
+        changed(request) if not index or choose.one_of((True, False, True)) else request
         for index, request in enumerate(scenario.requests)
     )
     return replace(scenario, requests=tuple(requests))
+
+
+def endless(request: Request) -> Request:
+    """Return the request without any stop of its own, hence without a grammar, whose words end with one."""
+    return replace(without_stops(request), stop_at=-1, stops=(), grammar=None)
+
+
+def without_stops(request: Request) -> Request:
+    """Return the request with nothing but its stop ids, its budget and `max_len` to end it."""
+    return replace(request, stop_sequences=(), sequences_at=(), min_tokens=0, ignore_eos=False)

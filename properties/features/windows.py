@@ -5,10 +5,10 @@ They are seldom longer than a text, at times as long as a page, and mostly of tw
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import Eagle, Mtp
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario, least_window
 
@@ -25,7 +25,7 @@ _MORE = (0, 1, 0, 2, 0, 3, 1, 4)
 _MORE_PREEMPTED = (0, 0, 1)
 
 
-def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_windows(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which layers have windows, and how long these are; a pure function of what is drawn.
 
     Where nothing but a draft's own proposals shows, the carry that drafts go on with stays whole (S-PROBE-18).
@@ -34,17 +34,17 @@ def with_windows(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     if not isinstance(model, ProbeModel):
         return scenario
     whole = scenario.variant == "taps_off"
-    whose, both = draw(sampled(_owners(scenario))), draw(st.booleans())
+    whose, both = choose.one_of(_owners(scenario)), choose.boolean()
     full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
     if whose == "some" and len(full) == 1:
         whose = "all"
-    kept = draw(integers(0, len(full) - 1)) if whose == "some" and not whole else 0
+    kept = choose.integer(0, len(full) - 1) if whose == "some" and not whole else 0
     chosen = [] if whose == "draft" else [layer for place, layer in enumerate(full) if place != kept]
     if whose == "all" and not whole:
         chosen = full
     least = least_window(scenario)
     more = _MORE_PREEMPTED if scenario.schedule.preemption else _MORE
-    window, own = (least + draw(sampled(more)) for _ in range(2))
+    window, own = (least + choose.one_of(more) for _ in range(2))
     types = tuple(_SLIDING if layer in chosen else kind for layer, kind in enumerate(model.types))
     if chosen:
         model = replace(model, layer_types=types, window=window)
@@ -78,3 +78,15 @@ def without_windows(scenario: Scenario) -> Scenario:
     if getattr(draft, "window", 0):
         draft = replace(draft, window=0)
     return replace(scenario, model=model, draft=draft)
+
+
+FEATURE = Feature(
+    name="windows",
+    what="layers of target or draft see a window of positions",
+    has=lambda one: one.has_windows,
+    without=without_windows,
+    draw=with_windows,
+    rule="S-WINDOW-4",
+    of_probes=True,
+    effects=("window_rounds", "window_drafts", "window_prompts"),
+)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.strategies.lasting import lasting
-from draftproof.properties.strategies.sampling import with_greedy_drafts
-from draftproof.properties.strategies.some_requests import together
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.lasting import lasting
+from draftproof.properties.features.sampling import with_greedy_drafts
+from draftproof.properties.features.some_requests import together
 from draftproof.properties.values.chain_tree import pages_as_tree
 from draftproof.properties.values.drafts import Eagle, Ngram, kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import is_valid
 
 _TOPK = (2, 3, 2, 4, 2, 3, 8, 1)
 _MATCHES = (3, 4, 3, 2, 3, 1)
@@ -31,22 +30,22 @@ _LIMITED = (False, True, False)
 """Whether `max_len` ends requests where it was drawn so."""
 
 
-def with_tree(draw: st.DrawFn, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
+def with_tree(choose: Choose, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
     """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
     looks = kind_of(draft).proposes == "lookup"
     beams = beams or (_MATCHES if looks else _TOPK)
-    topk = draw(sampled([one for one in beams if one < vocab] or [2]))
+    topk = choose.one_of([one for one in beams if one < vocab] or [2])
     most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
     sizes = (min(2 * steps + 1, most), steps, most, min(steps + 2, most))
     # Matches are few, and should not all fit.
-    nodes = draw(sampled((*sizes, steps, min(steps + 1, most)) if looks else sizes))
-    plain, scenario = scenario, _with_history(draw, scenario) if looks else scenario
-    scenario = lasting(together(scenario if draw(sampled(_LIMITED)) else _with_room(scenario)), _ROUNDS)
+    nodes = choose.one_of((*sizes, steps, min(steps + 1, most)) if looks else sizes)
+    plain, scenario = scenario, _with_history(choose, scenario) if looks else scenario
+    scenario = lasting(together(scenario if choose.one_of(_LIMITED) else _with_room(scenario)), _ROUNDS)
     first, *others = scenario.requests
     drawn = tuple(
-        replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
+        replace(request, rounds=tuple(_shaped(choose, plan, topk, nodes) for plan in request.rounds))
         for request in (_with_own(first, steps), *others)
     )
     return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), plain)
@@ -58,21 +57,21 @@ def _with_room(scenario: Scenario) -> Scenario:
     return put_in(scenario, "memory", max_len=max(scenario.memory.max_len, longest + scenario.steps))
 
 
-def _with_history(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
     """Return the scenario with prompts that begin with likely tokens, each of which goes on in one way, and then twice
     in another: alike, and then not.
     """
     vocab, history = scenario.model.vocab, list[int]()
     for token in range(_LIKELY):
-        once, *shared, last = (draw(integers(0, vocab - 1)) for _ in range(5))
-        first, other = ((one + draw(integers(1, vocab - 1))) % vocab for one in (once, last))
+        once, *shared, last = (choose.integer(0, vocab - 1) for _ in range(5))
+        first, other = ((one + choose.integer(1, vocab - 1)) % vocab for one in (once, last))
         twice = (token, first, *shared)
         history += (token, once, *shared, *twice, last, *twice, other)
     requests = tuple(replace(one, prompt=(*history, *one.prompt)) for one in scenario.requests)
     longer, draft = replace(scenario.memory, max_len=scenario.memory.max_len + len(history)), scenario.draft
     if isinstance(draft, Ngram):
         # A long suffix seldom has several places.
-        most = min(draft.max_n, draw(sampled((1, 2, 1, draft.max_n))))
+        most = min(draft.max_n, choose.one_of((1, 2, 1, draft.max_n)))
         draft = replace(draft, max_n=most, min_n=min(draft.min_n, most))
     return replace(scenario, requests=requests, memory=longer, draft=draft)
 
@@ -101,14 +100,12 @@ def _chained(request: Request) -> Request:
 
 
 def beside_tree(scenario: Scenario) -> Scenario:
-    """Return a scenario whose chains are compared with trees of topk 1, with pages for both; as it was if none can be.
+    """Return a scenario whose chains are compared with trees of topk 1, with pages for both; it may not be valid.
 
     Its drafts are argmaxes: those of trees are not drawn.
     """
     made = replace(with_greedy_drafts(scenario), variant="chain_as_tree")
-    if made.tree is None:
-        made = put_in(made, "memory", pages=max(made.memory.pages, pages_as_tree(made)))
-    return made if is_valid(made) else scenario
+    return made if made.tree else put_in(made, "memory", pages=max(made.memory.pages, pages_as_tree(made)))
 
 
 def with_nodes(scenario: Scenario, nodes: int) -> Scenario:
@@ -134,7 +131,7 @@ def _with_pages(scenario: Scenario, chained: Scenario) -> Scenario:
     return replace(scenario, memory=replace(scenario.memory, pages=pages))
 
 
-def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan:
+def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan:
     """Draw the shape of a plan: a path, and further rows below any row, before and behind those of the path."""
     if plan.num_correct < 0 or not plan.num_drafts:
         return plan
@@ -142,7 +139,7 @@ def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPla
     # Each row: its parent's place in this list (-1: row 0), its depth, and where it stands among rows of its depth.
     rows = [(place - 1, place + 1, _BEHIND) for place in range(right)]
     least = 0 if rows else 1
-    for _ in range(draw(integers(least, max(least, min(_MOST_MORE, nodes - right))))):
+    for _ in range(choose.integer(least, max(least, min(_MOST_MORE, nodes - right)))):
         parents = [parent for parent, _, _ in rows]
         free = [
             place
@@ -154,11 +151,34 @@ def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPla
             break
         # Mostly beside a row of the path, or below its last, so that the walk has to choose.
         free += [place for place in free if place < right] * _BESIDE
-        parent = free[draw(integers(0, _BELOW)) % len(free)]
-        rows.append((parent, (rows[parent][1] if parent >= 0 else 0) + 1, draw(integers(0, _BELOW))))
+        parent = free[choose.integer(0, _BELOW) % len(free)]
+        rows.append((parent, (rows[parent][1] if parent >= 0 else 0) + 1, choose.integer(0, _BELOW)))
     order = sorted(range(len(rows)), key=lambda place: (rows[place][1], rows[place][2], place))
     number = {place: row for row, place in enumerate(order, start=1)} | {-1: 0}
     shape = TreeShape(
         parents=tuple(number[rows[place][0]] for place in order), path=tuple(number[place] for place in range(right))
     )
     return replace(plan, shape=shape)
+
+
+_ROWS = "S-TREE-1 gives every round the same tree, cut to its limits; "
+FEATURE = Feature(
+    name="trees",
+    what="drafts are trees",
+    has=field_is_not("tree", None),
+    without=without_tree,
+    draw=with_tree,
+    rule="S-TREE-1",
+    drafts=lambda kind: kind.trees,
+    because="it proposes chains or blocks",
+    refuses={
+        "controllers": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
+        "draft-batch": _ROWS + "S-LIMIT-5 takes its drafts away by the size of a batch",
+        "preemption": _ROWS + "rows of a tree take columns that S-SCHED-8 does not count",
+        "step-budget": _ROWS + "S-SCHED-10 cuts a round to a number of tokens, and no number says which rows",
+        "windows": _ROWS + "S-WINDOW-1 goes by positions, and rows of one depth have the same (S-WINDOW-4)",
+        "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
+        "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
+    },
+    effects=("tree_rounds",),
+)

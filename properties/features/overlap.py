@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.strategies.lasting import lasting, rejecting, with_pages_of
-from draftproof.properties.strategies.some_requests import together
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
+from draftproof.properties.features.some_requests import together
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, RoundPlan, Scenario, pages_needed
@@ -39,31 +39,31 @@ _CHECKPOINTS = (3, 2, 5)
 """After how many tokens a state is kept: some rounds reach it by the length that the host has, and not by their own."""
 
 
-def with_overlap(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
     Without a controller each has budget for some rounds, of which one rejects a draft, and most scenarios have pages
     for two at a time: others get what these give back.
     """
-    schedule = replace(scenario.schedule, overlap=draw(sampled(DELAYS)))
+    schedule = replace(scenario.schedule, overlap=choose.one_of(DELAYS))
     made = replace(scenario, schedule=schedule)
-    if made.adaptive is not None and draw(sampled(_SWINGING)):
+    if made.adaptive is not None and choose.one_of(_SWINGING):
         made = _swinging(made, made.adaptive)
     else:
         made = _long_enough(made)
-        if not made.dynamic and draw(sampled(_BY_BUDGET)):
+        if not made.dynamic and choose.one_of(_BY_BUDGET):
             made = _by_budget(made)
         else:
-            made = _cut(made) if draw(sampled(_CUT)) else made
-            made = replace(made, requests=tuple(_ending(draw, made, one) for one in made.requests))
-        if not made.dynamic and draw(sampled(_AT_FIRST)):
+            made = _cut(made) if choose.one_of(_CUT) else made
+            made = replace(made, requests=tuple(_ending(choose, made, one) for one in made.requests))
+        if not made.dynamic and choose.one_of(_AT_FIRST):
             *others, last = made.requests
             made = replace(made, requests=(*others, replace(_endless(last), budget=1)))
     if made.most_prompt_logprobs is not None:
         made = _told_in_chunks(made)
     if made.states.checkpoint:
-        made = put_in(made, "states", checkpoint=draw(sampled(_CHECKPOINTS)))
-    if made.dynamic or draw(sampled(_ROOMY)):
+        made = put_in(made, "states", checkpoint=choose.one_of(_CHECKPOINTS))
+    if made.dynamic or choose.one_of(_ROOMY):
         return made
     needs = sorted(pages_needed(made, request) for request in made.requests)
     return put_in(made, "memory", pages=min(made.memory.pages, sum(needs[-2:])))
@@ -147,15 +147,15 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
     return together(put_in(made, "memory", pages=max(made.memory.pages, needs)))
 
 
-def _ending(draw: st.DrawFn, scenario: Scenario, request: Request) -> Request:
+def _ending(choose: Choose, scenario: Scenario, request: Request) -> Request:
     """Return the request with a stop token in the second half of its text, mostly, if its budget can be reached."""
     request = replace(request, min_tokens=0)
     is_open = request.sampling is not None and scenario.dynamic
     room = scenario.memory.max_len - len(request.prompt)
     most = min(request.budget, room) - 2
-    if is_open or most < 0 or request.budget > room or not draw(sampled(_STOPPED)):
+    if is_open or most < 0 or request.budget > room or not choose.one_of(_STOPPED):
         return request
-    return replace(request, stop_at=draw(integers(max(min(1, most), most // 2), most)))
+    return replace(request, stop_at=choose.integer(max(min(1, most), most // 2), most))
 
 
 def without_overlap(scenario: Scenario) -> Scenario:
@@ -164,3 +164,30 @@ def without_overlap(scenario: Scenario) -> Scenario:
         return scenario
     waiting = put_in(scenario, "schedule", overlap=())
     return replace(waiting, variant="none") if waiting.variant == "unoverlapped" else waiting
+
+
+_LATE = "S-OVERLAP-3 plans a step from lengths that are a step old; "
+FEATURE = Feature(
+    name="overlap",
+    what="the host plans a step while the one before runs",
+    has=field_is_not("schedule.overlap", ()),
+    without=without_overlap,
+    draw=with_overlap,
+    rule="S-OVERLAP-9",
+    drafts=lambda kind: kind.proposes != "lookup",
+    because="a lookup proposes from tokens that the host does not have yet",
+    of_probes=True,
+    refuses={
+        "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
+        "preemption": _LATE + "who gives way goes by pages that are owned after it (S-SCHED-8)",
+        "step-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
+        "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
+        "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
+        "aborts": _LATE + "an abort frees pages at the beginning of a step (S-SCHED-9), which one in flight writes",
+        "windows": _LATE + "pages behind a window are freed by the length after the step (S-WINDOW-3)",
+        "grammars": _LATE + "the mask of a row goes by the state of its grammar after them (S-GRAMMAR-3)",
+        "penalties": _LATE + "penalties go by the tokens before a row (S-PENALTY-2), which the host uploads",
+        "min-tokens": _LATE + "what is excluded goes by the number of tokens before a row (S-LIMIT-15)",
+    },
+    effects=("overlapped_steps",),
+)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.strategies.tensor_ranks import with_tensor_ranks, without_tensor_ranks
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
-from draftproof.properties.values.validate import beside_ranks
 
-Spread = Literal["alone", "first apart", "second apart", "last apart", "in turn", "one idle", "tensor", "tensor draft"]
-SPREADS: tuple[Spread, ...] = (
+Spread = Literal["first apart", "second apart", "last apart", "in turn", "one idle"]
+_SPREADS: tuple[Spread, ...] = (
     "first apart",
     "second apart",
     "last apart",
@@ -23,46 +21,42 @@ SPREADS: tuple[Spread, ...] = (
     "second apart",
     "one idle",
 )
-"""Which requests another of two ranks serves than the first, or others: "alone" leaves all on one.
-
-Of "tensor" ranks each serves all.
-"""
-TENSOR_SPREADS: tuple[Spread, ...] = ("tensor draft", "tensor")
-"""What tensor-parallel ranks share: the target, or the draft as well."""
+"""Which requests another rank serves than the first."""
+_RANKS = (2, 2, 3, 2, 4)
+"""How many ranks there are; each is a process, so more of them are dearer."""
 _PLAIN = (True, False)
 _AFTER_ALL = (True, False)
 """Whether one more request comes when nothing else is left, and until then no rank has anything to run."""
 
 
-def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
-    """Return the scenario on two ranks, of which one has fewer requests, or none, or which serve all of them together.
+def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw how requests are spread over ranks, of which some have fewer of them, or none.
 
     What ranks have to agree on differs within a few steps: one rank's first request comes when the other's begins to
     decode, so that each is idle while the other runs a prompt, and one while the other decodes; then one has more rows.
     Or all come at once, and one rank runs more prompts. A batch of one has a captured size of its own, so that ranks
     alone would run at different ones.
     """
-    if spread in TENSOR_SPREADS:
-        return with_tensor_ranks(scenario, cut=spread == "tensor draft")
-    last = len(scenario.requests) - 1
+    count, spread, last = choose.one_of(_RANKS), choose.one_of(_SPREADS), len(scenario.requests) - 1
     apart: dict[str, set[int]] = {
         "first apart": {0},
         "second apart": {min(1, last)},
         "last apart": {last},
         "one idle": set(),
     }
-    of_others = apart.get(spread, set(range(1, last + 1, 2)))
-    ranks = [int(index in of_others and last > 0) for index in range(last + 1)]
+    ranks = [index % count for index in range(last + 1)]
+    if spread != "in turn":
+        ranks = [int(index in apart[spread] and last > 0) for index in range(last + 1)]
     is_spread = len(set(ranks)) > 1
-    if is_spread and draw(sampled((False, True))):
+    if max(ranks) == 1 and choose.boolean():
         ranks = [1 - rank for rank in ranks]
     requests = tuple(replace(one, rank=rank) for one, rank in zip(scenario.requests, ranks, strict=True))
     if is_spread:
         chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
         requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
-    if draw(sampled(_AFTER_ALL)):
+    if choose.one_of(_AFTER_ALL):
         requests = (*requests, _arriving(requests[-1], _steps_at_most(scenario)))
-    if draw(sampled(_PLAIN)):
+    if choose.one_of(_PLAIN):
         # The rank with fewer requests has rounds without drafts, beside others that have some.
         fewer = min(set(ranks), key=lambda rank: (ranks.count(rank), rank))
         requests = tuple(_plainer(one) if one.rank == fewer else one for one in requests)
@@ -70,7 +64,7 @@ def with_ranks(draw: st.DrawFn, scenario: Scenario, spread: Spread) -> Scenario:
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
     sizes = scenario.graphs.sizes and tuple(sorted({1, *scenario.graphs.sizes}))
     graphs = replace(scenario.graphs, sizes=sizes)
-    return replace(scenario, requests=requests, memory=memory, ranks=Ranks(data=2), graphs=graphs)
+    return replace(scenario, requests=requests, memory=memory, ranks=Ranks(data=count), graphs=graphs)
 
 
 def _steps_at_most(scenario: Scenario) -> int:
@@ -91,21 +85,14 @@ def _arriving(request: Request, arrival: int) -> Request:
     return replace(request, arrival=arrival, abort_at=abort)
 
 
-def may_have_ranks(scenario: Scenario) -> bool:
-    """Return whether a scenario has nothing that is not defined beside ranks."""
-    return not beside_ranks(scenario)
-
-
 def without_ranks(scenario: Scenario) -> Scenario:
-    """Return the scenario with all requests on one rank, which runs alone."""
-    if scenario.ranks.tensor > 1:
-        return without_tensor_ranks(scenario)
-    if scenario.ranks == Ranks():
+    """Return the scenario with all requests on one rank."""
+    if scenario.ranks.data == 1:
         return scenario
     most = max(Counter(one.arrival for one in scenario.requests).values())
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
     requests = tuple(replace(one, rank=0) for one in scenario.requests)
-    return replace(scenario, ranks=Ranks(), requests=requests, memory=memory)
+    return replace(scenario, ranks=replace(scenario.ranks, data=1), requests=requests, memory=memory)
 
 
 def first_ranks(scenario: Scenario) -> Scenario:
@@ -113,3 +100,17 @@ def first_ranks(scenario: Scenario) -> Scenario:
     serving = sorted({one.rank for one in scenario.requests})
     requests = tuple(replace(one, rank=serving.index(one.rank)) for one in scenario.requests)
     return replace(scenario, requests=requests)
+
+
+FEATURE = Feature(
+    name="data-parallel",
+    what="requests are spread over ranks in lockstep",
+    has=lambda one: one.ranks.data > 1,
+    without=without_ranks,
+    draw=with_ranks,
+    rule="S-RANK-6",
+    of_probes=True,
+    effects=("idle_launches", "agreed_tokens", "agreed_rows", "agreed_sizes", "agreed_steps"),
+    # On each rank pages are enough for all of its few requests.
+    lacks=("admitted_before_others",),
+)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.strategies.some_requests import slots_for
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.some_requests import slots_for
 from draftproof.properties.values.scenario import Request, Scenario
 
 _AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
@@ -26,7 +26,7 @@ _ALONE = 40
 _MORE_PAGES = 2
 
 
-def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
 
     Where they give way to each other all but the first may be, and most of these at once, so that none of these aborts
@@ -36,39 +36,39 @@ def with_aborts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     last, schedule = len(scenario.requests) - 1, scenario.schedule
     preempts, depends = schedule.preemption, schedule.preemption or schedule.prefix_cache
     if schedule.prefix_cache and not preempts:
-        if scenario.is_constrained and draw(sampled(_AT_PAGES)):
-            return _at_pages(draw, scenario)
-        if draw(sampled(_CROWDED)):
-            return _in_line(draw, scenario)
-    certain = draw(sampled((last, last) if depends else (0, 0, last)))
+        if scenario.is_constrained and choose.one_of(_AT_PAGES):
+            return _at_pages(choose, scenario)
+        if choose.one_of(_CROWDED):
+            return _in_line(choose, scenario)
+    certain = choose.one_of((last, last) if depends else (0, 0, last))
     after: tuple[int, ...] = _SOON if schedule.prefix_cache else _AFTER
-    after = (draw(sampled(_PREEMPTED_AFTER)),) if preempts and draw(sampled(_MOSTLY)) else after
+    after = (choose.one_of(_PREEMPTED_AFTER),) if preempts and choose.one_of(_MOSTLY) else after
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
-        if index == certain or (draw(sampled(_MOSTLY if depends else _SOME)) and not (depends and not index)):
+        if index == certain or (choose.one_of(_MOSTLY if depends else _SOME) and not (depends and not index)):
             # Something runs: the certain one, if nobody else.
-            steps = max(draw(sampled(after)), int(index == certain))
+            steps = max(choose.one_of(after), int(index == certain))
             since = _AT_ONCE if preempts else request.arrival
             requests[index] = replace(request, abort_at=since + steps)
     return replace(scenario, requests=tuple(requests))
 
 
-def _in_line(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def _in_line(choose: Choose, scenario: Scenario) -> Scenario:
     """Return requests that come while the first runs, each of which but the first and the last may be aborted: those
     that wait have others behind them.
     """
     first, *others = scenario.requests
     requests = [first]
     for place, one in enumerate(others, start=1):
-        arrival = first.arrival + draw(sampled((1, 2, 3))) + place // 2
-        is_aborted = place == 1 or (place < len(others) and draw(sampled(_SOME)))
-        abort_at = arrival + draw(sampled((2, 3, 1, 4))) if is_aborted else None
+        arrival = first.arrival + choose.one_of((1, 2, 3)) + place // 2
+        is_aborted = place == 1 or (place < len(others) and choose.one_of(_SOME))
+        abort_at = arrival + choose.one_of((2, 3, 1, 4)) if is_aborted else None
         requests.append(replace(one, arrival=arrival, abort_at=abort_at))
     memory = replace(scenario.memory, request_slots=slots_for(scenario, requests))
     return replace(scenario, requests=tuple(requests), memory=memory)
 
 
-def _at_pages(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def _at_pages(choose: Choose, scenario: Scenario) -> Scenario:
     """Return requests with a page in each chunk, all but the first of which may be aborted behind their first chunk:
     they have no page then that a cache does not keep. The last is, has a grammar, and comes when nobody else is there.
 
@@ -78,7 +78,7 @@ def _at_pages(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     first, *others = scenario.requests
     requests = [first]
     requests += [
-        _cut_off(one, one.arrival, memory.page_size, vocab) if draw(sampled(_SOME)) else one for one in others[:-1]
+        _cut_off(one, one.arrival, memory.page_size, vocab) if choose.one_of(_SOME) else one for one in others[:-1]
     ]
     grammar, stops = next((one.grammar, one.stops) for one in reversed(scenario.requests) if one.grammar)
     last = replace(others[-1], grammar=grammar, stops=stops, prompt_logprobs=None)
@@ -111,3 +111,15 @@ def without_aborts(scenario: Scenario) -> Scenario:
 
 def _served(request: Request) -> Request:
     return replace(request, abort_at=None)
+
+
+FEATURE = Feature(
+    name="aborts",
+    what="a request is aborted",
+    has=lambda one: one.has_aborts,
+    without=without_aborts,
+    draw=with_aborts,
+    rule="S-SCHED-9",
+    of_probes=True,
+    effects=("aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"),
+)

@@ -5,49 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.strategies.some_requests import with_some
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import PromptLogprobs, Request, Scenario
 
 _TOP = (2, 0, 1, 5, 3)
 
 
-def with_logprobs(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests ask for logprobs, and for how many of the likeliest tokens; the first does.
 
     All do where they give way to each other: what one is given when it comes back is seldom looked at.
     """
     if scenario.schedule.preemption:
-        requests = tuple(replace(one, logprobs=draw(sampled(_TOP))) for one in scenario.requests)
+        requests = tuple(replace(one, logprobs=choose.one_of(_TOP)) for one in scenario.requests)
         return replace(scenario, requests=requests)
-    return with_some(draw, scenario, lambda request: replace(request, logprobs=draw(sampled(_TOP))))
+    return with_some(choose, scenario, lambda request: replace(request, logprobs=choose.one_of(_TOP)))
 
 
-def with_prompt_logprobs(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_prompt_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests ask for logprobs of their prompts, and from where on: at the end of a page, or near it.
 
     Where prompts share pages the first request has nobody before it.
     """
     first, *others = scenario.requests
     if not (scenario.schedule.prefix_cache and others):
-        return with_some(draw, scenario, lambda request: _asking(draw, request, scenario, 1))
+        return with_some(choose, scenario, lambda request: _asking(choose, request, scenario, 1))
     later = with_some(
-        draw,
+        choose,
         replace(scenario, requests=tuple(others)),
-        lambda request: _asking(draw, request, scenario, _shared_pages(request, scenario)),
+        lambda request: _asking(choose, request, scenario, _shared_pages(request, scenario)),
     )
     return replace(scenario, requests=(first, *later.requests))
 
 
-def _asking(draw: st.DrawFn, request: Request, scenario: Scenario, shared: int) -> Request:
+def _asking(choose: Choose, request: Request, scenario: Scenario, shared: int) -> Request:
     """Draw from where on a request asks: of a page that others share the last token, mostly."""
     size, last = scenario.memory.page_size, len(request.prompt) - 1
-    end = draw(sampled((shared, 1, shared, 2, shared, 1 + last // size))) * size
-    start = draw(sampled((end - 1, end, end - 1, 0, end - 1, end + 1, end - 1, last - 1, end - 1)))
-    return replace(request, prompt_logprobs=PromptLogprobs(top=draw(sampled(_TOP)), start=max(0, start)))
+    end = choose.one_of((shared, 1, shared, 2, shared, 1 + last // size)) * size
+    start = choose.one_of((end - 1, end, end - 1, 0, end - 1, end + 1, end - 1, last - 1, end - 1))
+    return replace(request, prompt_logprobs=PromptLogprobs(top=choose.one_of(_TOP), start=max(0, start)))
 
 
 def _shared_pages(request: Request, scenario: Scenario) -> int:
@@ -73,3 +73,24 @@ def without_prompt_logprobs(scenario: Scenario) -> Scenario:
     if scenario.most_prompt_logprobs is None:
         return scenario
     return replace(scenario, requests=tuple(replace(one, prompt_logprobs=None) for one in scenario.requests))
+
+
+LOGPROBS = Feature(
+    name="logprobs",
+    what="a request asks for logprobs",
+    has=lambda one: one.most_logprobs is not None,
+    without=without_logprobs,
+    draw=with_logprobs,
+    rule="S-SAMPLE-12",
+    effects=("rounds",),
+)
+PROMPT_LOGPROBS = Feature(
+    name="prompt-logprobs",
+    what="a request asks for logprobs of its prompt",
+    has=lambda one: one.most_prompt_logprobs is not None,
+    without=without_prompt_logprobs,
+    draw=with_prompt_logprobs,
+    rule="S-SAMPLE-16",
+    of_probes=True,
+    effects=("prompt_logprobs_told",),
+)

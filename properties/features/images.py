@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, any_request
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario
 
 # Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.
@@ -16,25 +16,25 @@ _SMALLEST = 4
 _NONE = (False, True, False)
 
 
-def with_images(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_images(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw where the prompts have images, and of which grids: the first has one, if it is long enough for any."""
     if not isinstance(scenario.model, ProbeModel):
         return scenario
     all_have_one = scenario.schedule.preemption
     requests = tuple(
-        _with_images(draw, one) if all_have_one or not number or not draw(sampled(_NONE)) else one
+        _with_images(choose, one) if all_have_one or not number or not choose.one_of(_NONE) else one
         for number, one in enumerate(scenario.requests)
     )
     return replace(scenario, model=replace(scenario.model, mrope=True), requests=requests)
 
 
-def _with_images(draw: st.DrawFn, request: Request) -> Request:
+def _with_images(choose: Choose, request: Request) -> Request:
     images, length, behind = list[Image](), len(request.prompt), 0
-    while behind + _SMALLEST <= length and len(images) <= draw(integers(0, 2)):
+    while behind + _SMALLEST <= length and len(images) <= choose.integer(0, 2):
         fitting = [grid for grid in _GRIDS if behind + grid[0] * grid[1] * grid[2] <= length]
-        frames, height, width = draw(sampled(fitting))
+        frames, height, width = choose.one_of(fitting)
         spare = length - behind - frames * height * width
-        start = behind + draw(integers(0, min(spare, 3)))
+        start = behind + choose.integer(0, min(spare, 3))
         images.append(Image(start=start, frames=frames, height=height, width=width))
         behind = images[-1].end
     return replace(request, images=tuple(images))
@@ -46,3 +46,15 @@ def without_images(scenario: Scenario) -> Scenario:
         return scenario
     requests = tuple(replace(one, images=()) for one in scenario.requests)
     return replace(scenario, model=replace(scenario.model, mrope=False), requests=requests)
+
+
+FEATURE = Feature(
+    name="images",
+    what="a prompt has images, and tokens three positions (M-RoPE)",
+    has=any_request(lambda one: one.images),
+    without=without_images,
+    draw=with_images,
+    rule="S-MROPE-1",
+    of_probes=True,
+    effects=("image_prompts",),
+)

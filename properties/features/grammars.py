@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import sampled
-from draftproof.properties.strategies.some_requests import with_some
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -31,9 +31,9 @@ SHORT = ("([ab]|c[ab]){4,5}", "(a|bc){2,3}c", "(b[ac]?){3,4}")
 """Patterns of words that are so short that the end token is soon all that is left."""
 
 
-def with_grammars(draw: st.DrawFn, scenario: Scenario, patterns: Sequence[str] = _PATTERNS) -> Scenario:
+def with_grammars(choose: Choose, scenario: Scenario, patterns: Sequence[str] = _PATTERNS) -> Scenario:
     """Draw which requests have a grammar, and which; the first has."""
-    return with_some(draw, scenario, lambda request: _constrained(draw, request, scenario.model.vocab, patterns))
+    return with_some(choose, scenario, lambda request: _constrained(choose, request, scenario.model.vocab, patterns))
 
 
 def without_grammars(scenario: Scenario) -> Scenario:
@@ -43,6 +43,17 @@ def without_grammars(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(replace(request, grammar=None) for request in scenario.requests))
 
 
-def _constrained(draw: st.DrawFn, request: Request, vocab: int, patterns: Sequence[str]) -> Request:
+def _constrained(choose: Choose, request: Request, vocab: int, patterns: Sequence[str]) -> Request:
     stops = tuple(dict.fromkeys((*request.stops, end_token(vocab))))
-    return replace(request, grammar=Grammar(pattern=draw(sampled(patterns))), stops=stops)
+    return replace(request, grammar=Grammar(pattern=choose.one_of(patterns)), stops=stops)
+
+
+FEATURE = Feature(
+    name="grammars",
+    what="a grammar says which tokens are allowed",
+    has=lambda one: one.is_constrained,
+    without=without_grammars,
+    draw=with_grammars,
+    rule="S-GRAMMAR-1",
+    effects=("grammar_changed_choice",),
+)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
-from draftproof.properties.strategies.some_requests import sooner
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.some_requests import sooner
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
@@ -18,7 +18,7 @@ _LATER = (2, 7, 1)
 """Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
 
 
-def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
 
     Where that was drawn for something else they come sooner at most. Two thirds of chunks are as long as a verify row.
@@ -26,23 +26,23 @@ def with_mixed(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """
     schedule = replace(scenario.schedule, mixed=True)
     if not (schedule.step_tokens or schedule.prefix_cache):
-        schedule = replace(schedule, chunk=draw(sampled((scenario.width, scenario.width, schedule.chunk))))
+        schedule = replace(schedule, chunk=choose.one_of((scenario.width, scenario.width, schedule.chunk)))
     requests = scenario.requests
     if schedule.prefix_cache and not scenario.has_aborts:
         requests = sooner(requests)
     elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
-        requests = tuple(_one_after_another(draw, requests))
+        requests = tuple(_one_after_another(choose, requests))
     requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
     mixed = replace(scenario, requests=requests, schedule=schedule)
-    if schedule.prefix_cache and not schedule.preemption and draw(st.booleans()):
+    if schedule.prefix_cache and not schedule.preemption and choose.boolean():
         mixed = _for_two(mixed)
-    if _may_decode_one(mixed) and draw(sampled(_ONE_DECODES)):
+    if _may_decode_one(mixed) and choose.one_of(_ONE_DECODES):
         mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
         return mixed
-    if not mixed.graphs.sizes and draw(sampled((True, True, False))):
+    if not mixed.graphs.sizes and choose.one_of((True, True, False)):
         mixed = replace(mixed, graphs=Graphs(sizes=(mixed.schedule.max_batch,)))
-    return put_in(mixed, "graphs", tokens=_buckets(draw, mixed)) if mixed.graphs.sizes else mixed
+    return put_in(mixed, "graphs", tokens=_buckets(choose, mixed)) if mixed.graphs.sizes else mixed
 
 
 def without_mixed(scenario: Scenario) -> Scenario:
@@ -53,7 +53,7 @@ def without_mixed(scenario: Scenario) -> Scenario:
     return replace(apart, variant="none") if apart.variant == "unmixed" else apart
 
 
-def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
+def _buckets(choose: Choose, scenario: Scenario) -> tuple[int, ...]:
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
     width, batch = scenario.width, scenario.schedule.max_batch
     whole = 2 * chunk + batch * width
@@ -67,7 +67,7 @@ def _buckets(draw: st.DrawFn, scenario: Scenario) -> tuple[int, ...]:
         (chunk, chunk + 2),
         (whole + 1,),
     )
-    return tuple(sorted(set(draw(sampled(about)))))
+    return tuple(sorted(set(choose.one_of(about))))
 
 
 def _for_two(scenario: Scenario) -> Scenario:
@@ -99,11 +99,30 @@ def _plainer(request: Request, place: int) -> Request:
     return replace(request, rounds=(most, most, *request.rounds))
 
 
-def _one_after_another(draw: st.DrawFn, requests: tuple[Request, ...]) -> list[Request]:
+def _one_after_another(choose: Choose, requests: tuple[Request, ...]) -> list[Request]:
     """Return requests of which that with the longest prompt comes first, and the last when some of them are done."""
     arrival, made = 0, list(requests)
     order = sorted(range(len(requests)), key=lambda one: -len(requests[one].prompt))
     for place, index in enumerate(order):
         made[index] = replace(requests[index], arrival=arrival)
-        arrival += draw(integers(1, 2)) if place + 2 < len(order) or len(order) < _FEW else draw(sampled(_LATER))
+        arrival += choose.integer(1, 2) if place + 2 < len(order) or len(order) < _FEW else choose.one_of(_LATER)
     return made
+
+
+_ALONE = "S-MIXED-4 packs the rows of one engine's step by their number of tokens alone; "
+FEATURE = Feature(
+    name="mixed",
+    what="chunks of prompts and verify rows share a launch",
+    has=field_is_not("schedule.mixed", False),
+    without=without_mixed,
+    draw=with_mixed,
+    rule="S-MIXED-7",
+    of_probes=True,
+    refuses={
+        "trees": "S-MIXED-2 lets a packed row see what is before it; rows of a tree see their own paths (S-TREE-7)",
+        "overlap": _ALONE + "with a step in flight (S-OVERLAP-3) the host does not know them",
+        "data-parallel": _ALONE + "ranks agree on one size for each kind of launch (S-RANK-3)",
+        "tensor-parallel": _ALONE + "S-TP-3 counts the collectives of launches of one kind",
+    },
+    effects=("mixed_launches",),
+)

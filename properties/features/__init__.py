@@ -1,0 +1,74 @@
+"""Features of scenarios: a row each, and what follows from all of them together."""
+
+from __future__ import annotations
+
+from draftproof.properties.features import (
+    aborts,
+    codes,
+    controllers,
+    data_parallel,
+    draft_batch,
+    ends,
+    grammars,
+    handover,
+    hybrid,
+    images,
+    logprobs,
+    mixed,
+    overlap,
+    penalties,
+    preemption,
+    prefix_cache,
+    sampling,
+    step_budget,
+    tensor_parallel,
+    trees,
+    windows,
+)
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.values.scenario import Scenario
+
+FEATURES: tuple[Feature, ...] = (
+    hybrid.FEATURE,
+    controllers.FEATURE,
+    draft_batch.FEATURE,
+    trees.FEATURE,
+    preemption.FEATURE,
+    step_budget.FEATURE,
+    sampling.SAMPLING,
+    sampling.DRAWN_DRAFTS,
+    penalties.FEATURE,
+    grammars.FEATURE,
+    prefix_cache.FEATURE,
+    logprobs.LOGPROBS,
+    logprobs.PROMPT_LOGPROBS,
+    ends.EOS,
+    ends.MIN_TOKENS,
+    ends.STOP_SEQUENCES,
+    codes.FEATURE,
+    images.FEATURE,
+    handover.FEATURE,
+    aborts.FEATURE,
+    windows.FEATURE,
+    data_parallel.FEATURE,
+    tensor_parallel.FEATURE,
+    overlap.FEATURE,
+    mixed.FEATURE,
+)
+"""All features, in the order in which they are drawn: what a feature goes by comes before it."""
+BY_NAME = {feature.name: feature for feature in FEATURES}
+
+
+def features_of(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of the features that a scenario has, in the order of FEATURES."""
+    return tuple(feature.name for feature in FEATURES if feature.has(scenario))
+
+
+def refusal(one: str, other: str) -> str:
+    """Return why a feature is not defined beside another, "" if it is; the order of the two does not matter."""
+    return BY_NAME[one].refuses.get(other, "") or BY_NAME[other].refuses.get(one, "")
+
+
+def refused_beside(name: str) -> tuple[str, ...]:
+    """Return the features that one is not defined beside, in the order of FEATURES."""
+    return tuple(feature.name for feature in FEATURES if refusal(name, feature.name))

@@ -1,0 +1,14 @@
+"""Batches that are too large for drafts: vLLM's `speculative_disable_by_batch_size`."""
+
+from __future__ import annotations
+
+from draftproof.properties.features.feature import Feature, field_is_not, field_put
+
+FEATURE = Feature(
+    name="draft-batch",
+    what="batches of more than so many rows get no drafts",
+    has=field_is_not("schedule.draft_batch", 0),
+    without=field_put("schedule.draft_batch", 0),
+    rule="S-LIMIT-5",
+    effects=("batches_too_large_for_drafts",),
+)

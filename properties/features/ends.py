@@ -1,0 +1,155 @@
+"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; and a minimum of tokens."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, any_request
+from draftproof.properties.features.some_requests import with_some
+from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
+
+_BELOW = 97
+# Of a vocabulary of 61 tokens few come in a text of ten.
+_EOS = (10, 8, 15, 12, 3)
+# How many of the first tokens; a budget is 5 to 11, seldom more.
+_LEAST = (3, 2, 4, 1, 6)
+# How many tokens a late sequence has besides its last, of the whole text at most.
+_LATE = (99, 99, 4)
+# Where the stop token is, behind the minimum: the first that may be one, one that may not, the next, or none.
+_BEHIND = (0, -1, 0, 1, None)
+
+
+def with_eos(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw the model's own ids, which some requests ignore; those that give way do, as they are to go on."""
+    vocab = scenario.model.vocab
+    count = min(choose.one_of(_EOS), max(1, vocab // 4))
+    eos = dict.fromkeys(choose.integer(0, _BELOW - 1) * vocab // _BELOW for _ in range(count))
+    ignoring = (replace(one, ignore_eos=scenario.schedule.preemption or choose.boolean()) for one in scenario.requests)
+    return replace(scenario, eos=tuple(eos), requests=tuple(ignoring))
+
+
+def without_eos(scenario: Scenario) -> Scenario:
+    """Return the scenario with a model that has no stop ids."""
+    requests = tuple(replace(one, ignore_eos=False) for one in scenario.requests)
+    return replace(scenario, eos=(), requests=requests) if has_eos(scenario) else scenario
+
+
+def has_eos(scenario: Scenario) -> bool:
+    """Return whether the model has stop ids, or a request ignores them."""
+    return bool(scenario.eos) or any(one.ignore_eos for one in scenario.requests)
+
+
+def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw which requests have a minimum of tokens; a grammar says itself when it ends."""
+
+    def changed(request: Request) -> Request:
+        if request.grammar:
+            return request
+        if scenario.schedule.preemption:
+            # Who gives way is to go on for some rounds.
+            return replace(
+                request, min_tokens=min(choose.one_of(_LEAST), request.budget), stops=(), stop_at=-1, ignore_eos=True
+            )
+        return _with_minimum(choose, request, knows_text=_knows_text(scenario, request))
+
+    return with_some(choose, scenario, changed)
+
+
+def without_min_tokens(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that have no minimum of tokens."""
+    requests = tuple(replace(one, min_tokens=0) for one in scenario.requests)
+    return replace(scenario, requests=requests) if scenario.has_minimum else scenario
+
+
+def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw which requests end by a stop sequence of their text, where it is known: near the end, or before a minimum."""
+
+    def changed(request: Request) -> Request:
+        if not _knows_text(scenario, request):
+            return request
+        # Nothing else is to end it before.
+        request = replace(request, ignore_eos=bool(scenario.eos))
+        if scenario.schedule.preemption:
+            return _late_sequence(choose, request)
+        return replace(request, sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
+
+    return with_some(choose, scenario, changed)
+
+
+def without_stop_sequences(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that no sequence ends."""
+    requests = tuple(replace(one, stop_sequences=(), sequences_at=()) for one in scenario.requests)
+    return replace(scenario, requests=requests) if has_stop_sequences(scenario) else scenario
+
+
+def _knows_text(scenario: Scenario, request: Request) -> bool:
+    """Return whether a request's text does not hang on the schedule."""
+    return request.sampling is None or not scenario.dynamic
+
+
+def _with_minimum(choose: Choose, request: Request, *, knows_text: bool) -> Request:
+    """Draw a minimum, and a stop token at about the first place where there may be one."""
+    least = min(choose.one_of(_LEAST), request.budget)
+    behind = choose.one_of(_BEHIND)
+    at = -1 if behind is None or not knows_text else min(least + behind, request.budget - 1)
+    return replace(request, min_tokens=least, stop_at=at)
+
+
+def _sequences(choose: Choose, request: Request) -> tuple[TokenSpan, ...]:
+    """Draw a sequence near the end, and perhaps one that begins in the prompt."""
+    length = choose.one_of((2, 3, 2, 4, 1))
+    last = min(choose.one_of((3, 4, 2, 5, 6)) + request.min_tokens, request.budget - 1)
+    found = [TokenSpan(first=max(0, last - length + 1), last=last)]
+    if choose.boolean():
+        before = min(len(request.prompt), choose.one_of((1, 2)))
+        found.append(TokenSpan(first=-before, last=choose.one_of((0, 1))))
+    return tuple(found)
+
+
+def _late_sequence(choose: Choose, request: Request) -> Request:
+    """Return a request that ends with a sequence one token before its budget would be spent: one that is so long that
+    the request may have given way in the middle of it.
+    """
+    last = request.budget - 2
+    first = max(0, last - choose.one_of(_LATE))
+    return replace(request, sequences_at=(TokenSpan(first=first, last=last),)) if last > request.min_tokens else request
+
+
+def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
+    """Return a sequence that ends with the last token before the minimum."""
+    least = request.min_tokens
+    return (TokenSpan(first=least - 2, last=least - 1),) if least > 1 else ()
+
+
+has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences_at)
+EOS = Feature(
+    name="eos",
+    what="the model has stop ids, heeded or ignored",
+    has=has_eos,
+    without=without_eos,
+    draw=with_eos,
+    rule="S-LIMIT-13",
+    of_probes=True,
+    effects=("ends_by_eos", "eos_ignored"),
+)
+MIN_TOKENS = Feature(
+    name="min-tokens",
+    what="a request has a minimum of tokens",
+    has=lambda one: one.has_minimum,
+    without=without_min_tokens,
+    draw=with_min_tokens,
+    rule="S-LIMIT-15",
+    of_probes=True,
+    effects=("minimum_changed_choice",),
+)
+STOP_SEQUENCES = Feature(
+    name="stop-sequences",
+    what="a request ends after a stop sequence",
+    has=has_stop_sequences,
+    without=without_stop_sequences,
+    draw=with_stop_sequences,
+    rule="S-LIMIT-14",
+    of_probes=True,
+    effects=("ends_by_sequence", "sequences_before_minimum", "sequences_from_prompt"),
+)

@@ -1,0 +1,59 @@
+"""What a feature of scenarios is, as a value: the one place that says of it what the rest of the project asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.values.drafts import DraftKind
+from draftproof.properties.values.paths import get, put
+from draftproof.properties.values.scenario import Request, Scenario
+
+
+def _every_draft(_kind: DraftKind) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature: its name in `check --with`, limits, reports and documents, and what it is in a line.
+
+    `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it away, as
+    shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn with the model
+    or the requests). `refuses` names features that it is not defined beside, each pair in one of its two rows, with the
+    reason. `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
+    others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the model,
+    and no subject lacks it. `effects` are counts of which one at least is not zero where it did something, and `lacks`
+    are counts that scenarios with the feature never reach.
+    """
+
+    name: str
+    what: str
+    has: Callable[[Scenario], bool]
+    without: Callable[[Scenario], Scenario]
+    draw: Callable[[Choose, Scenario], Scenario] | None = None
+    rule: str = ""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    drafts: Callable[[DraftKind], bool] = _every_draft
+    because: str = ""
+    of_probes: bool = False
+    of_model: bool = False
+    effects: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:
+    """Return a predicate: the field at this path has another value than the one that means off."""
+    return lambda scenario: get(scenario, path) not in (off, None)
+
+
+def field_put(path: str, off: object) -> Callable[[Scenario], Scenario]:
+    """Return a function that gives the field at this path the value that means off."""
+    return lambda scenario: scenario if get(scenario, path) in (off, None) else put(scenario, path, off)
+
+
+def any_request(holds: Callable[[Request], object]) -> Callable[[Scenario], bool]:
+    """Return a predicate: something holds of a request of a scenario."""
+    return lambda scenario: any(holds(request) for request in scenario.requests)

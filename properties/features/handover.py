@@ -1,0 +1,61 @@
+"""Two engines: one runs prompts and hands requests over to one that decodes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.lasting import lasting
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import Request, Scenario
+
+_ROOMY = (True, False)
+_ROUNDS = 2
+
+
+def with_handover(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw a decode batch that is full soon, so that some wait for a place in it, and requests that come together.
+
+    All but the last have budgets for rounds, and no stop in front of them; half have rows for all of them at once.
+    """
+    batch, count = scenario.schedule.max_batch, len(scenario.requests)
+    most = max(1, choose.one_of((1, count - 2, batch, 1)))
+    slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
+    made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", handover=True)
+    latest = choose.one_of((0, 0, 2, 1000)) if count <= slots else 1000
+    requests = tuple(replace(one, arrival=min(one.arrival, latest)) for one in made.requests)
+    requests = (*map(_decoded, requests[:-1]), requests[-1])
+    return replace(made, requests=requests, schedule=replace(made.schedule, max_batch=most))
+
+
+def _decoded(request: Request) -> Request:
+    """Return the request with its stop token in the second half of its text, if it has one."""
+    return replace(request, stop_at=max(request.stop_at, request.budget // 2)) if request.stop_at >= 0 else request
+
+
+_SCHEDULE = "S-HANDOVER-3 moves what a request has at the end of its prompt, once; {} is decided again in later steps"
+FEATURE = Feature(
+    name="handover",
+    what="one engine runs prompts and hands requests over to one that decodes",
+    has=field_is_not("schedule.handover", False),
+    without=field_put("schedule.handover", False),
+    draw=with_handover,
+    rule="S-HANDOVER-8",
+    of_probes=True,
+    refuses={
+        "trees": _SCHEDULE.format("the place of a tree's rows, which S-TREE-6 moves,"),
+        "controllers": _SCHEDULE.format("the step count, by an average over batches of one engine (S-ADAPT-1),"),
+        "draft-batch": _SCHEDULE.format("whether a batch has drafts, by its size in one engine (S-LIMIT-5),"),
+        "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
+        "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
+        "step-budget": _SCHEDULE.format("who shares a step's tokens (S-SCHED-10), prompts and rounds in one engine,"),
+        "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
+        "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
+        "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),
+        "overlap": "S-OVERLAP-1 delays the results of one engine; a hand-over needs those of the prompt in its step",
+        "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
+        "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-HANDOVER-2 has two",
+    },
+    effects=("handovers",),
+)

@@ -1,0 +1,108 @@
+"""Requests that draw their tokens: temperatures, filters and seeds."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.some_requests import with_some
+from draftproof.properties.values.drafts import kind_of
+from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.scenario import Request, Scenario
+
+# The best token has a weight of a third to nearly all; beyond that few drafts are accepted.
+_TEMPERATURES = (2.0, 4.0, 1.0, 3.0, 0.5, 8.0)
+_NONE = (None,) * 3
+_WORDS = 5
+
+
+def with_sampling(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw which requests are sampled, and how; the first is, and in a dynamic scenario the last alone."""
+    if scenario.dynamic:
+        *others, last = scenario.requests
+        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=_sampling(choose))))
+    return with_some(choose, scenario, lambda request: replace(request, sampling=_sampling(choose)))
+
+
+def with_drawn_drafts(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw which sampled requests have drafts that are drawn; the first of them has."""
+    places = [place for place, one in enumerate(scenario.requests) if one.sampling]
+    if not places or not kind_of(scenario.draft).draws or scenario.tree:
+        return scenario
+    chosen = {places[0], *(place for place in places if choose.boolean())}
+    requests = (_own(one) if place in chosen else one for place, one in enumerate(scenario.requests))
+    return replace(scenario, requests=tuple(requests))
+
+
+def unplanned(request: Request) -> Request:
+    """Return the request with rounds in which nothing is forced, and that does not end at a token of its text."""
+    rounds = tuple(replace(plan, num_correct=-1, shape=None) for plan in request.rounds)
+    return replace(request, rounds=rounds, stop_at=-1)
+
+
+def with_greedy_drafts(scenario: Scenario) -> Scenario:
+    """Return the scenario with drafts that are argmaxes, for a draft that has no distribution to draw from."""
+    if not any(request.sampling and request.sampling.draft == "sampled" for request in scenario.requests):
+        return scenario
+    return replace(scenario, requests=tuple(map(_with_greedy_drafts, scenario.requests)))
+
+
+def _with_greedy_drafts(request: Request) -> Request:
+    return replace(request, sampling=replace(request.sampling, draft="greedy")) if request.sampling else request
+
+
+def greedy(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that take the best token."""
+    if not scenario.is_sampled:
+        return scenario
+    return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
+
+
+def _own(request: Request) -> Request:
+    """Return the request with drawn drafts, and a second round that verifies what is proposed: others are forced."""
+    assert request.sampling is not None
+    request = replace(request, sampling=replace(request.sampling, draft="sampled"))
+    if any(plan.num_correct < 0 for plan in request.rounds[:2]):
+        return request
+    first = request.rounds[0]
+    return replace(request, rounds=(first, replace(first, num_correct=-1), *request.rounds[1:]))
+
+
+def _sampling(choose: Choose) -> Sampling:
+    """Draw a seed with both words, and filters for a part of requests."""
+    seed = 0
+    for _ in range(_WORDS):
+        seed = seed << 12 | choose.integer(0, 96) * 41
+    return Sampling(
+        temperature=choose.one_of(_TEMPERATURES),
+        top_k=choose.one_of((*_NONE, 3, 1, 2)),
+        top_p=choose.one_of((1.0, 1.0, 0.75, 0.5)),
+        min_p=choose.one_of((0.0, 0.0, 0.25, 0.0625)),
+        seed=seed,
+    )
+
+
+SAMPLING = Feature(
+    name="sampling",
+    what="a request draws its tokens",
+    has=lambda one: one.is_sampled,
+    without=greedy,
+    draw=with_sampling,
+    rule="S-SAMPLE-1",
+    effects=("sampled_accepted", "sampled_residuals", "sampled_after_all"),
+)
+DRAWN_DRAFTS = Feature(
+    name="drawn-drafts",
+    what="drafts of a sampled request are drawn, too",
+    has=lambda one: one.drafts_sampled,
+    without=with_greedy_drafts,
+    draw=with_drawn_drafts,
+    rule="S-SAMPLE-9",
+    needs=("sampling",),
+    refuses={"trees": "S-TREE-2 proposes the best tokens of a row; S-SAMPLE-9 draws one"},
+    drafts=lambda kind: kind.draws,
+    because="it has no distribution to draw from",
+    of_probes=True,
+    effects=("drafts_drawn",),
+)

@@ -1,0 +1,50 @@
+"""A budget of tokens for an engine step: less than all that are ready would take."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.values.scenario import Request, Scenario
+
+
+def with_step_tokens(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
+
+    Requests come in early steps.
+    """
+    chunk, width = min(scenario.schedule.chunk, _longest(scenario)), scenario.width
+    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, 2, 1)
+    budget = max(1, about[choose.integer(0, len(about) - 1)])
+    requests = tuple(map(_early, scenario.requests))
+    return replace(scenario, requests=requests, schedule=replace(scenario.schedule, step_tokens=budget))
+
+
+def _longest(scenario: Scenario) -> int:
+    return max(len(request.prompt) for request in scenario.requests)
+
+
+def _early(request: Request) -> Request:
+    return replace(request, arrival=min(request.arrival, 2))
+
+
+_ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
+FEATURE = Feature(
+    name="step-budget",
+    what="an engine step runs a limited number of tokens",
+    has=field_is_not("schedule.step_tokens", 0),
+    without=field_put("schedule.step_tokens", 0),
+    draw=with_step_tokens,
+    rule="S-SCHED-10",
+    of_probes=True,
+    refuses={
+        "controllers": _ORDER + "a batch that it cuts is not the one whose average S-ADAPT-1 takes",
+        "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
+        "preemption": _ORDER + "who gives way (S-SCHED-8) is put back into that order in the same step",
+        "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",
+        "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
+        "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
+    },
+    effects=("drafts_cut_by_step_tokens", "chunks_cut_by_step_tokens", "waits_for_step_tokens"),
+)

@@ -1,0 +1,236 @@
+"""A list of rows in which points meet: every allowed pair soon, and triples as the list goes on.
+
+This is AETG's greedy choice (Cohen, Dalal, Fredman, Patton 1997): of a few rows that are put together at random, point
+by point for what has not met yet, the one is taken that brings most for its cost. A row that does not come out as it was
+asked for (its scenario lacks a point) has not met anything: what was read off the scenario counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from draftproof.properties.choose import SeededChoose
+from draftproof.properties.strategies.rows import (
+    CHOSEN,
+    DIMENSIONS,
+    POINTS,
+    PROMISED,
+    Point,
+    allowed,
+    needed_by,
+)
+from draftproof.properties.strategies.shapes import SIZES
+
+_CANDIDATES = 6
+_FEATURES = (2, 3, 4, 5, 6, 8, 12)
+"""How many features a row takes at most: some few, so that a failure has few causes, and some as many as go together."""
+_QUANTITIES = 3
+_COST = {Point("size", one.name): one.cost for one in SIZES}
+_SECOND_RUN = 0.7
+"""What the run of a variant adds to the cost of a scenario."""
+_ORDER = {point: place for place, point in enumerate(POINTS)}
+_WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
+_QUIET = 0.2
+"""The share of features that are taken although they meet nothing new."""
+
+
+class Met(NamedTuple):
+    """How many of the allowed pairs and triples of promised points have met."""
+
+    pairs: int
+    all_pairs: int
+    triples: int
+    all_triples: int
+
+
+@lru_cache(maxsize=1)
+def _beside() -> tuple[int, ...]:
+    """Return for each point, by its place in POINTS, the bits of those that are allowed beside it."""
+    return tuple(_bits(other for other in POINTS if allowed(point, other)) for point in POINTS)
+
+
+def _bits(points: Iterable[Point]) -> int:
+    return sum(1 << _ORDER[point] for point in points)
+
+
+def _places(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+class Array:
+    """The rows of one list. `drafts` take turns; only points that go with one of them count."""
+
+    def __init__(self, name: str, drafts: Sequence[str], without: frozenset[Point] = frozenset()) -> None:
+        """Take the seed as a name, and points that are to come up in no row."""
+        self._choose = SeededChoose(name)
+        self._drafts = [_ORDER[Point("draft", draft)] for draft in drafts]
+        beside = _beside()
+        of_drafts = 0
+        for draft in self._drafts:
+            of_drafts |= beside[draft] | 1 << draft
+        self._usable = of_drafts & ~_bits(without) & ~_bits(Point("draft", "") for _ in ())
+        for place, point in enumerate(POINTS):
+            if point.dimension == "draft" and place not in self._drafts:
+                self._usable &= ~(1 << place)
+        self._pairs = [beside[place] & self._usable if self._usable >> place & 1 else 0 for place in range(len(POINTS))]
+        self._promised = _bits(PROMISED) & self._usable
+        self._triples: dict[tuple[int, int], int] = {}
+        for one in _places(self._promised):
+            for other in _places(self._pairs[one] & self._promised & -(1 << one + 1)):
+                # A row has one draft, and what needs one has none beside another.
+                self._triples[one, other] = self._pairs[one] & self._pairs[other] & self._promised
+        self._all = self.met
+        self._number = 0
+
+    @property
+    def met(self) -> Met:
+        """How much has met by now."""
+        pairs = (
+            sum(
+                (bits & self._promised).bit_count()
+                for place, bits in enumerate(self._pairs)
+                if self._promised >> place & 1
+            )
+            // 2
+        )
+        triples = sum(bits.bit_count() for bits in self._triples.values()) // 3
+        if not hasattr(self, "_all"):
+            return Met(pairs, pairs, triples, triples)
+        return Met(self._all.pairs - pairs, self._all.pairs, self._all.triples - triples, self._all.triples)
+
+    @cached_property
+    def _dimensions(self) -> list[list[int]]:
+        """The places of points by dimension; each feature is one."""
+        found: dict[str, list[int]] = {}
+        for place in _places(self._usable):
+            point = POINTS[place]
+            if point.dimension not in ("draft", "quantity"):
+                name = point.value if point.dimension == "feature" else point.dimension
+                found.setdefault(name, []).append(place)
+        return list(found.values())
+
+    def missing(self) -> list[tuple[Point, Point]]:
+        """Return the promised pairs that have not met."""
+        return [
+            (POINTS[one], POINTS[other])
+            for one in _places(self._promised)
+            for other in _places(self._pairs[one] & self._promised & -(1 << one + 1))
+        ]
+
+    def next(self) -> frozenset[Point]:
+        """Return the points of the next row."""
+        draft = self._drafts[self._number % len(self._drafts)]
+        self._number += 1
+        candidates = [self._candidate(draft) for _ in range(_CANDIDATES)]
+        best = max(candidates, key=self._worth)
+        return frozenset(POINTS[place] for place in _places(best))
+
+    def meet(self, points: Sequence[Point]) -> None:
+        """Take in what a scenario has."""
+        bits = _bits(points)
+        for place in _places(bits):
+            self._pairs[place] &= ~bits
+        promised = list(_places(bits & self._promised))
+        for index, one in enumerate(promised):
+            for other in promised[index + 1 :]:
+                if (one, other) in self._triples:
+                    self._triples[one, other] &= ~bits
+
+    def _worth(self, bits: int) -> tuple[float, float]:
+        """Return how many pairs a row would meet, and how many triples, for its cost."""
+        places = list(_places(bits))
+        cost = 1.0
+        for place in places:
+            cost *= _COST.get(POINTS[place], 1.0)
+        if not bits >> _ORDER[Point("variant", "none")] & 1:
+            cost *= 1 + _SECOND_RUN
+        pairs = sum((self._pairs[place] & bits).bit_count() for place in places)
+        triples = sum(
+            (self._triples.get((one, other), 0) & bits).bit_count()
+            for index, one in enumerate(places)
+            for other in places[index + 1 :]
+        )
+        return (pairs / cost, triples / cost)
+
+    def _candidate(self, draft: int) -> int:
+        """Put a row together: a pair that has not met, and then a point of each dimension in any order."""
+        choose = self._choose
+        bits = self._with(1 << draft, self._beginning(draft))
+        most = choose.one_of(_FEATURES)
+        features = sum(POINTS[place].dimension == "feature" for place in _places(bits))
+        for places in choose.shuffled(self._dimensions):
+            free = [place for place in places if self._fits(bits, place)]
+            if not free or any(bits >> place & 1 for place in places):
+                continue
+            if POINTS[free[0]].dimension != "feature":
+                bits = self._with(bits, self._drawn(bits, free))
+            elif features < most and (self._gain(bits, free[0]) or choose.integer(0, 99) < 100 * _QUIET):
+                bits = self._with(bits, free[0])
+                features += 1
+        return self._with_quantities(bits)
+
+    def _beginning(self, draft: int) -> int | None:
+        """Draw a point of this draft that has a pair left, and bring the rest of it along by what is new."""
+        left = [place for place in _places(_beside()[draft] & self._usable) if self._open(draft, place)]
+        return self._choose.one_of(left) if left else None
+
+    def _open(self, draft: int, place: int) -> int:
+        """Return the points beside one and a draft that it has not met."""
+        return (
+            self._pairs[place] & (_beside()[draft] | 1 << draft) & self._promised if self._promised >> place & 1 else 0
+        )
+
+    def _with(self, bits: int, place: int | None) -> int:
+        """Return the row with a point, and with those that it needs."""
+        if place is None:
+            return bits
+        bits |= 1 << place
+        for needed in needed_by(POINTS[place]):
+            bits |= 1 << _ORDER[needed]
+        return bits
+
+    def _fits(self, bits: int, place: int) -> bool:
+        """Return whether a point, and what it needs, is allowed beside all of a row."""
+        beside = _beside()
+        own = [place, *(_ORDER[needed] for needed in needed_by(POINTS[place]))]
+        return all(self._usable >> one & 1 and not bits & ~beside[one] & ~(1 << one) for one in own)
+
+    def _gain(self, bits: int, place: int) -> int:
+        """Return how many pairs a point would meet; if none, a part of the triples."""
+        pairs = (self._pairs[place] & bits).bit_count()
+        if pairs or not self._promised >> place & 1:
+            return pairs
+        return 0
+
+    def _drawn(self, bits: int, free: Sequence[int]) -> int:
+        """Draw a value: by its weight, and among those that meet something new, if there are any, by how much."""
+        gains = [self._gain(bits, place) for place in free]
+        if not any(gains):
+            gains = [1] * len(free)
+        weights = [gain * _WEIGHT.get(POINTS[place], 1.0) for gain, place in zip(gains, free, strict=True)]
+        at = self._choose.integer(0, 9999) / 10_000 * sum(weights)
+        for place, weight in zip(free, weights, strict=True):
+            at -= weight
+            if at < 0:
+                return place
+        return free[-1]
+
+    def _with_quantities(self, bits: int) -> int:
+        """Return the row with a few quantities, those that meet most first."""
+        free = [place for place in _places(self._usable) if POINTS[place].dimension == "quantity"]
+        free = [place for place in self._choose.shuffled(free) if self._fits(bits, place) and self._has(bits, place)]
+        free.sort(key=lambda place: -(self._pairs[place] & bits).bit_count())
+        for place in free[: self._choose.integer(0, _QUANTITIES)]:
+            bits |= 1 << place
+        return bits
+
+    def _has(self, bits: int, place: int) -> bool:
+        return all(bits >> _ORDER[needed] & 1 for needed in needed_by(POINTS[place]))
+
+
+FEATURE_POINTS = tuple(Point("feature", name) for name in CHOSEN)

@@ -1,0 +1,335 @@
+"""Quantities of a scenario, how large each may be, and how one is put on a boundary.
+
+Bugs sit where a number equals another one, is one more or one less or a multiple of it, or passes a power of two that a
+kernel, a table or a counter is blocked by. A boundary is made by changing one quantity of a scenario that was drawn; the
+rest gets the room that it needs then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle, islice
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.values.drafts import Mtp
+from draftproof.properties.values.paths import get, put, put_in
+from draftproof.properties.values.scenario import (
+    ProbeModel,
+    RoundPlan,
+    Scenario,
+    TokenSpan,
+    pages_needed,
+)
+from draftproof.properties.values.validate import is_valid
+
+Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
+RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
+_TRIES = 6
+_OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
+
+
+class Quantity(NamedTuple):
+    """A number that a scenario has.
+
+    `values` returns what it is in a scenario, of each request if these differ; `put` gives it another value, which may
+    leave the rest without room. It is from `least` to `most`, for the reason `because`. Without `feature` it is not
+    there.
+    """
+
+    values: Callable[[Scenario], tuple[int, ...]]
+    put: Callable[[Scenario, int], Scenario]
+    least: int
+    most: int
+    because: str
+    feature: str = ""
+
+
+def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
+    return lambda scenario: (int(get(scenario, path) or 0),)
+
+
+def _first(scenario: Scenario, **fields: object) -> Scenario:
+    """Return the scenario with fields of its first request replaced."""
+    first, *others = scenario.requests
+    return replace(scenario, requests=(replace(first, **fields), *others))  # type: ignore[arg-type]
+
+
+def _put_requests(scenario: Scenario, count: int) -> Scenario:
+    """Return the scenario with so many requests: the first ones, or all of them again a step later."""
+    kept = scenario.requests[:count]
+    more = (
+        replace(one, arrival=one.arrival + 1 + place // len(scenario.requests), abort_at=None)
+        for place, one in enumerate(islice(cycle(scenario.requests), max(0, count - len(kept))))
+    )
+    ranks = {one.rank for one in kept}
+    requests = (*kept, *(one if one.rank in ranks else replace(one, rank=0) for one in more))
+    return replace(scenario, requests=requests)
+
+
+def _put_batch(scenario: Scenario, count: int) -> Scenario:
+    """Return the scenario with a decode batch of so many rows, and requests for it that come at once."""
+    made = _put_requests(scenario, max(count, len(scenario.requests)))
+    requests = tuple(
+        replace(one, arrival=min(one.arrival, 1), abort_at=None if one.arrival > 1 else one.abort_at)
+        for one in made.requests
+    )
+    return put_in(replace(made, requests=requests), "schedule", max_batch=count)
+
+
+def _put_steps(scenario: Scenario, steps: int) -> Scenario:
+    """Return the scenario with so many drafts a round, which the first plan of every request wants."""
+    if scenario.adaptive is not None or scenario.tree is not None:
+        return scenario
+
+    def cut(plan: RoundPlan, place: int) -> RoundPlan:
+        drafts = steps if place == 0 and plan.num_drafts else min(plan.num_drafts, steps)
+        return replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
+
+    requests = tuple(
+        replace(one, rounds=tuple(cut(plan, place) for place, plan in enumerate(one.rounds)), budget=one.budget + steps)
+        for one in scenario.requests
+    )
+    draft = scenario.draft
+    if isinstance(draft, Mtp) and draft.layers < steps:
+        draft = replace(draft, layers=steps)
+    return replace(scenario, steps=steps, requests=requests, draft=draft)
+
+
+def _put_prompt(scenario: Scenario, length: int) -> Scenario:
+    """Return the scenario with a first prompt of so many tokens, of which images are as they were or gone."""
+    first = scenario.requests[0]
+    prompt = tuple(islice(cycle(first.prompt), length))
+    asked = first.prompt_logprobs
+    if asked and asked.start >= length:
+        asked = replace(asked, start=max(0, length - 2))
+    spans = tuple(replace(one, first=max(one.first, -length)) for one in first.sequences_at)
+    images = tuple(one for one in first.images if one.end <= length)
+    return _first(scenario, prompt=prompt, prompt_logprobs=asked, sequences_at=spans, images=images)
+
+
+def _put_repeats(scenario: Scenario, count: int) -> Scenario:
+    """Return the scenario with a token that the first prompt has so many times in a row."""
+    first = scenario.requests[0]
+    return _put_prompt(_first(scenario, prompt=(*first.prompt, *first.prompt[-1:] * count)), len(first.prompt) + count)
+
+
+def _put_budget(scenario: Scenario, budget: int) -> Scenario:
+    """Return the scenario with a first request of so many tokens."""
+    first = scenario.requests[0]
+    spans = tuple(one for one in first.sequences_at if one.last < budget)
+    stop_at = first.stop_at if first.stop_at < budget else -1
+    return _first(
+        scenario, budget=budget, min_tokens=min(first.min_tokens, budget), sequences_at=spans, stop_at=stop_at
+    )
+
+
+def _put_page_size(scenario: Scenario, size: int) -> Scenario:
+    memory = scenario.memory
+    pages = -(-memory.pages * memory.page_size // size)
+    return replace(scenario, memory=replace(memory, page_size=size, pages=max(1, pages)))
+
+
+def _put_bucket(scenario: Scenario, size: int) -> Scenario:
+    """Return the scenario with a largest captured size of so many rows."""
+    sizes = tuple(one for one in scenario.graphs.sizes[:-1] if one < size)
+    return put_in(scenario, "graphs", sizes=(*sizes, size)) if scenario.graphs.sizes else scenario
+
+
+def _put_tokens(scenario: Scenario, size: int) -> Scenario:
+    """Return the scenario with a largest bucket of so many tokens."""
+    sizes = tuple(one for one in scenario.graphs.tokens[:-1] if one < size)
+    return put_in(scenario, "graphs", tokens=(*sizes, size)) if scenario.graphs.tokens else scenario
+
+
+def _put_window(scenario: Scenario, window: int) -> Scenario:
+    for path in ("model.window", "draft.window"):
+        scenario = put(scenario, path, window) if get(scenario, path) else scenario
+    return scenario
+
+
+def _put_vocab(scenario: Scenario, vocab: int) -> Scenario:
+    """Return the scenario with a larger vocabulary; a smaller one would lack tokens."""
+    if vocab < scenario.model.vocab or not isinstance(scenario.model, ProbeModel):
+        return scenario
+    made = put(scenario, "model.vocab", vocab)
+    return put(made, "draft.head_vocab", vocab) if get(made, "draft.head_vocab") == scenario.model.vocab else made
+
+
+def _sampled(scenario: Scenario, **fields: object) -> Scenario:
+    """Return the scenario with fields of all samplings replaced."""
+    requests = tuple(
+        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one  # type: ignore[arg-type]
+        for one in scenario.requests
+    )
+    return replace(scenario, requests=requests)
+
+
+def _put_logprobs(scenario: Scenario, top: int) -> Scenario:
+    requests = (replace(one, logprobs=top) if one.logprobs is not None else one for one in scenario.requests)
+    return replace(scenario, requests=tuple(requests))
+
+
+def _put_image(scenario: Scenario, tokens: int) -> Scenario:
+    """Return the scenario with a first image that is so many tokens wide, in a prompt that has them."""
+    for place, request in enumerate(scenario.requests):
+        if request.images:
+            image = replace(request.images[0], frames=1, height=1, width=tokens)
+            longer = tuple(islice(cycle(request.prompt), max(len(request.prompt), image.end)))
+            changed = replace(request, images=(image,), prompt=longer)
+            return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))
+    return scenario
+
+
+def _put_sequence(scenario: Scenario, length: int) -> Scenario:
+    """Return the scenario with a stop sequence of so many tokens, of which some are in the prompt."""
+    for place, request in enumerate(scenario.requests):
+        if request.sequences_at and length <= request.budget + len(request.prompt):
+            last = min(request.budget - 1, request.sequences_at[0].last)
+            span = TokenSpan(first=last - length + 1, last=last)
+            changed = replace(request, sequences_at=(span,))
+            return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))
+    return scenario
+
+
+def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
+    return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
+
+
+def _totals(scenario: Scenario) -> tuple[int, ...]:
+    return tuple(len(one.prompt) + one.budget for one in scenario.requests)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "requests": Quantity(lambda s: (len(s.requests),), _put_requests, 1, 40, "each takes a run of its own"),
+    "batch": Quantity(_of("schedule.max_batch"), _put_batch, 1, 64, "what a scenario can say; 64 rows are dear"),
+    "steps": Quantity(_of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16 at most"),
+    "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
+    "chunk": Quantity(_of("schedule.chunk"), lambda s, n: put(s, "schedule.chunk", n), 1, 1040, "above 1024"),
+    "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
+    "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say"),
+    "pages": Quantity(_of("memory.pages"), lambda s, n: put(s, "memory.pages", n), 1, 4100, "above 4096"),
+    "max_len": Quantity(_of("memory.max_len"), lambda s, n: put(s, "memory.max_len", n), 4, 4100, "above 4096"),
+    "request slots": Quantity(
+        _of("memory.request_slots"), lambda s, n: put(s, "memory.request_slots", n), 1, 256, "what a scenario can say"
+    ),
+    "bucket": Quantity(lambda s: s.graphs.sizes[-1:], _put_bucket, 1, 64, "what a scenario can say"),
+    "vocabulary": Quantity(lambda s: (s.model.vocab,), _put_vocab, 4, 2050, "above 2048; each token is a column"),
+    "repeats": Quantity(lambda s: (), _put_repeats, 1, 72, "above 64", "penalties"),
+    "token bucket": Quantity(lambda s: s.graphs.tokens[-1:], _put_tokens, 1, 1100, "above 1024", "mixed"),
+    "step budget": Quantity(
+        _of("schedule.step_tokens"),
+        lambda s, n: put(s, "schedule.step_tokens", n),
+        1,
+        1040,
+        "above 1024",
+        "step-budget",
+    ),
+    "window": Quantity(
+        lambda s: tuple(get(s, path) for path in ("model.window", "draft.window") if get(s, path)),
+        _put_window,
+        1,
+        1024,
+        "what a scenario can say",
+        "windows",
+    ),
+    "top_k": Quantity(
+        lambda s: tuple(one.sampling.top_k for one in s.requests if one.sampling and one.sampling.top_k),
+        lambda s, n: _sampled(s, top_k=n),
+        1,
+        1040,
+        "above 1024",
+        "sampling",
+    ),
+    "logprobs": Quantity(
+        lambda s: tuple(one.logprobs for one in s.requests if one.logprobs),
+        _put_logprobs,
+        1,
+        20,
+        "what servers allow",
+        "logprobs",
+    ),
+    "image": Quantity(
+        lambda s: tuple(image.end - image.start for one in s.requests for image in one.images),
+        _put_image,
+        1,
+        64,
+        "what a scenario can say of a side",
+        "images",
+    ),
+    "sequence": Quantity(lambda s: (), _put_sequence, 1, 64, "what a scenario can say", "stop-sequences"),
+    "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
+    "checkpoint": Quantity(
+        _of("states.checkpoint"),
+        lambda s, n: put(s, "states.checkpoint", n) if s.states.checkpoint else s,
+        1,
+        1040,
+        "above 1024",
+    ),
+    "checkpoint slots": Quantity(
+        _of("memory.checkpoint_slots"),
+        lambda s, n: put(s, "memory.checkpoint_slots", n) if s.memory.checkpoint_slots else s,
+        1,
+        64,
+        "more than a few keep everything",
+        "prefix-cache",
+    ),
+    "draft batch": Quantity(
+        _of("schedule.draft_batch"), lambda s, n: put(s, "schedule.draft_batch", n), 1, 64, "rows", "draft-batch"
+    ),
+}
+"""Quantities by name."""
+
+
+def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) -> Scenario:
+    """Return the scenario with a quantity that stands in a relation to another one, or to a power of two.
+
+    It is returned as it was if no value in the quantity's range makes a scenario that can be run.
+    """
+    quantity = QUANTITIES[name]
+    options = [one for one in _targets(scenario, name, relation) if quantity.least <= one <= quantity.most]
+    now = quantity.values(scenario)
+    options = [one for one in dict.fromkeys(options) if now != (one,)]
+    for _ in range(min(_TRIES, len(options))):
+        value = options.pop(choose.integer(0, len(options) - 1))
+        made = with_room(quantity.put(scenario, value))
+        if made != scenario and is_valid(made):
+            return made
+    return scenario
+
+
+def _targets(scenario: Scenario, name: str, relation: Relation) -> Iterator[int]:
+    """Yield the values by which a quantity would stand in a relation."""
+    off = _OFF.get(relation, 0)
+    if "power" in relation:
+        yield from (2**power + off for power in range(4, 13))
+        return
+    for value in others_of(scenario, name):
+        if relation == "multiple":
+            yield from (2 * value, 3 * value)
+        else:
+            yield value + off
+
+
+def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
+    """Return the values of all other quantities, and of sums and products that engines compute from them."""
+    own = {value for other, one in QUANTITIES.items() if other != name for value in one.values(scenario)}
+    batch, width = scenario.schedule.max_batch, scenario.width
+    chunk = min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
+    made = {width, batch * width, chunk + width, chunk + batch * width, len(scenario.requests) * width}
+    made |= set(_totals(scenario)) | {total + scenario.steps for total in _totals(scenario)}
+    return tuple(sorted(value for value in own | made if value > 0))
+
+
+def with_room(scenario: Scenario) -> Scenario:
+    """Return the scenario with the memory that its requests need at least: rows, positions and pages."""
+    arrivals = Counter((one.arrival, one.rank) for one in scenario.requests)
+    slots = max(scenario.memory.request_slots, scenario.schedule.max_batch, *arrivals.values())
+    longest = max(len(one.prompt) for one in scenario.requests)
+    max_len = max(scenario.memory.max_len, longest + 1)
+    made = put_in(scenario, "memory", request_slots=slots, max_len=max_len)
+    needs = max(pages_needed(made, one) for one in made.requests)
+    return put_in(made, "memory", pages=max(made.memory.pages, needs))

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from draftproof.properties.features import FEATURES
+from draftproof.properties.features.codes import without_codes
+from draftproof.properties.features.prefix_cache import without_prefix_cache
+from draftproof.properties.features.trees import without_tree
 from draftproof.properties.fit import fitted
+from draftproof.properties.strategies.base import unforced
 from draftproof.properties.strategies.drafts import repeating, with_steps
-from draftproof.properties.strategies.of_probes import without_what_probes_have
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.profiles import SIZES
-from draftproof.properties.strategies.scenarios import generate, generated, unforced
-from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.strategies.scenarios import generate, generated
+from draftproof.properties.strategies.shapes import SIZES
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -241,7 +243,7 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
     is_treed = kind_of(draft).trees and not draft_keeps(draft)
-    scenario = without_what_probes_have(scenario if is_treed else without_tree(scenario))
+    scenario = _for_checkpoint(scenario if is_treed else without_tree(scenario))
     # Chunks and verify rows of a checkpoint have launches of their own.
     variant = "none" if variant in ("unmixed", "unoverlapped") else variant
     scenario = msgspec.structs.replace(scenario, draft=draft)
@@ -251,6 +253,13 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
     if variant in NEED_SIZES and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
     return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, variant=variant))
+
+
+def _for_checkpoint(scenario: Scenario) -> Scenario:
+    """Return a scenario of a probe with nothing that is not defined for a checkpoint."""
+    for feature in reversed(FEATURES):
+        scenario = feature.without(scenario) if feature.of_probes else scenario
+    return without_codes(scenario)
 
 
 def _spread(request: Request, small: int, large: int) -> Request:
@@ -263,7 +272,9 @@ def _spread(request: Request, small: int, large: int) -> Request:
     return msgspec.structs.replace(request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties)
 
 
-_GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False, grammars=False, logprobs=False)
+_GREEDY = Limits(
+    models=("checkpoint",), features=("controllers", "draft-batch", "trees", "preemption", "prefix-cache", "codes")
+)
 
 
 def checkpoint_scenarios(

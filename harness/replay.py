@@ -13,9 +13,9 @@ from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.effects import acts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.features import features_of
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject

@@ -1,14 +1,16 @@
-"""Select scenarios by their features (values/features.py)."""
+"""Select scenarios by their features (features/)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from draftproof.errors import DraftproofError
+from draftproof.properties.features import refusal
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit_generated
-from draftproof.properties.values.features import Feature
+from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 
@@ -40,7 +42,7 @@ def select(
     found. Raises NoScenarioError if there is none, and UnfitError.
     """
     for feature in features:
-        if feature.limit and not getattr(limits, feature.limit):
+        if not (feature.of_model or limits.takes(feature.name)):
             raise NoScenarioError(f"{feature.name}: nothing that this subject can run")
     found, others, since = list[Scenario](), list[Scenario](), 0
     for generated in listed:
@@ -60,18 +62,14 @@ def select(
 
 
 def _why(features: Sequence[Feature], others: Sequence[Scenario]) -> str:
-    """Return the rule by which one feature excludes another, or all that there is; else how many have them not."""
+    """Return the definition by which one feature excludes another, or the drafts; else how many have them not."""
+    for one, other in combinations(features, 2):
+        if because := refusal(one.name, other.name):
+            return f"{one.name} is not defined beside {other.name}: {because}"
+    kinds = {kind_of(scenario.draft).name: kind_of(scenario.draft) for scenario in others}
     for feature in features:
-        refused = [frozenset(feature.refuses(one)) for one in others]
-        # Of a single feature all that there is stands in its way.
-        for has in [one.has for one in features if one is not feature] or [lambda _: True]:
-            beside = [names for names, one in zip(refused, others, strict=True) if has(one)]
-            if beside and (always := frozenset.intersection(*beside)):
-                # Several may be there by chance: the rarest is what the other feature brings with it.
-                often = Counter(name for names in refused for name in names)
-                name = min(sorted(always), key=often.__getitem__)
-                return f"{feature.name}: not defined beside {name} ({feature.rule})"
+        if kinds and not any(map(feature.drafts, kinds.values())):
+            return f"{feature.name} is not defined with {', '.join(kinds)}: {feature.because}"
     if len(features) == 1:
         return f"none of the first {len(others)} scenarios has it"
-    listed = "docs/semantics.md lists what never runs together (What runs beside what)"
-    return f"none of the first {len(others)} scenarios has all of them; {listed}"
+    return f"none of the first {len(others)} scenarios has all of them"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen
-from draftproof.properties.values.features import BY_NAME, Feature
+from draftproof.properties.features import BY_NAME
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.names import did_you_mean
 from draftproof.report.numbers import plural
 

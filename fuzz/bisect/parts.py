@@ -11,18 +11,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.handovers import without_handover
-from draftproof.properties.strategies.mixed import without_mixed
-from draftproof.properties.strategies.overlap import without_overlap
-from draftproof.properties.strategies.ranks import without_ranks
-from draftproof.properties.strategies.sampling import with_greedy_drafts
-from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.features import FEATURES
+from draftproof.properties.features.hybrid import without_hybrid
+from draftproof.properties.features.sampling import with_greedy_drafts
+from draftproof.properties.features.trees import without_tree
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.paths import get, put
-from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
+from draftproof.properties.values.paths import put
+from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.validate import is_valid, validate
 
 KERNEL = "kernel "
@@ -64,14 +60,6 @@ def _unchunked(scenario: Scenario) -> Scenario:
     return put(scenario, "schedule.chunk", max(longest, scenario.schedule.chunk))
 
 
-def _dense(scenario: Scenario) -> Scenario:
-    if get(scenario, "model.linear") is None:
-        return scenario
-    dense = put(put(put(scenario, "model.layer_types", ()), "model.linear", None), "states", States())
-    # A dense target has no other way to commit.
-    return put(dense, "variant", "none") if dense.variant == "other_commit" else dense
-
-
 def _without_drafts(scenario: Scenario) -> Scenario:
     none = RoundPlan(num_drafts=0, num_correct=-1)
     requests = tuple(replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests)
@@ -102,18 +90,8 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("chunks", "prompts are prefilled in chunks", _unchunked),
         Part("replay commit", "states are committed by replay", lambda s: put(s, "states.commit", "snapshot")),
         Part("checkpoints", "states are kept on the way", lambda scenario: put(scenario, "states.checkpoint", 0)),
-        Part("linear layers", "a hybrid target", _dense),
-        Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
-        Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
-        Part("prefix cache", "pages are kept for others", lambda s: put(s, "schedule.prefix_cache", False)),
-        Part("step budget", "a step has a budget of tokens", lambda s: put(s, "schedule.step_tokens", 0)),
-        Part("mixed launches", "chunks and rounds share a launch", without_mixed),
-        Part("overlap", "a step is planned while another runs", without_overlap),
-        Part("hand-over", "one engine runs prompts, another decodes", without_handover),
-        Part("aborts", "requests are aborted", without_aborts),
-        Part("ends", "requests end by more than stop ids of their own and limits", without_ends),
-        Part("ranks", "several ranks serve the requests", without_ranks),
-        Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
+        Part("hybrid", "a target with linear layers", without_hybrid),
+        *(Part(one.name, one.what, one.without) for one in FEATURES if one.name != "hybrid"),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),
         Part("variant", "the second run, of the variant", lambda scenario: put(scenario, "variant", "none")),

@@ -63,7 +63,7 @@ def run_campaign(
         device = settings.device if settings.subject.python or cluster else present(settings.device)
         folder = str(directory.subject.resolve()) if settings.hunks else ""
         spec = SubjectSpec(device=device, folder=folder, hunks=settings.hunks, subject=settings.subject, search=search)
-        guide: BlockPlanner = Guide(settings.seed, settings.drafts, guided=settings.guided)
+        guide: BlockPlanner = Guide(settings.seed, settings.drafts)
         if settings.model or subject_limits != NO_LIMITS:
             guide = FittedPlanner(guide, settings, subject_limits)
         possible = universe(settings.drafts)

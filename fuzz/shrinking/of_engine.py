@@ -8,11 +8,11 @@ from itertools import chain
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
-from draftproof.properties.strategies.codes import without_codes
+from draftproof.properties.features import FEATURES
+from draftproof.properties.features.hybrid import without_hybrid
+from draftproof.properties.features.trees import with_nodes
+from draftproof.properties.features.windows import large_enough
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.strategies.images import without_images
-from draftproof.properties.strategies.trees import with_nodes, without_tree
-from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
@@ -20,16 +20,8 @@ from draftproof.properties.values.scenario import Graphs, Scenario, States, page
 OFF: tuple[tuple[str, object], ...] = (
     ("graphs", Graphs()),
     ("variant", "none"),
-    ("adaptive", None),
-    ("schedule.draft_batch", 0),
     ("schedule.services", 1),
-    ("schedule.preemption", False),
-    ("schedule.prefix_cache", False),
-    ("schedule.step_tokens", 0),
     ("graphs.tokens", ()),
-    ("schedule.mixed", False),
-    ("schedule.handover", False),
-    ("schedule.overlap", ()),
     ("memory.checkpoint_slots", 0),
     ("taps", True),
     ("states", States()),
@@ -71,9 +63,22 @@ _GROUPED = (
 
 def plain(scenario: Scenario) -> Iterator[Scenario]:
     """Everything off that can be, all at once."""
-    off = _one_layer(_dense(without_windows(without_codes(without_images(_all_set(scenario, OFF))))))
+    off = _one_layer(_all_set(_bare(scenario), OFF))
     yield _all_set(off, PLAIN)
     yield off
+
+
+def without_features(scenario: Scenario) -> Iterator[Scenario]:
+    """No features at all; then without each of them."""
+    yield _bare(scenario)
+    for feature in reversed(FEATURES):
+        yield feature.without(scenario)
+
+
+def _bare(scenario: Scenario) -> Scenario:
+    for feature in reversed(FEATURES):
+        scenario = feature.without(scenario)
+    return scenario
 
 
 def _all_set(scenario: Scenario, wanted: Iterable[tuple[str, object]]) -> Scenario:
@@ -94,20 +99,8 @@ def settings(wanted: tuple[tuple[str, object], ...]) -> Callable[[Scenario], Ite
     return each
 
 
-def _dense(scenario: Scenario) -> Scenario:
-    if get(scenario, "model.linear") is None:
-        return scenario
-    types = tuple(kind for kind in get(scenario, "model.layer_types") if kind == "sliding_attention")
-    types = types if len(types) == get(scenario, "model.layers") else ()
-    scenario = put(put(put(scenario, "model.layer_types", types), "model.linear", None), "states", States())
-    return scenario if types else put(scenario, "model.window", 0)
-
-
-def plainer_entries(scenario: Scenario) -> Iterator[Scenario]:
-    """Layers that see everything, entries as they are computed, one position a token; windows of a page."""
-    yield without_windows(scenario)
-    yield without_codes(scenario)
-    yield without_images(scenario)
+def smaller_windows(scenario: Scenario) -> Iterator[Scenario]:
+    """Windows of fewer positions, of a page at least."""
     for path in ("model.window", "draft.window"):
         for window in lower(get(scenario, path) or 0, 0):
             yield large_enough(put(scenario, path, window))
@@ -115,8 +108,8 @@ def plainer_entries(scenario: Scenario) -> Iterator[Scenario]:
 
 def fewer_layers(scenario: Scenario) -> Iterator[Scenario]:
     """Dense in place of hybrid, one layer, fewer layers, fewer linear ones."""
-    yield _one_layer(_dense(scenario))
-    yield _dense(scenario)
+    yield _one_layer(without_hybrid(scenario))
+    yield without_hybrid(scenario)
     types, count = get(scenario, "model.layer_types") or (), get(scenario, "model.layers") or 1
     for places in without(count) if count > 1 else ():
         yield _with_layers(scenario, tuple(types[place] for place in places if types), len(places))
@@ -136,7 +129,7 @@ def _with_layers(scenario: Scenario, types: tuple[str, ...], count: int) -> Scen
     if get(made, "model.window") and "sliding_attention" not in types:
         made = put(made, "model.window", 0)
     if types and "linear_attention" not in types:
-        made = _dense(made)
+        made = without_hybrid(made)
     if not isinstance(made.draft, DFlash | Eagle3):
         return made
     return put(made, "draft.features", tuple(layer for layer in made.draft.features if layer < count) or (count - 1,))
@@ -152,10 +145,9 @@ def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def smaller_trees(scenario: Scenario) -> Iterator[Scenario]:
-    """Chains; fewer rows of a tree, and fewer beams."""
+    """Fewer rows of a tree, and fewer beams."""
     if scenario.tree is None:
         return
-    yield without_tree(scenario)
     for nodes in lower(scenario.tree.nodes, scenario.steps):
         yield with_nodes(scenario, nodes)
     yield from lowered(scenario, "tree.topk", 2)

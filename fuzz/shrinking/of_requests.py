@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
-from draftproof.properties.strategies.ranks import first_ranks, without_ranks
-from draftproof.properties.strategies.requests import without_stops
+from draftproof.properties.features.data_parallel import first_ranks
+from draftproof.properties.features.some_requests import without_stops
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
@@ -39,11 +39,6 @@ def lowered(value: T, path: str, least: int) -> Iterator[T]:
 def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
     """Fewer requests, the first of which arrives at once."""
     return map(at_once, map(first_ranks, fewer(scenario, "requests")))
-
-
-def one_rank(scenario: Scenario) -> Iterator[Scenario]:
-    """All requests on one rank, which runs alone."""
-    yield without_ranks(scenario)
 
 
 def at_once(scenario: Scenario) -> Scenario:

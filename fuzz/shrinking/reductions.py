@@ -43,11 +43,11 @@ def _fitted(scenario: Scenario) -> Scenario:
 PASSES: tuple[Pass, ...] = (
     of_requests.fewer_requests,
     of_engine.plain,
-    of_requests.one_rank,
     of_requests.fewer_rounds,
+    of_engine.without_features,
     of_engine.settings(of_engine.OFF),
     of_engine.fewer_layers,
-    of_engine.plainer_entries,
+    of_engine.smaller_windows,
     of_requests.shorter_prompts,
     of_engine.fewer_steps,
     of_engine.smaller_trees,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.properties.features import features_of
 from draftproof.properties.values.paths import get
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.sampling import Sampling
@@ -55,16 +56,11 @@ def _work(scenario: Scenario) -> tuple[int, ...]:
 def _machinery(scenario: Scenario) -> tuple[int, ...]:
     """One where something is on that need not be."""
     return (
-        int(scenario.ranks.size > 1),
+        len(features_of(scenario)),
+        scenario.ranks.size,
         int(scenario.variant != "none"),
-        int(scenario.adaptive is not None),
-        int(scenario.schedule.draft_batch > 0),
         scenario.schedule.services,
-        int(scenario.schedule.preemption),
-        int(scenario.schedule.prefix_cache),
-        int(scenario.schedule.step_tokens > 0),
-        int(scenario.schedule.mixed) + len(scenario.graphs.tokens),
-        int(scenario.schedule.handover),
+        len(scenario.graphs.tokens),
         len(scenario.schedule.overlap),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),

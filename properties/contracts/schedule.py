@@ -200,7 +200,7 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
 
     Who ran before the round, or beside it, is known from `round.rows`; without these everybody may have.
     """
-    if not (evidence.limits.prefix_cache or evidence.scenario.schedule.prefix_cache):
+    if not (evidence.limits.serves_prefixes or evidence.scenario.schedule.prefix_cache):
         return 0
     texts, script = evidence.subject.texts, evidence.script.requests[request]
     whole = evidence.scenario.requests[request].prompt + texts.get(request, ())

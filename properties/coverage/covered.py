@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
-from draftproof.properties.values.features import BY_NAME, FEATURES
+from draftproof.properties.features import BY_NAME
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -139,10 +139,8 @@ def not_asked_with(features: Sequence[str]) -> frozenset[str]:
 
     Scenarios that were selected by features are not asked for them.
     """
-    asked = {BY_NAME[name].limit for name in features}
     never = frozenset(count for name in features for count in BY_NAME[name].lacks)
-    lacking = {one.limit: False for one in FEATURES if one.limit and one.limit not in asked}
-    others = (names for _, names in _by_limits(replace(NO_LIMITS, variants=(), **lacking)))
+    others = (names for _, names in _by_limits(replace(NO_LIMITS, variants=(), features=tuple(features))))
     return never.union(*others, () if "hybrid" in features else HYBRID)
 
 
@@ -150,6 +148,36 @@ def level_of(channels: frozenset[str]) -> Level:
     """Return how much a subject with these channels shows: all, or something of the highest level."""
     (whole, needed), *others = _OF_LEVELS
     return whole if needed <= channels else next((level for level, some in others if some & channels), "text")
+
+
+_OF_FEATURES: tuple[tuple[tuple[str, ...], str, Iterable[str]], ...] = (
+    (("controllers", "draft-batch"), "its step count is fixed", _OF_CONTROLLERS),
+    (
+        ("preemption",),
+        "it takes no pages on demand",
+        {*OF_PREEMPTIONS, "aborted_preempted", "variant_alone_of_resumed"},
+    ),
+    (
+        ("prefix-cache",),
+        "it keeps no pages for others",
+        {*OF_PREFIXES, "aborted_on_served_pages", "prompt_logprobs_behind_prefix", "variant_alone_of_served"},
+    ),
+    (("aborts",), "its requests are served to their ends", OF_ABORTS),
+    (("eos", "min-tokens", "stop-sequences"), "its requests end by stop ids of their own and by limits", ENDED),
+    (("step-budget",), "its steps have no budget of tokens", OF_STEP_TOKENS),
+    (("mixed",), "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}),
+    (("overlap",), "its host waits for the results of every step", {*OF_OVERLAP, "variant_unoverlapped"}),
+    (("handover",), "one engine runs its prompts and its rounds", OF_HANDOVERS),
+    (("windows",), "its layers see everything", OF_WINDOWS),
+    (("codes",), "its entries are kept as they are computed", OF_CODES),
+    (("images",), "its tokens have one position", OF_IMAGES),
+    (("data-parallel", "tensor-parallel"), "its engines do not run in lockstep", {*OF_RANKS, *OF_TENSOR_RANKS}),
+    (("sampling",), "its requests draw no tokens", SAMPLED),
+    (("penalties",), "its requests have no penalties", OF_PENALTIES),
+    (("grammars",), "its requests have no grammar", CONSTRAINED),
+    (("logprobs", "prompt-logprobs"), "its requests have no logprobs", LOGPROBS),
+    (("trees",), "its drafts are no trees", TREES),
+)
 
 
 def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
@@ -163,43 +191,9 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "requests are served one after another", _OF_BATCHES
     if limits.max_drafts == 1:
         yield "a round has one draft", _OF_SEVERAL_DRAFTS
-    if not limits.controllers:
-        yield "its step count is fixed", _OF_CONTROLLERS
-    if not limits.preemption:
-        yield "it takes no pages on demand", {*OF_PREEMPTIONS, "aborted_preempted", "variant_alone_of_resumed"}
-    if not limits.caching:
-        of_served = {"aborted_on_served_pages", "prompt_logprobs_behind_prefix", "variant_alone_of_served"}
-        yield "it keeps no pages for others", {*OF_PREFIXES, *of_served}
-    if not limits.aborts:
-        yield "its requests are served to their ends", set(OF_ABORTS)
-    if not limits.ends:
-        yield "its requests end by stop ids of their own and by limits", set(ENDED)
-    if not limits.step_tokens:
-        yield "its steps have no budget of tokens", set(OF_STEP_TOKENS)
-    if not limits.mixed:
-        yield "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}
-    if not limits.overlap:
-        yield "its host waits for the results of every step", {*OF_OVERLAP, "variant_unoverlapped"}
-    if not limits.handover:
-        yield "one engine runs its prompts and its rounds", set(OF_HANDOVERS)
-    if not limits.windows:
-        yield "its layers see everything", set(OF_WINDOWS)
-    if not limits.codes:
-        yield "its entries are kept as they are computed", set(OF_CODES)
-    if not limits.images:
-        yield "its tokens have one position", set(OF_IMAGES)
-    if not limits.ranks:
-        yield "its engines do not run in lockstep", {*OF_RANKS, *OF_TENSOR_RANKS}
-    if not limits.sampling:
-        yield "its requests draw no tokens", set(SAMPLED)
-    if not limits.penalties:
-        yield "its requests have no penalties", set(OF_PENALTIES)
-    if not limits.grammars:
-        yield "its requests have no grammar", set(CONSTRAINED)
-    if not limits.logprobs:
-        yield "its requests have no logprobs", set(LOGPROBS)
-    if not limits.trees:
-        yield "its drafts are no trees", set(TREES)
+    for names, because, counts in _OF_FEATURES:
+        if not any(map(limits.takes, names)):
+            yield because, set(counts)
     if not limits.unchained:
         yield "layers of its MTP drafts are always chained", {"layers_unchained"}
     if limits.chunks == "own":

@@ -29,6 +29,9 @@ from draftproof.properties.values.validate import is_valid
 Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
+_FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
+_MOST_TOKENS = 2400
+"""Of prompts and budgets together: what a boundary may make of them. Large values are cheap in one dimension only."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
 
 
@@ -62,12 +65,20 @@ def _put_requests(scenario: Scenario, count: int) -> Scenario:
     """Return the scenario with so many requests: the first ones, or all of them again a step later."""
     kept = scenario.requests[:count]
     more = (
-        replace(one, arrival=one.arrival + 1 + place // len(scenario.requests), abort_at=None)
+        _shorter(replace(one, arrival=one.arrival + 1 + place // len(scenario.requests), abort_at=None))
         for place, one in enumerate(islice(cycle(scenario.requests), max(0, count - len(kept))))
     )
     ranks = {one.rank for one in kept}
     requests = (*kept, *(one if one.rank in ranks else replace(one, rank=0) for one in more))
     return replace(scenario, requests=requests)
+
+
+def _shorter(request: Request) -> Request:
+    """Return the request with a prompt and a budget that cost little: many of them are there for their number."""
+    made = replace(request, budget=min(request.budget, _FEW_TOKENS), images=(), prompt_logprobs=None, sequences_at=())
+    stop_at = request.stop_at if request.stop_at < _FEW_TOKENS else -1
+    minimum = min(request.min_tokens, made.budget)
+    return replace(made, prompt=request.prompt[:_SHORT_PROMPT], stop_at=stop_at, min_tokens=minimum)
 
 
 def _put_batch(scenario: Scenario, count: int) -> Scenario:
@@ -89,9 +100,14 @@ def _put_steps(scenario: Scenario, steps: int) -> Scenario:
         drafts = steps if place == 0 and plan.num_drafts else min(plan.num_drafts, steps)
         return replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
 
+    # The first two last for a round of all drafts.
     requests = tuple(
-        replace(one, rounds=tuple(cut(plan, place) for place, plan in enumerate(one.rounds)), budget=one.budget + steps)
-        for one in scenario.requests
+        replace(
+            one,
+            rounds=tuple(cut(plan, place) for place, plan in enumerate(one.rounds)),
+            budget=one.budget + (steps if number < _LASTING else 0),
+        )
+        for number, one in enumerate(scenario.requests)
     )
     draft = scenario.draft
     if isinstance(draft, Mtp) and draft.layers < steps:
@@ -296,7 +312,7 @@ def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) 
     for _ in range(min(_TRIES, len(options))):
         value = options.pop(choose.integer(0, len(options) - 1))
         made = with_room(quantity.put(scenario, value))
-        if made != scenario and is_valid(made):
+        if made != scenario and sum(_totals(made)) <= _MOST_TOKENS and is_valid(made):
             return made
     return scenario
 

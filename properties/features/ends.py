@@ -1,4 +1,4 @@
-"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; and a minimum of tokens."""
+"""What ends a request besides its own stop ids and limits, and the least that it emits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,16 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
             )
         return _with_minimum(choose, request, knows_text=_knows_text(scenario, request))
 
-    return with_some(choose, scenario, changed)
+    *others, last = scenario.requests
+    if others and all(one.grammar for one in scenario.requests):
+        scenario = replace(scenario, requests=(*others, replace(last, grammar=None)))
+    made = with_some(choose, scenario, changed)
+    free = [place for place, one in enumerate(made.requests) if not one.grammar]
+    if made.has_minimum or not free:
+        return made
+    return replace(
+        made, requests=tuple(changed(one) if place == free[0] else one for place, one in enumerate(made.requests))
+    )
 
 
 def without_min_tokens(scenario: Scenario) -> Scenario:
@@ -63,7 +72,7 @@ def without_min_tokens(scenario: Scenario) -> Scenario:
 
 
 def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests end by a stop sequence of their text, where it is known: near the end, or before a minimum."""
+    """Draw which requests end by a sequence of their text, where that is known: near the end, or before a minimum."""
 
     def changed(request: Request) -> Request:
         if not _knows_text(scenario, request):

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.features.feature import Feature, any_request
+from draftproof.properties.features.lasting import with_pages_of
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario
 
 # Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.
@@ -17,15 +19,19 @@ _NONE = (False, True, False)
 
 
 def with_images(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw where the prompts have images, and of which grids: the first has one, if it is long enough for any."""
+    """Draw where the prompts have images, and of which grids: the first has one."""
     if not isinstance(scenario.model, ProbeModel):
         return scenario
     all_have_one = scenario.schedule.preemption
+    first, *others = scenario.requests
+    missing = max(0, _SMALLEST - len(first.prompt))
+    longer = replace(first, prompt=(*first.prompt, *first.prompt[-1:] * missing))
     requests = tuple(
         _with_images(choose, one) if all_have_one or not number or not choose.one_of(_NONE) else one
-        for number, one in enumerate(scenario.requests)
+        for number, one in enumerate((longer, *others))
     )
-    return replace(scenario, model=replace(scenario.model, mrope=True), requests=requests)
+    made = replace(scenario, model=replace(scenario.model, mrope=True), requests=requests)
+    return with_pages_of(put_in(made, "memory", max_len=made.memory.max_len + missing), scenario)
 
 
 def _with_images(choose: Choose, request: Request) -> Request:

@@ -36,7 +36,7 @@ def with_windows(choose: Choose, scenario: Scenario) -> Scenario:
     whole = scenario.variant == "taps_off"
     whose, both = choose.one_of(_owners(scenario)), choose.boolean()
     full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
-    if whose == "some" and len(full) == 1:
+    if (whose == "some" and len(full) == 1) or (whose == "draft" and not hasattr(draft, "window")):
         whose = "all"
     kept = choose.integer(0, len(full) - 1) if whose == "some" and not whole else 0
     chosen = [] if whose == "draft" else [layer for place, layer in enumerate(full) if place != kept]

@@ -1,8 +1,8 @@
 """A list of rows in which points meet: every allowed pair soon, and triples as the list goes on.
 
 This is AETG's greedy choice (Cohen, Dalal, Fredman, Patton 1997): of a few rows that are put together at random, point
-by point for what has not met yet, the one is taken that brings most for its cost. A row that does not come out as it was
-asked for (its scenario lacks a point) has not met anything: what was read off the scenario counts.
+by point for what has not met yet, the one is taken that brings most for its cost. Where a scenario lacks a point that
+its row asked for, that has met nothing: what was read off the scenario counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from draftproof.properties.strategies.shapes import SIZES
 
 _CANDIDATES = 6
 _FEATURES = (2, 3, 4, 5, 6, 8, 12)
-"""How many features a row takes at most: some few, so that a failure has few causes, and some as many as go together."""
+"""How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
 _COST = {Point("size", one.name): one.cost for one in SIZES}
 _SECOND_RUN = 0.7
@@ -160,7 +160,7 @@ class Array:
     def _candidate(self, draft: int) -> int:
         """Put a row together: a pair that has not met, and then a point of each dimension in any order."""
         choose = self._choose
-        bits = self._with(1 << draft, self._beginning(draft))
+        bits = self._beginning(draft)
         most = choose.one_of(_FEATURES)
         features = sum(POINTS[place].dimension == "feature" for place in _places(bits))
         for places in choose.shuffled(self._dimensions):
@@ -174,10 +174,16 @@ class Array:
                 features += 1
         return self._with_quantities(bits)
 
-    def _beginning(self, draft: int) -> int | None:
-        """Draw a point of this draft that has a pair left, and bring the rest of it along by what is new."""
+    def _beginning(self, draft: int) -> int:
+        """Draw a pair that has not met and goes with this draft, so that what is rare comes up as well."""
+        own = 1 << draft
         left = [place for place in _places(_beside()[draft] & self._usable) if self._open(draft, place)]
-        return self._choose.one_of(left) if left else None
+        if not left:
+            return own
+        first = self._choose.one_of(left)
+        bits = self._with(own, first)
+        others = [place for place in _places(self._open(draft, first)) if self._fits(bits, place)]
+        return self._with(bits, self._choose.one_of(others)) if others else bits
 
     def _open(self, draft: int, place: int) -> int:
         """Return the points beside one and a draft that it has not met."""
@@ -185,10 +191,8 @@ class Array:
             self._pairs[place] & (_beside()[draft] | 1 << draft) & self._promised if self._promised >> place & 1 else 0
         )
 
-    def _with(self, bits: int, place: int | None) -> int:
+    def _with(self, bits: int, place: int) -> int:
         """Return the row with a point, and with those that it needs."""
-        if place is None:
-            return bits
         bits |= 1 << place
         for needed in needed_by(POINTS[place]):
             bits |= 1 << _ORDER[needed]

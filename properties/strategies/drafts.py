@@ -57,7 +57,7 @@ FORMS: Mapping[FormName, tuple[tuple[type, ...], tuple[str, ...]]] = {
     "chain": ((Mtp,), ("chained", "unchained")),
     "spare": ((Mtp, *_LAYERED), ("no layer", "layers")),
     "features": (_WIDE, ("one", "two", "three")),
-    "width": ((Eagle3,), ("other", "target's", "features'")),
+    "width": ((Eagle3,), ("other", "alike")),
     "match": ((Ngram,), ("earliest", "latest")),
     "span": ((Ngram,), ("down to one", "as long as there may be")),
 }
@@ -118,8 +118,8 @@ def _value(choose: Choose, field: str, kind: DraftKind, scenario: Scenario, form
             return _features(choose, target.layers, forms.get("features", "one"))
         case "lanes" if kind.hidden == "layers" and kind.proposes == "steps":
             features = len(_FEATURES[forms.get("features", "one")])
-            widths = {"target's": target.lanes, "features'": min(64, target.lanes * min(features, target.layers))}
-            return widths.get(forms.get("width", "other"), own.lanes)
+            alike = choose.one_of((target.lanes, min(64, target.lanes * min(features, target.layers))))
+            return alike if forms.get("width") == "alike" else own.lanes
         case "max_n":
             return max(choose.one_of((3, 2, 4, 1)), 2 if scenario.adaptive else 1)
         case "min_n":

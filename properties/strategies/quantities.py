@@ -1,8 +1,8 @@
 """Quantities of a scenario, how large each may be, and how one is put on a boundary.
 
 Bugs sit where a number equals another one, is one more or one less or a multiple of it, or passes a power of two that a
-kernel, a table or a counter is blocked by. A boundary is made by changing one quantity of a scenario that was drawn; the
-rest gets the room that it needs then.
+kernel, a table or a counter is blocked by. A boundary is made by changing one quantity of a scenario that was drawn;
+the rest gets the room that it needs then.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.values.drafts import Mtp
+from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.paths import get, put, put_in
 from draftproof.properties.values.scenario import (
     ProbeModel,
+    Request,
     RoundPlan,
     Scenario,
     TokenSpan,
@@ -40,7 +42,7 @@ class Quantity(NamedTuple):
 
     `values` returns what it is in a scenario, of each request if these differ; `put` gives it another value, which may
     leave the rest without room. It is from `least` to `most`, for the reason `because`. Without `feature` it is not
-    there.
+    there, nor beside the values `without` of other dimensions of a row (rows.py).
     """
 
     values: Callable[[Scenario], tuple[int, ...]]
@@ -49,6 +51,7 @@ class Quantity(NamedTuple):
     most: int
     because: str
     feature: str = ""
+    without: tuple[str, ...] = ()
 
 
 def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
@@ -171,7 +174,11 @@ def _put_vocab(scenario: Scenario, vocab: int) -> Scenario:
     """Return the scenario with a larger vocabulary; a smaller one would lack tokens."""
     if vocab < scenario.model.vocab or not isinstance(scenario.model, ProbeModel):
         return scenario
-    made = put(scenario, "model.vocab", vocab)
+    requests = tuple(
+        replace(one, stops=tuple(dict.fromkeys((*one.stops, end_token(vocab))))) if one.grammar else one
+        for one in scenario.requests
+    )
+    made = put(replace(scenario, requests=requests), "model.vocab", vocab)
     return put(made, "draft.head_vocab", vocab) if get(made, "draft.head_vocab") == scenario.model.vocab else made
 
 
@@ -222,7 +229,9 @@ def _totals(scenario: Scenario) -> tuple[int, ...]:
 QUANTITIES: Mapping[str, Quantity] = {
     "requests": Quantity(lambda s: (len(s.requests),), _put_requests, 1, 40, "each takes a run of its own"),
     "batch": Quantity(_of("schedule.max_batch"), _put_batch, 1, 64, "what a scenario can say; 64 rows are dear"),
-    "steps": Quantity(_of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16 at most"),
+    "steps": Quantity(
+        _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("controllers", "trees")
+    ),
     "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
     "chunk": Quantity(_of("schedule.chunk"), lambda s, n: put(s, "schedule.chunk", n), 1, 1040, "above 1024"),
     "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
@@ -232,10 +241,20 @@ QUANTITIES: Mapping[str, Quantity] = {
     "request slots": Quantity(
         _of("memory.request_slots"), lambda s, n: put(s, "memory.request_slots", n), 1, 256, "what a scenario can say"
     ),
-    "bucket": Quantity(lambda s: s.graphs.sizes[-1:], _put_bucket, 1, 64, "what a scenario can say"),
+    "bucket": Quantity(
+        lambda s: s.graphs.sizes[-1:], _put_bucket, 1, 64, "what a scenario can say", without=("eager",)
+    ),
     "vocabulary": Quantity(lambda s: (s.model.vocab,), _put_vocab, 4, 2050, "above 2048; each token is a column"),
     "repeats": Quantity(lambda s: (), _put_repeats, 1, 72, "above 64", "penalties"),
-    "token bucket": Quantity(lambda s: s.graphs.tokens[-1:], _put_tokens, 1, 1100, "above 1024", "mixed"),
+    "token bucket": Quantity(
+        lambda s: s.graphs.tokens[-1:],
+        _put_tokens,
+        1,
+        1100,
+        "above 1024",
+        "mixed",
+        ("eager", "snapshot", "replay"),
+    ),
     "step budget": Quantity(
         _of("schedule.step_tokens"),
         lambda s, n: put(s, "schedule.step_tokens", n),
@@ -284,6 +303,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         1,
         1040,
         "above 1024",
+        without=("dense",),
     ),
     "checkpoint slots": Quantity(
         _of("memory.checkpoint_slots"),
@@ -292,6 +312,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         64,
         "more than a few keep everything",
         "prefix-cache",
+        ("dense",),
     ),
     "draft batch": Quantity(
         _of("schedule.draft_batch"), lambda s, n: put(s, "schedule.draft_batch", n), 1, 64, "rows", "draft-batch"
@@ -303,17 +324,17 @@ QUANTITIES: Mapping[str, Quantity] = {
 def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) -> Scenario:
     """Return the scenario with a quantity that stands in a relation to another one, or to a power of two.
 
-    It is returned as it was if no value in the quantity's range makes a scenario that can be run.
+    Where no value in the quantity's range that does so makes a scenario which can be run, a power of two is taken; and
+    where there is none either, the scenario is returned as it was.
     """
     quantity = QUANTITIES[name]
-    options = [one for one in _targets(scenario, name, relation) if quantity.least <= one <= quantity.most]
     now = quantity.values(scenario)
-    options = [one for one in dict.fromkeys(options) if now != (one,)]
-    for _ in range(min(_TRIES, len(options))):
-        value = options.pop(choose.integer(0, len(options) - 1))
-        made = with_room(quantity.put(scenario, value))
-        if made != scenario and sum(_totals(made)) <= _MOST_TOKENS and is_valid(made):
-            return made
+    for targets in (_targets(scenario, name, relation), _targets(scenario, name, "power of two")):
+        options = [one for one in dict.fromkeys(targets) if quantity.least <= one <= quantity.most and now != (one,)]
+        for _ in range(min(_TRIES, len(options))):
+            made = with_room(quantity.put(scenario, options.pop(choose.integer(0, len(options) - 1))))
+            if made != scenario and sum(_totals(made)) <= _MOST_TOKENS and is_valid(made):
+                return made
     return scenario
 
 

@@ -132,7 +132,10 @@ def _go_together(one: Point, other: Point) -> bool:
             )
         case "quantity", "feature":
             needed = QUANTITIES[one.value].feature
-            return not needed or needed == other.value or not refusal(needed, other.value)
+            beside = not needed or needed == other.value or not refusal(needed, other.value)
+            return beside and other.value not in QUANTITIES[one.value].without
+        case "quantity", "layers" | "graphs":
+            return other.value not in QUANTITIES[one.value].without
         case "quantity", "draft" if needed := QUANTITIES[one.value].feature:
             return FEATURES[needed].drafts(KINDS[cast(Algorithm, other.value)])
         case "quantity", "variant" if needed := QUANTITIES[one.value].feature:

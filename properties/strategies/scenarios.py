@@ -79,7 +79,10 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
 
 
 def _made(name: str, row: Row) -> tuple[Scenario, Row]:
-    """Return the scenario of a row, and the row as it came out: what cannot be run is drawn again, with less at last."""
+    """Return the scenario of a row, and the row as it came out.
+
+    What cannot be run is drawn again, and with less at last.
+    """
     wanted = [feature.name for feature in FEATURES if feature.name in row.features]
     while True:
         for number in range(_TRIES):

@@ -81,7 +81,7 @@ NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact",
 _FIXED = "what a request's rounds have hangs there on which others run, so that another schedule changes it"
 _TWICE = "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"
 _REFUSED: dict[Variant, dict[str, str]] = {
-    "alone": dict.fromkeys(("controllers", "draft-batch"), _FIXED)
+    "alone": dict.fromkeys(("controllers", "draft-batch", "step-budget"), _FIXED)
     | {
         "overlap": "a host that is a step behind commits what another does not",
         "handover": "two engines serve nobody alone",

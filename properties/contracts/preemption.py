@@ -11,7 +11,7 @@ from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
-from draftproof.properties.values.scenario import columns_freed, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import AdaptiveByBatch, Scenario, columns_freed, drafts_allowed, round_plan
 from draftproof.properties.values.trace import Key
 
 Attempt = tuple[int, int]
@@ -111,16 +111,28 @@ class _Holding:
 
     def missing(self, attempt: Attempt, step: int) -> int:
         """Return the most pages that the next round of an attempt takes, which never ran, beside those it has."""
-        return max(0, self._wanted(attempt) - len(self._table(attempt, step)))
+        last = self._of_attempts[attempt][-1]
+        return max(0, self._wanted(attempt, last.round + 1) - len(self._table(attempt, step)))
 
-    def _wanted(self, attempt: Attempt) -> int:
-        request, last = self.evidence.scenario.requests[attempt[0]], self._of_attempts[attempt][-1]
-        solved, memory = self.evidence.script.requests[attempt[0]], self.evidence.scenario.memory
-        if last.round >= len(solved.rounds) + int(solved.aborted):
+    def more_drafts(self, attempt: Attempt, step: int) -> int:
+        """Return the most pages that an attempt's round of a step wants, beside those it has, in a larger batch.
+
+        With whoever gave way it was one, and step counts may go by the size of a batch.
+        """
+        ran = [row.round for row in self._of_attempts[attempt] if row.step == step and row.phase]
+        if not ran or not _goes_by_batch(self.evidence.scenario):
             return 0
-        context = solved.context(last.round + 1, len(request.prompt))
+        return max(0, self._wanted(attempt, ran[-1]) - len(self._table(attempt, step)))
+
+    def _wanted(self, attempt: Attempt, number: int) -> int:
+        """Return the most pages that a round of an attempt may take; none if there is no such round."""
+        request = self.evidence.scenario.requests[attempt[0]]
+        solved, memory = self.evidence.script.requests[attempt[0]], self.evidence.scenario.memory
+        if number > len(solved.rounds) + int(solved.aborted):
+            return 0
+        context = solved.context(number, len(request.prompt))
         left = request.budget - (context + 1 - len(request.prompt))
-        planned = min(round_plan(request, last.round + 1).num_drafts, self.evidence.scenario.steps)
+        planned = min(round_plan(request, number).num_drafts, self.evidence.scenario.steps)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
         freed = columns_freed(self.evidence.scenario, context)
         return -(-(context + drafts + 1) // memory.page_size) - freed
@@ -131,6 +143,11 @@ class _Holding:
         for row in self.evidence.schedule.rows:
             of.setdefault((row.request, self.evidence.schedule.attempt(row)), []).append(row)
         return of
+
+
+def _goes_by_batch(scenario: Scenario) -> bool:
+    """Return whether the drafts of a round may hang on how many rows its batch has."""
+    return isinstance(scenario.adaptive, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
 
 
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
@@ -157,6 +174,7 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             yield Mismatch("round.attempt", key, expected, got, OutOfOrder())
     before = [one for one in holding.live(step) if holding.spans[one][0] < step]
     needed = holding.needed(before, step) + holding.own(first, before, step)
+    needed += sum(holding.more_drafts(one, step) for one in before)
     if sum(holding.is_ready(one, step) for one in before) < evidence.scenario.schedule.max_batch:
         # Behind a full batch it has no round that wants pages.
         needed += holding.missing(first, step)

@@ -7,14 +7,22 @@ from msgspec.structs import replace
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 
+_MOST = 5
+"""Of many requests the others are there for their number."""
+
 
 def lasting(scenario: Scenario, rounds: int) -> Scenario:
-    """Return the scenario with budgets for so many rounds that accept all drafts; `max_len` follows if it cut nobody.
+    """Return the scenario with budgets for so many rounds that accept all drafts, of the first requests.
+
+    `max_len` follows if it cut nobody.
 
     Otherwise it cuts none before it has had these rounds. Pages are as many more as the requests came to need more.
     """
     least = rounds * scenario.width
-    requests = tuple(replace(one, budget=max(one.budget, least)) for one in scenario.requests)
+    requests = tuple(
+        replace(one, budget=max(one.budget, least)) if place < _MOST else one
+        for place, one in enumerate(scenario.requests)
+    )
     before, after = (max(len(one.prompt) + one.budget for one in some) for some in (scenario.requests, requests))
     memory = scenario.memory
     cut = max(memory.max_len, max(len(one.prompt) for one in requests) + least)

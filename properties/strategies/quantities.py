@@ -32,8 +32,8 @@ Relation = Literal["equal", "one more", "one less", "multiple", "power of two", 
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
-_MOST_TOKENS = 2400
-"""Of prompts and budgets together: what a boundary may make of them. Large values are cheap in one dimension only."""
+MOST_WORK = 600.0
+"""What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
 
 
@@ -333,7 +333,7 @@ def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) 
         options = [one for one in dict.fromkeys(targets) if quantity.least <= one <= quantity.most and now != (one,)]
         for _ in range(min(_TRIES, len(options))):
             made = with_room(quantity.put(scenario, options.pop(choose.integer(0, len(options) - 1))))
-            if made != scenario and sum(_totals(made)) <= _MOST_TOKENS and is_valid(made):
+            if made != scenario and work_of(made) <= MOST_WORK and is_valid(made):
                 return made
     return scenario
 
@@ -359,6 +359,12 @@ def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
     made = {width, batch * width, chunk + width, chunk + batch * width, len(scenario.requests) * width}
     made |= set(_totals(scenario)) | {total + scenario.steps for total in _totals(scenario)}
     return tuple(sorted(value for value in own | made if value > 0))
+
+
+def work_of(scenario: Scenario) -> float:
+    """Return about how many rounds of a small model a run takes: tokens of prompts are cheap, columns are not."""
+    rounds = sum(one.budget for one in scenario.requests) * (1 + scenario.model.vocab / 1000)
+    return rounds + sum(len(one.prompt) for one in scenario.requests) / 8
 
 
 def with_room(scenario: Scenario) -> Scenario:

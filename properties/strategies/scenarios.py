@@ -15,7 +15,7 @@ from draftproof.properties.features.trees import beside_tree
 from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.quantities import RELATIONS, boundary
+from draftproof.properties.strategies.quantities import MOST_WORK, RELATIONS, boundary, work_of
 from draftproof.properties.strategies.rows import Point, Row, points_of, row_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
@@ -81,15 +81,17 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
 def _made(name: str, row: Row) -> tuple[Scenario, Row]:
     """Return the scenario of a row, and the row as it came out.
 
-    What cannot be run is drawn again, and with less at last.
+    What cannot be run, or takes too long, is drawn again, and with less at last.
     """
     wanted = [feature.name for feature in FEATURES if feature.name in row.features]
     while True:
         for number in range(_TRIES):
             try:
-                return scenario_of(SeededChoose(f"{name} {len(wanted)} {number}"), row)
+                made = scenario_of(SeededChoose(f"{name} {len(wanted)} {number}"), row)
             except InvalidScenarioError:
                 continue
+            if work_of(made[0]) <= MOST_WORK:
+                return made
         row = _with_less(row, wanted)
 
 

@@ -186,8 +186,7 @@ def _show_report(report: FaultReport, again: str) -> None:
     _show_rows(report)
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
-    changes = plural(len(report.changes), "change")
-    screen.line(f"strategies: version {report.strategies}; {changes} for faults that went unseen")
+    screen.line(f"strategies: version {report.strategies}")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {again}", "bold")

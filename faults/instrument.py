@@ -8,7 +8,7 @@ told, too, as they are numbered with the counters between them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 from typing import NamedTuple
 
@@ -94,10 +94,12 @@ def _own(source: _Source, placed: Iterable[Placed], insertions: Iterable[_Insert
     return tuple(line + sum(other <= line for other in before) for line in sorted(every))
 
 
-def _called_with(source: _Source, lines: Collection[int]) -> set[int]:
+def _called_with(source: _Source, lines: Set[int]) -> set[int]:
     """Return where calls begin that have an argument in one of these lines: there a wrong one is told."""
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
-    wrong = [call for call in calls if any(one.lineno in lines for one in (*call.args, *call.keywords))]
+    wrong = [
+        call for call in calls if lines & {one.lineno for one in [*call.args, *(kw.value for kw in call.keywords)]}
+    ]
     return {line for call in wrong for line in (call.lineno, call.func.end_lineno or call.lineno)}
 
 

@@ -20,7 +20,8 @@ WHOLE = " (whole scenarios)"
 class Task(Value, frozen=True, kw_only=True):
     """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
 
-    `own` is path -> the lines there that a fault wrote: if it trips over these, it is stale. With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
+    With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
+    `own`: path -> the lines there that the fault wrote, which make it stale if they name what is not there.
     """
 
     id: str

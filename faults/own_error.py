@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+), in (.+)')
-_ERROR = re.compile(r"(?:\w+\.)*(NameError|UnboundLocalError|AttributeError|ImportError|ModuleNotFoundError|TypeError): .+")
+_ERROR = re.compile(
+    r"(?:\w+\.)*(NameError|UnboundLocalError|AttributeError|ImportError|ModuleNotFoundError|TypeError): .+"
+)
 _ARGUMENTS = re.compile(
     r"unexpected keyword argument|multiple values for (?:keyword )?argument|missing \d+ required|"
     r"takes (?:no|from \d+ to \d+|\d+) (?:positional )?arguments?|invalid keyword argument"

@@ -50,7 +50,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Placed:
-    """A hunk in its file: `before` begins at line `start` of the original, `after` at line `new_start` of the result."""
+    """A hunk in its file: `before` begins at line `start` of the original, `after` at `new_start` of the result."""
 
     hunk: Hunk
     start: int

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from draftproof.faults.catalogue import CATALOGUE, SUFFIX, catalogue, part_of, read_fault, read_sources, summary
-from draftproof.harness.hunk_counters import COUNTER
 from draftproof.faults.patched_sources import patched
 from draftproof.faults.patching import PatchError, StalePatchError, apply, parse
 from draftproof.faults.run import run_faults
+from draftproof.harness.hunk_counters import COUNTER
 
 PATH = "engine/walk.py"
 SOURCE = '''"""A module."""
@@ -72,7 +72,9 @@ def test_lines_that_are_not_there_once_are_stale(source: str, told: str):
 
 
 def test_several_changes_are_one_below_the_other_in_whatever_order():
-    text = change("-    return y", "+    return -y") + "\n" + change(' def walk(x):', '-    """Double."""', "+    x += 1")
+    text = (
+        change("-    return y", "+    return -y") + "\n" + change(" def walk(x):", '-    """Double."""', "+    x += 1")
+    )
     changed, placed = apply(SOURCE, parse(text))
     assert changed == SOURCE.replace('    """Double."""', "    x += 1").replace("return y", "return -y")
     assert [(at.name, dict(at.removed), dict(at.added)) for at in placed] == [
@@ -93,9 +95,9 @@ def test_empty_lines_separate_changes_and_are_lines_within_them():
 
 
 def test_quotes_and_indentation_are_kept_as_they_are():
-    (hunk,) = parse(change("-    x = '\"\\n\"'", "+\ty = \"\"\"{'a'}\"\"\"", "++++", "+@@"))
+    (hunk,) = parse(change("-    x = '\"\\n\"'", '+\ty = """{\'a\'}"""', "++++", "+@@"))
     assert hunk.before == ("    x = '\"\\n\"'",)
-    assert hunk.after == ("\ty = \"\"\"{'a'}\"\"\"", "+++", "@@")
+    assert hunk.after == ('\ty = """{\'a\'}"""', "+++", "@@")
 
 
 LARGE = ("     if x < 0:", "-        x = -x", "+        x = 0", "     elif x > 9:")
@@ -110,7 +112,9 @@ def test_the_line_of_a_diff_decides_between_places_and_only_then():
     twice = SOURCE + SOURCE
     first, second = (apply(twice, parse(diff(line, *LARGE)))[0] for line in (6, 17))
     assert (first, second) == (SOURCE.replace("-x", "0") + SOURCE, SOURCE + SOURCE.replace("-x", "0"))
-    with pytest.raises(StalePatchError, match=r"the 3 lines from 'if x < 0:' must be there once, and are there 2 times"):
+    with pytest.raises(
+        StalePatchError, match=r"the 3 lines from 'if x < 0:' must be there once, and are there 2 times"
+    ):
         apply(twice, parse(diff(7, *LARGE)))
 
 

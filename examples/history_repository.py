@@ -21,7 +21,7 @@ from typing import Literal
 import typer
 
 from draftproof.faults.catalogue import catalogue, find, read_sources
-from draftproof.faults.patching import Hunk, apply
+from draftproof.faults.patching import Hunk, apply, by_path
 
 COMMITS = 64
 FAULT = "draft-positions-advanced-early"
@@ -90,8 +90,7 @@ def _stream(
 
 
 def _patched(files: _Files, hunks: tuple[Hunk, ...]) -> _Files:
-    paths = {hunk.path for hunk in hunks}
-    return {**files, **{path: apply(files[path], [one for one in hunks if one.path == path])[0] for path in paths}}
+    return {**files, **{path: apply(files[path], of_path)[0] for path, of_path in by_path(hunks).items()}}
 
 
 def _broken(files: _Files, how: Unbuildable) -> _Files:

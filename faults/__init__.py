@@ -1,1 +1,1 @@
-"""Known bugs as patches, and whether they are detected: catalogue, matrix, mutation score."""
+"""Known bugs as changes of the sources, and whether they are detected: catalogue, matrix, mutation score."""

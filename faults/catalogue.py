@@ -1,16 +1,19 @@
-"""The catalogue of faults: one .patch a fault, its front matter in TOML between `+++` lines."""
+"""The catalogue of faults: a file each, whose name is its id.
+
+First its front matter, TOML between `+++` lines, then its changes; see draftproof.faults.patching.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, parse, refresh, render
+from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, by_path, parse
 from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
@@ -21,7 +24,8 @@ from draftproof.properties.values.names import did_you_mean
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
 """The folder that holds engine/ and kernels/, in a checkout as in an installation."""
-CATALOGUE = SOURCES / "faults" / "patches"
+CATALOGUE = SOURCES / "faults" / "known"
+SUFFIX = ".fault"
 TINY = (
     "llama",
     "llama-fp8",
@@ -37,6 +41,9 @@ TINY = (
 """The targets that tiny_checkpoints.py writes."""
 
 
+Part = Literal["engine", "eager", "triton"]
+
+
 class UnknownFaultError(DraftproofError, ValueError):
     """No fault of that name; the message suggests the nearest."""
 
@@ -44,35 +51,44 @@ class UnknownFaultError(DraftproofError, ValueError):
 class Fault(Value, frozen=True, kw_only=True):
     """What a fault is. `contract` must notice it, `channel` is where; "" in a patch from elsewhere: any.
 
-    `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
     `draft`: the draft of the scenarios that it meets, or "all" of them in turns; `model`: the tiny checkpoint that
-    these are of ("": probes). `strategies`: the change of the
-    strategies that it forced. `smoke`: whether it is tried in every CI run. `explained`: why it survives where it does.
+    these are of ("": probes). `smoke`: whether it is tried in every CI run. `explained`: why it survives where it does.
     """
 
     id: str
     source: str = ""
     mechanism: str = ""
-    patches: Literal["engine", "eager", "triton"] = "engine"
     contract: str = ""
     channel: str = ""
     draft: DraftSet = ALGORITHMS[0]
     model: str = ""
-    strategies: str = ""
     smoke: bool = False
     explained: str = ""
 
 
 class FaultFile(Value, frozen=True, kw_only=True):
-    """A fault with its diff, and the file it came from."""
+    """A fault with its changes as they are written, and the file it came from."""
 
     fault: Fault
-    diff: str
+    text: str
     path: str
 
     def hunks(self) -> tuple[Hunk, ...]:
-        """Return the hunks of the diff. Raises PatchError."""
-        return parse(self.diff)
+        """Return the changes. Raises PatchError."""
+        return parse(self.text)
+
+    @property
+    def patches(self) -> Part:
+        """What it changes: where that are kernels only, it is tried on those."""
+        return part_of({hunk.path for hunk in self.hunks()})
+
+
+def part_of(paths: Collection[str]) -> Part:
+    """Return which implementation files are of: a fault of `triton` runs with the interpreter, or on CUDA."""
+    for part in ("triton", "eager"):
+        if all(path.startswith(f"kernels/{part}_") for path in paths):
+            return part
+    return "engine"
 
 
 def read_fault(path: Path) -> FaultFile:
@@ -81,7 +97,7 @@ def read_fault(path: Path) -> FaultFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PatchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    head, diff = _split(text)
+    head, changes = _split(text)
     try:
         raw = tomllib.loads(head)
         if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
@@ -91,10 +107,10 @@ def read_fault(path: Path) -> FaultFile:
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
             raise PatchError(f"invalid field {unknown[0]!r}: expected {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
-        parse(diff)
+        parse(changes)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, PatchError) as error:
         raise PatchError(f"{path}: {error}") from None
-    return FaultFile(fault=fault, diff=diff, path=str(path))
+    return FaultFile(fault=fault, text=changes, path=str(path))
 
 
 def validate_names(file: FaultFile) -> None:
@@ -113,7 +129,7 @@ def validate_names(file: FaultFile) -> None:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return (front matter, diff); a plain diff has no front matter."""
+    """Return (front matter, changes); a plain diff has no front matter."""
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].strip() != FENCE:
         return "", text
@@ -126,7 +142,7 @@ def _split(text: str) -> tuple[str, str]:
 def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
     """Return every fault by id, sorted. Raises PatchError for a broken file or an id used twice."""
     faults: dict[str, FaultFile] = {}
-    for path in sorted(folder.glob("*.patch")):
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
         file = read_fault(path)
         if file.fault.id in faults:
             raise PatchError(f"{path}: invalid id {file.fault.id!r}: {faults[file.fault.id].path} has it already")
@@ -150,35 +166,11 @@ def read_sources(paths: tuple[str, ...] = ("engine", "kernels"), root: Path = SO
     return {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
-def refreshed(file: FaultFile, sources: dict[str, str]) -> str | None:
-    """Return the text of a fault file with updated line numbers; None if they are right. Raises StalePatchError."""
-    hunks = file.hunks()
-    anchored = refresh(hunks, sources)
-    if anchored == hunks:
-        return None
-    text = Path(file.path).read_text(encoding="utf-8")
-    head, _ = _split(text)
-    front = f"{FENCE}\n{head}{FENCE}\n" if head else ""
-    return front + render(anchored)
-
-
-class Change(Value, frozen=True, kw_only=True):
-    """A change of what is generated, and the fault that was missed before."""
-
-    fault: str
-    text: str
-
-
-def changes(files: Iterable[FaultFile]) -> tuple[Change, ...]:
-    """Return the changes that these faults forced, by fault."""
-    found = {file.fault.id: " ".join(file.fault.strategies.split()) for file in files}
-    return tuple(Change(fault=fault, text=text) for fault, text in sorted(found.items()) if text)
-
-
 class FaultSummary(Fault, frozen=True, kw_only=True):
-    """One fault as `faults list` shows it; `applies` is False for a stale one."""
+    """One fault as `faults list` shows it; `stale` says why it does not apply, "" if it does."""
 
-    applies: bool
+    patches: Part
+    stale: str = ""
 
 
 class FaultList(Value, frozen=True, kw_only=True):
@@ -187,13 +179,17 @@ class FaultList(Value, frozen=True, kw_only=True):
     faults: tuple[FaultSummary, ...]
 
 
-def summary(file: FaultFile, sources: dict[str, str]) -> FaultSummary:
+def summary(file: FaultFile, sources: Mapping[str, str]) -> FaultSummary:
     """Return a fault as it is listed, and whether it applies to `sources`."""
-    fault, hunks = msgspec.structs.asdict(file.fault), file.hunks()
     mechanism = " ".join(file.fault.mechanism.split())
+    fields = {**msgspec.structs.asdict(file.fault), "mechanism": mechanism, "patches": file.patches}
+    return FaultSummary(**fields, stale=_stale(file, sources))
+
+
+def _stale(file: FaultFile, sources: Mapping[str, str]) -> str:
     try:
-        for path in {hunk.path for hunk in hunks}:
-            apply(sources.get(path, ""), [hunk for hunk in hunks if hunk.path == path])
-    except StalePatchError:
-        return FaultSummary(**{**fault, "mechanism": mechanism}, applies=False)
-    return FaultSummary(**{**fault, "mechanism": mechanism}, applies=True)
+        for path, hunks in by_path(file.hunks()).items():
+            apply(sources.get(path, ""), hunks)
+    except StalePatchError as error:
+        return str(error)
+    return ""

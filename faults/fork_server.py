@@ -28,6 +28,7 @@ import msgspec
 
 from draftproof.faults.baseline import BaselineRun, add
 from draftproof.faults.orders import Batch, Task, TaskResult
+from draftproof.faults.own_error import own_error
 from draftproof.faults.trial import SeedResult, has_died, trial
 from draftproof.harness.kernel_runs import cases
 from draftproof.harness.lockstep import solved
@@ -80,10 +81,14 @@ def orders_of(task: Task, batch: Batch, place: int, preloaded: Preloaded) -> Ite
 
 def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, Answer, TaskResult]:
     """Yield the orders of a task one after another; return what their answers showed."""
+
+    def stale(answer: Answer) -> str:
+        return own_error(answer.detail, task.folder, task.own) if answer.outcome is Outcome.CRASH else ""
+
     effective: set[str] = set()
     seeds: list[SeedResult] = []
     for place, seed in enumerate(batch.seeds):
-        running = trial(seed, orders_of(task, batch, place, preloaded), task.expected)
+        running = trial(seed, orders_of(task, batch, place, preloaded), task.expected, stale)
         answer: Answer | None = None
         while True:
             try:

@@ -1,13 +1,14 @@
 """Counters in patched sources: one call a hunk, so that a fault that never ran is known as inert.
 
 The call goes before the hunk's first changed statement (for a pure deletion, beside the statement that follows). A
-Triton function cannot call Python: there the counter sits where the host code launches it.
+Triton function cannot call Python: there the counter sits where the host code launches it. Which lines a hunk wrote is
+told, too, as they are numbered with the counters between them.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 from typing import NamedTuple
 
@@ -70,10 +71,10 @@ class _Source:
 
 def instrument(
     files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the patched `files` (path -> text) with counters; hunks are numbered from 0 in the order of `placed`.
+) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
+    """Return the patched `files` (path -> text) with counters, and path -> the lines there that hunks wrote.
 
-    Raises SyntaxError if a patched file is not Python.
+    Hunks are numbered from 0 in the order of `placed`. Raises SyntaxError if a patched file is not Python.
     """
     sources = {path: _Source(text) for path, text in files.items()}
     insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
@@ -81,14 +82,32 @@ def instrument(
     for number, (path, hunk) in enumerate(hunks):
         for where, insertion in _insertions(sources, path, hunk, old[path], number):
             insertions[where].append(insertion)
-    return {path: _insert(source.lines, insertions[path]) for path, source in sources.items()}
+    texts = {path: _insert(source.lines, insertions[path]) for path, source in sources.items()}
+    return texts, {path: _own(sources[path], of_path, insertions[path]) for path, of_path in placed.items()}
+
+
+def _own(source: _Source, placed: Iterable[Placed], insertions: Iterable[_Insertion]) -> tuple[int, ...]:
+    """Return the lines that hunks wrote, as they are numbered once the insertions are there."""
+    lines = {line for hunk in placed for line in hunk.added}
+    before = [insertion.line for insertion in insertions]
+    every = lines | _called_with(source, lines) if lines else lines
+    return tuple(line + sum(other <= line for other in before) for line in sorted(every))
+
+
+def _called_with(source: _Source, lines: Set[int]) -> set[int]:
+    """Return where calls begin that have an argument in one of these lines: there a wrong one is told."""
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    wrong = [
+        call for call in calls if lines & {one.lineno for one in [*call.args, *(kw.value for kw in call.keywords)]}
+    ]
+    return {line for call in wrong for line in (call.lineno, call.func.end_lineno or call.lineno)}
 
 
 def _insertions(
     sources: Mapping[str, _Source], path: str, placed: Placed, old: str, number: int
 ) -> Iterable[tuple[str, _Insertion]]:
     source = sources[path]
-    line = placed.new_line or _line_after(source, placed, _Source(old))
+    line = _first_code(placed.added) or _line_after(source, placed, _Source(old))
     node = source.statement(line) or _next_statement(source, line)
     if node is None:
         return
@@ -105,14 +124,14 @@ def _insertions(
 def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
     """Return a line of the new file where a pure deletion shows: in the cut statement, after it, or before it."""
     # The hunk adds no statement, so that all else moves up by their number.
-    removed = {placed.hunk.start + offset for offset, line in enumerate(placed.hunk.lines) if line[0] == "-"}
+    removed, first = placed.removed, _first_code(placed.removed)
 
     def shift(line: int) -> int:
-        return line + placed.new_start - placed.hunk.start - sum(gone < line for gone in removed)
+        return line + placed.new_start - placed.start - sum(gone < line for gone in removed)
 
-    cut = old.statement(placed.old_line)
+    cut = old.statement(first)
     if cut is None:
-        return placed.old_line
+        return first
     rest = [line for line in range(_first_line(cut), (cut.end_lineno or 0) + 1) if line not in removed]
     if rest:
         return shift(rest[0])
@@ -122,7 +141,12 @@ def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
     for sibling in (*block[here + 1 :], *reversed(block[:here])):
         if _first_line(sibling) not in removed:
             return shift(_first_line(sibling))
-    return placed.old_line
+    return first
+
+
+def _first_code(lines: Mapping[int, str]) -> int:
+    """Return the first of numbered lines that is neither blank nor a comment; 0 if there is none."""
+    return next((number for number, line in lines.items() if line.strip() and not line.strip().startswith("#")), 0)
 
 
 def _next_statement(source: _Source, line: int) -> ast.stmt | None:

@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.catalogue import Change
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.base import Value
@@ -104,7 +103,7 @@ class FaultReport(Value, frozen=True, kw_only=True):
     `verdict` is PASS if each fault is detected where its header says and the clean twin passes; a fault that is stale
     or inert is an error.
 
-    `strategies` is the version of what is generated, `changes` what faults made of it.
+    `strategies` is the version of what is generated.
     """
 
     verdict: Outcome
@@ -114,7 +113,6 @@ class FaultReport(Value, frozen=True, kw_only=True):
     faults: tuple[FaultResult, ...]
     totals: Totals
     strategies: int = VERSION
-    changes: tuple[Change, ...] = ()
     versions: tuple[Made, ...] = ()
 
     @property

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from draftproof.faults.baseline import Baseline, compare
-from draftproof.faults.catalogue import Fault, FaultFile
+from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.matrix import NOTICED, FaultResult, spread
 from draftproof.faults.orders import TaskResult
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.verdict import Outcome, worst
 
 _WORST_FIRST = (
+    FaultOutcome.STALE,
     FaultOutcome.SURVIVED,
     FaultOutcome.DETECTED_BY_OTHER,
     FaultOutcome.HUNG,
@@ -44,14 +45,14 @@ class Beside(NamedTuple):
         return None if run is None or twin is None else compare(run, twin)
 
 
-def untried(fault: Fault, outcome: FaultOutcome, why: str, seeds: int) -> FaultResult:
+def untried(file: FaultFile, outcome: FaultOutcome, why: str, seeds: int) -> FaultResult:
     """Return the row of a fault that did not run, and why."""
-    return _row(fault, outcome=outcome, examples_to_detect=(None,) * seeds, clean_twin=Outcome.SKIP, detail=why)
+    return _row(file, outcome=outcome, examples_to_detect=(None,) * seeds, clean_twin=Outcome.SKIP, detail=why)
 
 
-def _row(fault: Fault, **fields: Any) -> FaultResult:
-    header = {name: getattr(fault, name) for name in ("id", "draft", "patches", "explained", "contract", "channel")}
-    return FaultResult(**{**header, **fields})
+def _row(file: FaultFile, **fields: Any) -> FaultResult:
+    header = {name: getattr(file.fault, name) for name in ("id", "draft", "explained", "contract", "channel")}
+    return FaultResult(**{**header, "patches": file.patches, **fields})
 
 
 def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
@@ -59,12 +60,13 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
     fault, result = file.fault, met.result
     counts = tuple(seed.examples for seed in result.seeds)
     seconds = tuple(seed.seconds for seed in result.seeds)
-    # Of the first seed that noticed as the fault's outcome says.
-    shown = min(result.seeds, key=lambda seed: (*NOTICED, seed.outcome).index(seed.outcome))
+    # A stale one says why, else it is of the first seed that noticed as the fault's outcome says.
+    order = (FaultOutcome.STALE, *NOTICED)
+    shown = min(result.seeds, key=lambda seed: (*order, seed.outcome).index(seed.outcome))
     found = shown.divergence
     examples = spread(counts)
     return _row(
-        fault,
+        file,
         outcome=_outcome(file, result),
         contract=fault.contract or (found.contract if found else ""),
         channel=fault.channel or (found.channel if found else ""),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+
+import msgspec
 
 from draftproof.faults.baseline import BaselineRun, followed
 from draftproof.faults.trial import Expectation, SeedResult
@@ -19,6 +21,7 @@ class Task(Value, frozen=True, kw_only=True):
     """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
 
     With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
+    `own`: path -> the lines there that the fault wrote, which make it stale if they name what is not there.
     """
 
     id: str
@@ -27,6 +30,7 @@ class Task(Value, frozen=True, kw_only=True):
     expected: Expectation
     ops: tuple[str, ...] = ()
     baseline: bool = False
+    own: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 class Batch(Value, frozen=True, kw_only=True):

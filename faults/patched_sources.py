@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from draftproof.faults.instrument import instrument
-from draftproof.faults.patching import Hunk, PatchError, Placed, StalePatchError, apply
+from draftproof.faults.patching import Hunk, PatchError, Placed, StalePatchError, apply, by_path
+
+
+@dataclass(frozen=True)
+class Patched:
+    """Sources with patches and counters.
+
+    `texts` is path -> text, `hunks` names each hunk, in the order of its counter, and `own` is path -> the lines of the
+    text that the hunks wrote.
+    """
+
+    texts: Mapping[str, str]
+    hunks: tuple[str, ...] = ()
+    own: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A folder with engine/ and kernels/. `hunks` names each hunk, in the order of its counter."""
+    """A folder with engine/ and kernels/; `hunks` and `own` as of Patched."""
 
     folder: str
     hunks: tuple[str, ...]
+    own: Mapping[str, tuple[int, ...]]
 
 
-def patched(sources: dict[str, str], hunks: tuple[Hunk, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return (path -> text with patches and counters, name of each hunk).
-
-    Raises StalePatchError, or PatchError if the result is no Python.
-    """
-    by_path: dict[str, list[Hunk]] = {}
-    for hunk in hunks:
-        by_path.setdefault(hunk.path, []).append(hunk)
-    result = dict(sources)
+def patched(sources: Mapping[str, str], hunks: tuple[Hunk, ...]) -> Patched:
+    """Return the sources with these hunks. Raises StalePatchError, or PatchError if the result is no Python."""
+    texts = dict(sources)
     placed: dict[str, tuple[Placed, ...]] = {}
-    for path, of_path in by_path.items():
+    for path, of_path in by_path(hunks).items():
         if path not in sources:
             raise StalePatchError(f"{path}: there is no such file")
-        result[path], placed[path] = apply(sources[path], of_path)
+        texts[path], placed[path] = apply(sources[path], of_path)
     try:
-        result = instrument(result, placed, sources)
+        texts, own = instrument(texts, placed, sources)
     except SyntaxError as error:
         raise PatchError(f"the patched source is not Python: {error}") from None
-    return result, tuple(f"{path}:{at.hunk.start}" for path, of_path in placed.items() for at in of_path)
+    return Patched(texts, tuple(at.name for of_path in placed.values() for at in of_path), own)
 
 
-def write_copy(folder: Path, sources: dict[str, str], hunks: tuple[Hunk, ...] = ()) -> Copy:
+def write_copy(folder: Path, sources: Mapping[str, str], hunks: tuple[Hunk, ...] = ()) -> Copy:
     """Write the sources, patched, under `folder`. Raises what `patched` raises."""
-    files, names = patched(sources, hunks) if hunks else (sources, ())
-    for path, text in files.items():
+    made = patched(sources, hunks) if hunks else Patched(sources)
+    for path, text in made.texts.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    return Copy(str(folder), names)
+    return Copy(str(folder), made.hunks, made.own)

@@ -1,86 +1,134 @@
-"""Unified diffs: read, applied to the letter, re-anchored.
+"""Changes of source files, found by their text: whole lines that must be there exactly once, and what replaces them.
 
-Line numbers count from 1. A hunk applies only where it says, and only if every line it removes or keeps is there.
+A fault has each change under the path of its file, the lines as in a diff: " " kept, "-" removed, "+" added. Empty
+lines around a change separate it from the next. A unified diff is read, too; see `Hunk.line`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 from draftproof.errors import DraftproofError
 
 _HEADER = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_SIGNS = (" ", "-", "+")
 ROOTS = ("engine/", "kernels/")
 
 
 class PatchError(DraftproofError, ValueError):
-    """A patch that cannot be read; the message says what is wrong with it."""
+    """A change that cannot be read; the message says what is wrong with it."""
 
 
 class StalePatchError(DraftproofError, ValueError):
-    """A patch that does not fit the sources; the message names the hunk."""
+    """A change that does not fit the sources; the message names the file and says how often its lines are there."""
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """One change of one file. `lines` keep their first character: " " kept, "-" removed, "+" added."""
+    """One change of one file. `lines` keep their first character: " " kept, "-" removed, "+" added.
+
+    `line` is where a diff says that it begins, counted from 1; 0 in a fault. It decides only where `before` is there
+    more than once.
+    """
 
     path: str
-    start: int
     lines: tuple[str, ...]
+    line: int = 0
 
     @property
-    def old(self) -> tuple[str, ...]:
+    def before(self) -> tuple[str, ...]:
         return tuple(line[1:] for line in self.lines if line[0] != "+")
 
     @property
-    def new(self) -> tuple[str, ...]:
+    def after(self) -> tuple[str, ...]:
         return tuple(line[1:] for line in self.lines if line[0] != "-")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A hunk in the patched file, where it begins at line `new_start`.
-
-    `old_line` is the first removed line of the original, `new_line` the first added line of the result; 0 if there is
-    none. Comments and blank lines do not count.
-    """
+    """A hunk in its file: `before` begins at line `start` of the original, `after` at `new_start` of the result."""
 
     hunk: Hunk
+    start: int
     new_start: int
-    old_line: int
-    new_line: int
+
+    @cached_property
+    def removed(self) -> Mapping[int, str]:
+        """Line of the original -> its text, of every line that is removed."""
+        return _signed(self.hunk.lines, "-", self.start)
+
+    @cached_property
+    def added(self) -> Mapping[int, str]:
+        """Line of the result -> its text, of every line that is added."""
+        return _signed(self.hunk.lines, "+", self.new_start)
+
+    @property
+    def name(self) -> str:
+        """The path, and the first line of the original that changes or that something is added before."""
+        kept = next(number for number, line in enumerate(self.hunk.lines) if line[0] != " ")
+        return f"{self.hunk.path}:{self.start + kept}"
 
 
-def parse(diff: str) -> tuple[Hunk, ...]:
-    """Return the hunks of a unified diff, in its order. Raises PatchError."""
-    lines = diff.splitlines()
-    hunks: list[Hunk] = []
-    path = ""
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        number += 1
-        if line.startswith("+++ "):
-            path = _path(line)
-        elif line.startswith("@@"):
-            hunk, number = _hunk(path, line, lines, number)
-            hunks.append(hunk)
+def _signed(lines: Iterable[str], sign: str, start: int) -> Mapping[int, str]:
+    counted = [line for line in lines if line[0] in (" ", sign)]
+    return {number: line[1:] for number, line in enumerate(counted, start=start) if line[0] == sign}
+
+
+def parse(text: str) -> tuple[Hunk, ...]:
+    """Return the changes of a fault or of a unified diff, in their order. Raises PatchError."""
+    lines = text.splitlines()
+    is_diff = any(line.startswith("@@") for line in lines)
+    hunks = tuple(_of_diff(lines) if is_diff else _of_fault(lines))
     if not hunks:
-        raise PatchError("the diff has no hunk")
-    return tuple(hunks)
+        raise PatchError("no change: expected the path of a file and the lines that change, or a unified diff")
+    for hunk in hunks:
+        _check(hunk)
+    return hunks
 
 
-def _path(line: str) -> str:
-    path = line[4:].split("\t")[0].strip().removeprefix("b/")
+def _check(hunk: Hunk) -> None:
+    if all(line[0] == " " for line in hunk.lines):
+        raise PatchError(f"invalid change of {hunk.path}: it changes nothing: expected lines that begin with - or +")
+    if not hunk.before:
+        raise PatchError(
+            f"invalid change of {hunk.path}: nothing says where {hunk.after[0].strip()!r} goes: expected a line of the"
+            " file beside it, which a diff with -U0 does not have"
+        )
+
+
+def _path(path: str) -> str:
     if not path.startswith(ROOTS) or ".." in path.split("/") or not path.endswith(".py"):
         raise PatchError(f"invalid path {path!r}: expected a Python file under {' or '.join(ROOTS)}")
     return path
 
 
+def _of_fault(lines: list[str]) -> Iterator[Hunk]:
+    heads = [number for number, line in enumerate(lines) if line and not line.startswith(_SIGNS)]
+    if stray := "".join(lines[: heads[0]] if heads else lines):
+        raise PatchError(f"invalid line {stray[:60]!r}: expected the path of its file above it")
+    for head, end in pairwise((*heads, len(lines))):
+        body = "\n".join(lines[head + 1 : end]).strip("\n")
+        yield Hunk(_path(lines[head].strip()), tuple(line or " " for line in body.split("\n")))
+
+
+def _of_diff(lines: list[str]) -> Iterator[Hunk]:
+    path, number = "", 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        if line.startswith("+++ "):
+            path = _path(line[4:].split("\t")[0].strip().removeprefix("b/"))
+        elif line.startswith("@@"):
+            hunk, number = _hunk(path, line, lines, number)
+            yield hunk
+
+
 def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, int]:
+    """Return the hunk below a header, whose counts say where it ends, and the number of the line behind it."""
     match = _HEADER.match(header)
     if match is None or not path:
         raise PatchError(f"broken hunk header {header!r}")
@@ -90,79 +138,54 @@ def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, 
     while (old < old_count or new < new_count) and number < len(lines):
         line = lines[number] or " "
         number += 1
-        if line[0] not in " +-\\":
-            raise PatchError(f"{path}: {header}: a line starts with {line[0]!r}: expected ' ', '+' or '-'")
         if line[0] == "\\":
             continue
+        if line[0] not in _SIGNS:
+            raise PatchError(f"{path}: {header}: a line starts with {line[0]!r}: expected ' ', '+' or '-'")
         body.append(line)
         old += line[0] != "+"
         new += line[0] != "-"
     if (old, new) != (old_count, new_count):
         raise PatchError(f"{path}: {header}: the hunk has {old} old and {new} new lines")
-    if all(line[0] == " " for line in body):
-        raise PatchError(f"{path}: {header}: the hunk changes nothing")
-    # With no old line at all, the header names the line after which the new ones go.
-    return Hunk(path, start + (old_count == 0), tuple(body)), number
+    return Hunk(path, tuple(body), start), number
 
 
 def apply(source: str, hunks: Iterable[Hunk]) -> tuple[str, tuple[Placed, ...]]:
-    """Return the patched text of one file, and where its hunks are in it. Raises StalePatchError."""
+    """Return the changed text of one file, and where its hunks are, from top to bottom. Raises StalePatchError."""
     lines = source.splitlines()
     result: list[str] = []
     placed: list[Placed] = []
     done = 0
-    for hunk in sorted(hunks, key=lambda hunk: hunk.start):
-        begin = hunk.start - 1
-        if begin < done or tuple(lines[begin : begin + len(hunk.old)]) != hunk.old:
-            raise StalePatchError(f"{hunk.path}:{hunk.start}: the lines of the hunk are not there")
-        result += lines[done:begin]
-        placed.append(_place(hunk, len(result)))
-        result += hunk.new
-        done = begin + len(hunk.old)
+    for start, hunk in sorted(((_find(hunk, lines), hunk) for hunk in hunks), key=lambda found: found[0]):
+        if start < done:
+            raise StalePatchError(f"{hunk.path}: two changes have line {start + 1} in common: expected one of both")
+        result += lines[done:start]
+        placed.append(Placed(hunk, start + 1, len(result) + 1))
+        result += hunk.after
+        done = start + len(hunk.before)
     return "\n".join((*result, *lines[done:], "")), tuple(placed)
 
 
-def _place(hunk: Hunk, before: int) -> Placed:
-    old = new = 0
-    first = {"-": 0, "+": 0}
-    for line in hunk.lines:
-        code = line[1:].strip()
-        if line[0] in first and not first[line[0]] and code and not code.startswith("#"):
-            first[line[0]] = hunk.start + old if line[0] == "-" else before + new + 1
-        old += line[0] != "+"
-        new += line[0] != "-"
-    return Placed(hunk, before + 1, first["-"], first["+"])
-
-
-def refresh(hunks: Iterable[Hunk], sources: Mapping[str, str]) -> tuple[Hunk, ...]:
-    """Return the hunks with line numbers at which they apply.
-
-    Raises StalePatchError where the old lines are gone or not unique.
-    """
-    return tuple(_anchor(hunk, sources.get(hunk.path, "").splitlines()) for hunk in hunks)
-
-
-def _anchor(hunk: Hunk, lines: list[str]) -> Hunk:
-    size = len(hunk.old)
-    places = [i + 1 for i in range(len(lines) - size + 1) if tuple(lines[i : i + size]) == hunk.old]
-    if hunk.start in places:
-        return hunk
+def _find(hunk: Hunk, lines: list[str]) -> int:
+    """Return how many lines are above the one place where `before` is."""
+    before = list(hunk.before)
+    ends = range(len(before), len(lines) + 1)
+    places = [end - len(before) for end in ends if lines[end - len(before) : end] == before]
+    if len(places) > 1 and hunk.line - 1 in places:
+        return hunk.line - 1
     if len(places) != 1:
-        raise StalePatchError(f"{hunk.path}:{hunk.start}: its old lines are there {len(places)} times, once is needed")
-    return replace(hunk, start=places[0])
+        those = f"{before[0].strip()!r}" if len(before) == 1 else f"the {len(before)} lines from {before[0].strip()!r}"
+        raise StalePatchError(f"{hunk.path}: {those} must be there once, and {_times(len(places))}")
+    return places[0]
 
 
-def render(hunks: Iterable[Hunk]) -> str:
-    """Return the hunks as a unified diff with the paths a/... and b/..."""
-    text: list[str] = []
-    path, shift = "", 0
+def _times(count: int) -> str:
+    return f"are there {count} times" if count else "are not there"
+
+
+def by_path(hunks: Iterable[Hunk]) -> dict[str, list[Hunk]]:
+    """Return path -> its hunks, in the order in which the paths come."""
+    found: dict[str, list[Hunk]] = {}
     for hunk in hunks:
-        if hunk.path != path:
-            path, shift = hunk.path, 0
-            text += [f"--- a/{path}", f"+++ b/{path}"]
-        old, new = len(hunk.old), len(hunk.new)
-        start = hunk.start - (old == 0)
-        text.append(f"@@ -{start},{old} +{hunk.start + shift - (new == 0)},{new} @@")
-        text += hunk.lines
-        shift += new - old
-    return "\n".join((*text, ""))
+        found.setdefault(hunk.path, []).append(hunk)
+    return found

@@ -14,7 +14,7 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import Fault, FaultFile, catalogue, changes, read_sources, validate_names
+from draftproof.faults.catalogue import FaultFile, read_sources, validate_names
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
@@ -81,7 +81,7 @@ def run_faults(
         deadline=deadline or DEADLINE[device],
     )
     # Eager kernels do not run on a GPU.
-    present = [file for file in files if file.fault.patches != "eager" or device != "cuda"]
+    present = [file for file in files if file.patches != "eager" or device != "cuda"]
     groups: list[_Group] = []
     pieces: list[_Piece] = []
     is_whole, stale = True, dict[str, str]()
@@ -105,7 +105,6 @@ def run_faults(
         device=device,
         faults=rows,
         totals=totals(rows),
-        changes=changes(catalogue().values()),
         versions=versions(),
     )
     if not is_whole:
@@ -124,8 +123,8 @@ def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds:
     if name in done:
         return tried(file, done[name], done.get(name + WHOLE))
     if name in stale:
-        return untried(file.fault, FaultOutcome.STALE, stale[name], seeds)
-    return untried(file.fault, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
+        return untried(file, FaultOutcome.STALE, stale[name], seeds)
+    return untried(file, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
 
 
 class _Met(NamedTuple):
@@ -247,12 +246,13 @@ def _groups(
         except StalePatchError as error:
             stale[fault.id] = str(error)
             continue
-        ops = _ops(fault, device)
-        interpreted = fault.patches == "triton" and device == "cpu"
+        ops = _ops(file, device)
+        interpreted = file.patches == "triton" and device == "cpu"
         task = Task(
             id=fault.id,
             folder=copy.folder,
             hunks=copy.hunks,
+            own=copy.own,
             expected=Expectation(contract=fault.contract, channel=fault.channel),
             ops=ops,
             baseline=baseline and not ops and device == "cpu",
@@ -281,13 +281,13 @@ def _twin(ops: tuple[str, ...]) -> str:
     return " ".join((CLEAN, *ops))
 
 
-def _ops(fault: Fault, device: str) -> tuple[str, ...]:
+def _ops(file: FaultFile, device: str) -> tuple[str, ...]:
     """Return the kernels that a fault is tried on; none: it meets whole scenarios.
 
     Under the interpreter only kernels run, since it is too slow for an engine.
     """
-    if fault.contract.startswith(PREFIX):
-        return (fault.contract.removeprefix(PREFIX),)
-    if fault.patches == "triton" and device == "cpu":
+    if file.fault.contract.startswith(PREFIX):
+        return (file.fault.contract.removeprefix(PREFIX),)
+    if file.patches == "triton" and device == "cpu":
         return tuple(name.removeprefix(PREFIX) for name in NAMES)
     return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -20,7 +20,8 @@ HANG = "HANG"
 class FaultOutcome(StrEnum):
     """What became of a fault, best first: the first four mean that it was noticed.
 
-    "absent": what it patches does not run in this lane, as an eager kernel on a GPU.
+    "stale": its lines are not in the sources, or they name what is not there. "absent": what it patches does not run in
+    this lane, as an eager kernel on a GPU.
     """
 
     DETECTED = "detected"
@@ -70,16 +71,21 @@ Trial = Generator[AnyOrder, Answer, SeedResult]
 """Yields orders, is sent their answers, and returns what they showed."""
 
 
-def trial(seed: int, orders: Iterable[AnyOrder], expected: Expectation) -> Trial:
+def trial(
+    seed: int, orders: Iterable[AnyOrder], expected: Expectation, stale: Callable[[Answer], str] = lambda _answer: ""
+) -> Trial:
     """Run orders until the expectation is met. What another contract notices on the way counts if it never is.
 
-    Raises RuntimeError for an error of our own.
+    `stale` says of an answer why the fault is not the mistake that it was, "" if it is. Raises RuntimeError for an
+    error of our own.
     """
     other: SeedResult | None = None
     seconds = 0.0
     for number, order in enumerate(orders, start=1):
         answer = yield order
         seconds += answer.seconds
+        if why := stale(answer):
+            return SeedResult(seed=seed, outcome=FaultOutcome.STALE, detail=why)
         result = SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=round(seconds, 4))
         if answer.outcome is Outcome.HANG and expected.contract == HANG:
             return replace(result, outcome=FaultOutcome.DETECTED, detail=death_of(answer))

@@ -9,6 +9,7 @@ import importlib
 import multiprocessing
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -108,8 +109,15 @@ def crashed(order: KernelOrder, error: Exception, seconds: float = 0.0) -> Answe
     """Return the answer for an error of the kernel, or of importing it."""
     kind = type(error).__name__
     message = f"{order.op}: {kind}: {error}"
-    outcome = Outcome.CRASH
-    return Answer(number=order.number, outcome=outcome, error=kind, message=message, reason=message, seconds=seconds)
+    return Answer(
+        number=order.number,
+        outcome=Outcome.CRASH,
+        error=kind,
+        message=message,
+        reason=message,
+        detail="".join(traceback.format_exception(error)),
+        seconds=seconds,
+    )
 
 
 def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:

@@ -19,7 +19,7 @@ Gpu = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)]
 FaultName = Annotated[str, typer.Argument(help="The id of a fault, as `faults list` shows it.", metavar="ID")]
-_FIELDS = ("id", "source", "mechanism", "patches", "draft", "model", "contract", "channel", "strategies", "explained")
+_FIELDS = ("id", "source", "mechanism", "patches", "draft", "model", "contract", "channel", "explained")
 
 
 @app.command("list")
@@ -30,14 +30,14 @@ def list_(json: inputs.Json = None) -> None:
     sources = read_sources()
     listed = tuple(summary(file, sources) for file in catalogue().values())
     shown = ("id", "patches", "draft", "model", "contract", "channel")
-    rows = [(*(getattr(fault, field) for field in shown), "" if fault.applies else "stale") for fault in listed]
+    rows = [(*(getattr(fault, field) for field in shown), "stale" if fault.stale else "") for fault in listed]
     screen.columns([(*shown, ""), *rows])
     inputs.write_json(json, FaultList(faults=listed))
 
 
 @app.command()
 def show(name: FaultName, json: inputs.Json = None) -> None:
-    """Show one fault: what it does, where it comes from, and its diff."""
+    """Show one fault: what it does, where it comes from, and its changes."""
     from draftproof.faults.catalogue import FaultList, catalogue, find, read_sources, summary
 
     file = find(name, catalogue())
@@ -45,32 +45,11 @@ def show(name: FaultName, json: inputs.Json = None) -> None:
     for field in _FIELDS:
         if value := getattr(fault, field):
             screen.line(f"{field}: {value}")
-    if not fault.applies:
-        screen.line("stale: it does not apply to these sources; try `draftproof faults refresh`")
-    screen.line(f"\n{file.diff.rstrip()}\n")
+    if fault.stale:
+        screen.line(f"stale: {fault.stale}")
+    screen.line(f"\n{file.text.strip()}\n")
     screen.line(f"Try it: draftproof faults run --id {fault.id}")
     inputs.write_json(json, FaultList(faults=(fault,)))
-
-
-@app.command()
-def refresh() -> None:
-    """Update the line numbers of stale faults whose lines still occur exactly once."""
-    from draftproof.faults.catalogue import catalogue, read_sources, refreshed
-    from draftproof.faults.patching import StalePatchError
-
-    sources, failed = read_sources(), 0
-    for file in catalogue().values():
-        try:
-            text = refreshed(file, sources)
-        except StalePatchError as error:
-            failed += 1
-            screen.line(f"stale {file.fault.id}: {error}", "red")
-            continue
-        if text is not None:
-            Path(file.path).write_text(text, encoding="utf-8")
-            screen.line(f"refreshed {file.fault.id}")
-    if failed:
-        raise inputs.InputError(f"{failed} faults are stale: their lines are gone, or there more than once")
 
 
 @app.command()

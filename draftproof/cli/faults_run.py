@@ -26,7 +26,7 @@ SEEDS, EXAMPLES = 5, 30
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[
     list[Path] | None,
-    typer.Option("--patch", help="Also a fault that is not in the catalogue: its patch file (may be repeated)."),
+    typer.Option("--patch", help="Also a fault that is not in the catalogue: its file, or a diff (may be repeated)."),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try, from --seed on.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]
@@ -186,8 +186,7 @@ def _show_report(report: FaultReport, again: str) -> None:
     _show_rows(report)
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
-    changes = plural(len(report.changes), "change")
-    screen.line(f"strategies: version {report.strategies}; {changes} for faults that went unseen")
+    screen.line(f"strategies: version {report.strategies}")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {again}", "bold")

@@ -92,7 +92,7 @@ def fuzz(
     limits = CampaignLimits(parse_duration(time, "--time"), end_at, examples)
     most = memory(memory_)
     file, device = under_test.fault_file(), under_test.device
-    if file and file.fault.patches == "triton" and device != "cuda":
+    if file and file.patches == "triton" and device != "cuda":
         raise inputs.InputError(
             f"invalid --device {device or 'cpu'!r}: expected cuda, as fault {file.fault.id} changes Triton kernels"
         )
@@ -109,7 +109,7 @@ def fuzz(
         device=None if device is None else _device(device, under_test, cluster),
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
-        patch=hashlib.sha256(file.diff.encode()).hexdigest()[:16] if file and under_test.patch else None,
+        patch=hashlib.sha256(file.text.encode()).hexdigest()[:16] if file and under_test.patch else None,
         subject=None if under_test.choice == BUILT_IN else under_test.choice,
         guided=False if unguided else None,
     )

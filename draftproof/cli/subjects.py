@@ -30,7 +30,8 @@ FaultId = Annotated[
     typer.Option("--fault", help="Run the engine with this bug; `draftproof faults list` has the ids.", metavar="ID"),
 ]
 Patch = Annotated[
-    Path | None, typer.Option("--patch", help="Run the engine with the bug of this patch file.", metavar="FILE")
+    Path | None,
+    typer.Option("--patch", help="Run the engine with the bug of this file: a fault, or a diff.", metavar="FILE"),
 ]
 Name = Annotated[
     str | None,

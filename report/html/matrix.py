@@ -8,14 +8,14 @@ from draftproof.faults.matrix import FaultResult, Spread
 from draftproof.faults.trial import FaultOutcome
 
 MEANINGS = {
-    FaultOutcome.STALE: "does not apply: an error",
+    FaultOutcome.STALE: "does not apply, or names what is not there: an error",
     FaultOutcome.INERT: "never had an effect: an error",
     FaultOutcome.SURVIVED: "nobody noticed",
     FaultOutcome.DETECTED_BY_OTHER: "noticed, but not by the contract or in the channel of its header",
     FaultOutcome.HUNG: "no answer within the deadline",
     FaultOutcome.CRASHED: "the engine raised or died",
     FaultOutcome.DETECTED: "its contract failed, in its channel",
-    FaultOutcome.ABSENT: "what it patches does not run in this lane",
+    FaultOutcome.ABSENT: "what it changes does not run in this lane",
 }
 """What became of a fault, in words; what needs a look stands first."""
 GOOD = frozenset({FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG})

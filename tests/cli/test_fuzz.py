@@ -116,7 +116,7 @@ def test_a_directory_is_needed(capsys):
 
 def test_a_fault_of_triton_needs_a_gpu(tmp_path: Path, capsys):
     patch = tmp_path / "one.patch"
-    patch.write_text('+++\npatches = "triton"\n+++\n--- a/kernels/x.py\n+++ b/kernels/x.py\n@@ -1,1 +1,1 @@\n-a\n+b\n')
+    patch.write_text("kernels/triton_x.py\n-a\n+b\n")
     message = error_of(capsys, "--run", str(tmp_path / "run"), "--patch", str(patch))
     assert "invalid --device 'cpu': expected cuda, as fault one changes Triton kernels" in message
 
@@ -125,7 +125,7 @@ def test_a_stale_patch_begins_nothing(tmp_path: Path, capsys):
     patch = tmp_path / "one.patch"
     patch.write_text("--- a/engine/engine.py\n+++ b/engine/engine.py\n@@ -1,1 +1,1 @@\n-a\n+b\n")
     message = error_of(capsys, "--run", str(tmp_path / "run"), "--patch", str(patch))
-    assert "engine/engine.py:1: the lines of the hunk are not there" in message
+    assert "engine/engine.py: 'a' must be there once, and are not there" in message
     assert not (tmp_path / "run" / "campaign.json").exists()
 
 

@@ -32,8 +32,8 @@ NAMES = ("a", "b", "c")
 SETTINGS = RunSettings(seed=4, seeds=2, examples=1, device="cpu")
 
 
-def renamed(name: str, diff: str = EARLY.diff) -> FaultFile:
-    return FaultFile(fault=Fault(id=name), diff=diff, path="")
+def renamed(name: str, text: str = EARLY.text) -> FaultFile:
+    return FaultFile(fault=Fault(id=name), text=text, path="")
 
 
 class Server:
@@ -129,7 +129,7 @@ def test_a_fault_of_which_a_seed_is_missing_has_not_run(tmp_path: Path):
 
 
 def test_another_patch_of_the_same_name_runs_again(cut: Path):
-    other = catalogue()["stop-tail-kept"].diff
+    other = catalogue()["stop-tail-kept"].text
     server = Server()
     tried(cut, server, [renamed("a", other), renamed("b"), renamed("c")])
     assert server.asked == ["a", "c"]
@@ -268,11 +268,10 @@ def command(out: Path, *more: str) -> list[str]:
 def write_waiting(folder: Path) -> tuple[Path, Path]:
     """A patch that waits for as long as a file is there, and raises then; return both."""
     path, flag = "engine/engine.py", folder / "flag"
-    number, line = next((at, one) for at, one in enumerate(read_sources()[path].splitlines(), 1) if STEP in one)
+    line = next(one for one in read_sources()[path].splitlines() if STEP in one)
     new = ("        import os, time", f"        while os.path.exists({str(flag)!r}):", "            time.sleep(0.05)")
-    hunk = [f"@@ -{number},1 +{number},4 @@", f"-{line}", *(f"+{one}" for one in new), "+        raise IndexError"]
-    patch = folder / "waits.patch"
-    patch.write_text("\n".join((f"--- a/{path}", f"+++ b/{path}", *hunk, "")))
+    patch = folder / "waits.fault"
+    patch.write_text("\n".join((path, f"-{line}", *(f"+{one}" for one in new), "+        raise IndexError", "")))
     flag.touch()
     return patch, flag
 

@@ -9,7 +9,6 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.catalogue import Change, Fault, FaultFile, catalogue, changes
 from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, Made, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
 from draftproof.faults.trial import FaultOutcome
@@ -45,7 +44,6 @@ def report(*rows: FaultResult, device: str = "cpu") -> FaultReport:
         device=device,
         faults=rows,
         totals=totals(rows),
-        changes=(Change(fault="a", text="Longer prompts | and more of them."),),
         versions=(Made(package="torch", version="9.9"),),
     )
 
@@ -110,14 +108,6 @@ def test_an_unclean_twin_is_what_it_is():
     assert verdict_of((ROWS[0], row("x", FaultOutcome.DETECTED, clean_twin=Outcome.HANG))) is Outcome.HANG
 
 
-def test_changes_are_those_of_the_headers():
-    files = [
-        FaultFile(fault=Fault(id=name, strategies=text), diff="", path="") for name, text in (("b", "x\ny"), ("a", ""))
-    ]
-    assert changes(files) == (Change(fault="b", text="x y"),)
-    assert len(changes(catalogue().values())) >= 4
-
-
 def test_versions_are_of_packages_and_not_of_the_machine():
     assert {"python", "torch"} <= {made.package for made in versions()}
 
@@ -148,7 +138,6 @@ def test_the_page_has_both_lanes_side_by_side():
     assert "| GPU | 1 | 1 (100.0 %) |" in text
     assert "| each fault once | 2 | 1 (50.0 %) | 1 (50.0 %) | 2 (100.0 %) | 2 (100.0 %) |" in text
     assert f"version {VERSION}" in text
-    assert "- `a`: Longer prompts" in text
 
 
 def test_the_page_is_written_from_reports(tmp_path: Path, capsys):

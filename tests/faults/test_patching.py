@@ -1,4 +1,4 @@
-"""Diffs apply to the letter or are stale; counters sit where the changed code runs."""
+"""Changes are found by their text or are stale; counters sit where the changed code runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from draftproof.faults.catalogue import read_fault, refreshed
-from draftproof.faults.instrument import COUNTER, instrument
-from draftproof.faults.patching import PatchError, StalePatchError, apply, parse, refresh, render
+from draftproof.faults.catalogue import CATALOGUE, SUFFIX, catalogue, part_of, read_fault, read_sources, summary
+from draftproof.faults.patched_sources import patched
+from draftproof.faults.patching import PatchError, StalePatchError, apply, parse
 from draftproof.faults.run import run_faults
+from draftproof.harness.hunk_counters import COUNTER
 
 PATH = "engine/walk.py"
 SOURCE = '''"""A module."""
@@ -29,19 +30,22 @@ def walk(x):
 '''
 
 
+def change(*lines: str, path: str = PATH) -> str:
+    return "\n".join((path, *lines, ""))
+
+
 def diff(start: int, *lines: str) -> str:
     old = sum(line[0] != "+" for line in lines)
     new = sum(line[0] != "-" for line in lines)
     return "\n".join((f"--- a/{PATH}", f"+++ b/{PATH}", f"@@ -{start},{old} +{start},{new} @@", *lines, ""))
 
 
-TRIPLE = diff(9, "         x = 9", "-    y = x * 2", "+    y = x * 3", "     return y")
+TRIPLE = change("-    y = x * 2", "+    y = x * 3")
 
 
 def counted(text: str, source: str = SOURCE) -> tuple[list[str], dict[str, Any], list[int]]:
     """The instrumented lines, the namespace they make, and the hits that running them appends to."""
-    patched, placed = apply(source, parse(text))
-    files = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
+    files = patched({PATH: source}, parse(text)).texts
     hits: list[int] = []
     with TemporaryDirectory() as folder:
         file = Path(folder, "walk.py")
@@ -50,44 +54,130 @@ def counted(text: str, source: str = SOURCE) -> tuple[list[str], dict[str, Any],
     return files[PATH].splitlines(), space, hits
 
 
-def test_a_hunk_applies_where_it_says():
-    patched, _ = apply(SOURCE, parse(TRIPLE))
-    assert patched == SOURCE.replace("x * 2", "x * 3")
+@pytest.mark.parametrize("source", [SOURCE, f"\n{SOURCE}", f"import os\n\n{SOURCE}\n\nz = 2\n"])
+def test_a_change_applies_wherever_its_lines_are(source: str):
+    assert apply(source, parse(TRIPLE))[0] == source.replace("x * 2", "x * 3")
 
 
-@pytest.mark.parametrize("moved", ["\n" + SOURCE, SOURCE.replace("x = 9", "x = 8")])
-def test_moved_or_changed_lines_are_stale(moved):
-    with pytest.raises(StalePatchError, match=r"engine/walk\.py:9"):
-        apply(moved, parse(TRIPLE))
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (SOURCE.replace("x * 2", "x * 4"), r"^engine/walk\.py: 'y = x \* 2' must be there once, and are not there$"),
+        (SOURCE + SOURCE, r"^engine/walk\.py: 'y = x \* 2' must be there once, and are there 2 times$"),
+    ],
+)
+def test_lines_that_are_not_there_once_are_stale(source: str, told: str):
+    with pytest.raises(StalePatchError, match=told):
+        apply(source, parse(TRIPLE))
 
 
-def test_refresh_finds_moved_lines_and_refuses_ambiguous_ones():
-    moved = "import os\n\n" + SOURCE
-    again = refresh(parse(TRIPLE), {PATH: moved})
-    assert again[0].start == 11
-    assert apply(moved, again)[0] == moved.replace("x * 2", "x * 3")
-    assert parse(render(again)) == again
-    with pytest.raises(StalePatchError, match="2 times"):
-        refresh(parse(TRIPLE), {PATH: "\n" + SOURCE + "\n" + SOURCE})
+def test_several_changes_are_one_below_the_other_in_whatever_order():
+    text = (
+        change("-    return y", "+    return -y") + "\n" + change(" def walk(x):", '-    """Double."""', "+    x += 1")
+    )
+    changed, placed = apply(SOURCE, parse(text))
+    assert changed == SOURCE.replace('    """Double."""', "    x += 1").replace("return y", "return -y")
+    assert [(at.name, dict(at.removed), dict(at.added)) for at in placed] == [
+        (f"{PATH}:5", {5: '    """Double."""'}, {5: "    x += 1"}),
+        (f"{PATH}:11", {11: "    return y"}, {11: "    return -y"}),
+    ]
 
 
-def test_refreshed_keeps_the_front_matter(tmp_path: Path):
-    path = tmp_path / "triple.patch"
-    path.write_text('+++\nid = "triple"\nmechanism = "x"\n+++\n' + TRIPLE)
-    assert refreshed(read_fault(path), {PATH: SOURCE}) is None
-    text = refreshed(read_fault(path), {PATH: "\n" + SOURCE})
-    assert text is not None
-    assert text.startswith('+++\nid = "triple"\nmechanism = "x"\n+++\n--- a/engine/walk.py\n')
-    assert "@@ -10,3 +10,3 @@" in text
+def test_changes_of_the_same_lines_are_refused():
+    text = change(" def walk(x):", '-    """Double."""') + change('-    """Double."""', "+    pass")
+    with pytest.raises(StalePatchError, match=r"engine/walk\.py: two changes have line 5 in common"):
+        apply(SOURCE, parse(text))
+
+
+def test_empty_lines_separate_changes_and_are_lines_within_them():
+    (hunk,) = parse(f"\n{PATH}\n\n-a\n\n+\n+b\n\n\n")
+    assert (hunk.before, hunk.after) == (("a", ""), ("", "", "b"))
+
+
+def test_quotes_and_indentation_are_kept_as_they_are():
+    (hunk,) = parse(change("-    x = '\"\\n\"'", '+\ty = """{\'a\'}"""', "++++", "+@@"))
+    assert hunk.before == ("    x = '\"\\n\"'",)
+    assert hunk.after == ('\ty = """{\'a\'}"""', "+++", "@@")
+
+
+LARGE = ("     if x < 0:", "-        x = -x", "+        x = 0", "     elif x > 9:")
+
+
+@pytest.mark.parametrize("line", [1, 6, 60])
+def test_a_diff_is_found_by_its_text(line: int):
+    assert apply(SOURCE, parse(diff(line, *LARGE)))[0] == SOURCE.replace("-x", "0")
+
+
+def test_the_line_of_a_diff_decides_between_places_and_only_then():
+    twice = SOURCE + SOURCE
+    first, second = (apply(twice, parse(diff(line, *LARGE)))[0] for line in (6, 17))
+    assert (first, second) == (SOURCE.replace("-x", "0") + SOURCE, SOURCE + SOURCE.replace("-x", "0"))
+    with pytest.raises(
+        StalePatchError, match=r"the 3 lines from 'if x < 0:' must be there once, and are there 2 times"
+    ):
+        apply(twice, parse(diff(7, *LARGE)))
+
+
+def test_a_diff_of_git_is_read():
+    text = (
+        f"diff --git a/{PATH} b/{PATH}\nindex 83db48f..bf269f4 100644\n--- a/{PATH}\n+++ b/{PATH}\n"
+        "@@ -10,2 +10,2 @@ def walk(x):\n-    y = x * 2\n-    return y\n+    y = x * 3\n+    return y\n"
+        "\\ No newline at end of file\n"
+    )
+    assert apply(SOURCE, parse(text))[0] == SOURCE.replace("x * 2", "x * 3")
+
+
+def test_an_insertion_says_beside_which_line():
+    beside = change("         x = 9", "+        x = 10")
+    assert apply(SOURCE, parse(beside))[0] == SOURCE.replace("x = 9\n", "x = 9\n        x = 10\n")
+    for text in (diff(3, "+z = 1"), change("+z = 1")):
+        with pytest.raises(
+            PatchError, match=r"nothing says where 'z = 1' goes: expected a line of the file beside it, .* with -U0"
+        ):
+            parse(text)
+
+
+def test_no_fault_goes_stale_when_lines_above_it_move():
+    moved = {path: f"\n{text}" for path, text in read_sources().items()}
+    assert [file.fault.id for file in catalogue().values() if summary(file, moved).stale] == []
+
+
+def test_faults_keep_no_line_numbers_and_no_name_of_their_own():
+    for path in CATALOGUE.glob(f"*{SUFFIX}"):
+        text = path.read_text()
+        assert "\n@@" not in text, path
+        assert "\nid = " not in text, path
+        assert not any(hunk.line for hunk in read_fault(path).hunks()), path
+
+
+def test_whatever_is_in_the_folder_of_faults_is_one():
+    assert {path.suffix for path in CATALOGUE.iterdir() if path.is_file()} == {SUFFIX}
+
+
+@pytest.mark.parametrize(
+    ("paths", "part"),
+    [
+        ({"engine/engine.py"}, "engine"),
+        ({"kernels/eager_moe.py"}, "eager"),
+        ({"kernels/triton_moe.py", "kernels/triton_common.py"}, "triton"),
+        ({"kernels/triton_moe.py", "engine/engine.py"}, "engine"),
+        ({"kernels/registry.py"}, "engine"),
+    ],
+)
+def test_paths_say_what_a_fault_changes(paths: set[str], part: str):
+    assert part_of(paths) == part
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no hunk"),
+        ("", "no change: expected the path of a file"),
+        ("-x = 1\n+x = 2\n", r"invalid line '-x = 1\+x = 2': expected the path of its file above it"),
         (TRIPLE.replace("engine/", "properties/"), "expected a Python file under"),
         (TRIPLE.replace("engine/walk", "engine/../x"), "expected a Python file under"),
-        (TRIPLE.replace("-9,3", "-9,5"), "the hunk has"),
+        (f"{PATH}\n", r"invalid change of engine/walk\.py: it changes nothing"),
+        (change(" def walk(x):"), "it changes nothing"),
+        (diff(6, *LARGE).replace("-6,3", "-6,5"), "the hunk has"),
         (diff(4, " def walk(x):"), "changes nothing"),
     ],
 )
@@ -147,7 +237,7 @@ def test_the_counter_runs_with_a_changed_statement():
 
 
 def test_the_counter_of_a_branch_runs_only_with_the_branch():
-    _, space, hits = counted(diff(6, "     if x < 0:", "-        x = -x", "+        x = 0", "     elif x > 9:"))
+    _, space, hits = counted(change("-        x = -x", "+        x = 0"))
     space["walk"](4)
     assert hits == []
     assert space["walk"](-4) == 0
@@ -155,25 +245,25 @@ def test_the_counter_of_a_branch_runs_only_with_the_branch():
 
 
 def test_the_counter_of_a_changed_elif_stands_before_the_if():
-    _, space, hits = counted(diff(7, "         x = -x", "-    elif x > 9:", "+    elif x > 8:", "         x = 9"))
+    _, space, hits = counted(change("-    elif x > 9:", "+    elif x > 8:"))
     assert space["walk"](9) == 18
     assert hits == [0]
 
 
 def test_the_counter_of_a_changed_signature_runs_in_the_body():
-    _, space, hits = counted(diff(4, "-def walk(x):", "+def walk(x=3):", '     """Double."""'))
+    _, space, hits = counted(change("-def walk(x):", "+def walk(x=3):"))
     assert hits == []
     assert space["walk"]() == 6
     assert hits == [0]
 
 
 def test_the_counter_of_a_deletion_runs_beside_it():
-    removed = diff(8, "     elif x > 9:", "-        x = 9", "+        pass", "     y = x * 2")
+    removed = change("-        x = 9", "+        pass")
     _, space, hits = counted(removed)
     assert space["walk"](12) == 24
     assert hits == [0]
     tail = SOURCE.replace("    return y\n", "    z = y\n    y = 1\n\n\ndef other():\n    return walk(1)\n")
-    _, space, hits = counted(diff(11, "     z = y", "-    y = 1", " "), tail)
+    _, space, hits = counted(change("-    y = 1"), tail)
     assert hits == []
     space["other"]()
     assert hits == [0]
@@ -181,7 +271,7 @@ def test_the_counter_of_a_deletion_runs_beside_it():
 
 def test_a_deleted_argument_counts_in_its_statement():
     source = "def call(f):\n    return f(\n        1,\n        2,\n    )\n"
-    _, space, hits = counted(diff(3, "         1,", "-        2,", "     )"), source)
+    _, space, hits = counted(change("-        2,"), source)
     assert space["call"](lambda *args: args) == (1,)
     assert hits == [0]
 
@@ -191,9 +281,22 @@ def test_a_triton_function_is_counted_where_it_is_launched():
         "import triton\n\n\n@triton.jit\ndef inner(x):\n    return x + 1\n\n\n@triton.jit\ndef outer(x):\n"
         "    inner(x)\n\n\ndef launch(x):\n    grid = (1,)\n    outer[grid](x)\n\n\ndef unrelated():\n    return 1\n"
     )
-    text = diff(5, " def inner(x):", "-    return x + 1", "+    return x + 2", " ")
-    patched, placed = apply(source, parse(text))
-    files = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
-    where = [i for i, line in enumerate(files[PATH].splitlines()) if COUNTER in line]
+    lines = patched({PATH: source}, parse(change("-    return x + 1", "+    return x + 2"))).texts[PATH].splitlines()
+    where = [i for i, line in enumerate(lines) if COUNTER in line]
     assert where == [15]
-    assert files[PATH].splitlines()[16].strip() == "outer[grid](x)"
+    assert lines[16].strip() == "outer[grid](x)"
+
+
+def test_the_lines_that_a_fault_wrote_are_numbered_with_the_counters():
+    text = change("         x = 9", "+        x = 10") + change("-    return y", "+    z = y", "+    return z")
+    made = patched({PATH: SOURCE}, parse(text))
+    lines = made.texts[PATH].splitlines()
+    assert [lines[number - 1].strip() for number in made.own[PATH]] == ["x = 10", "z = y", "return z"]
+    assert sum(COUNTER in line for line in lines) == 2
+
+
+def test_a_call_begins_where_its_wrong_argument_is_told():
+    source = "def call(f):\n    return f(\n        1,\n        2,\n    )\n"
+    made = patched({PATH: source}, parse(change("-        2,", "+        gone=2,")))
+    lines = made.texts[PATH].splitlines()
+    assert [lines[number - 1].strip() for number in made.own[PATH]] == ["return f(", "gone=2,"]

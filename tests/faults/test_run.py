@@ -12,10 +12,9 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.faults import run as faults
-from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources, summary
 from draftproof.faults.matrix import Spread
 from draftproof.faults.orders import Batch, TaskResult
-from draftproof.faults.patching import apply
 from draftproof.faults.run import FaultReport, FaultResult, run_faults
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
@@ -31,15 +30,14 @@ from tests.drawn import generate
 ENGINE = "engine/engine.py"
 DEADLINE = 4.0
 """Seconds for an example; those that end take a tenth of a second."""
+IMPORTS = "from draftproof.engine.packed import PackedTarget, packing"
 STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)
 
 
 def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> FaultFile:
     """A fault that replaces one line of the sources, which is there once."""
-    lines = read_sources()[path].splitlines()
-    number = lines.index(old) + 1
-    hunk = [f"@@ -{number},1 +{number},{len(new)} @@", f"-{old}", *(f"+{line}" for line in new)]
-    return FaultFile(fault=Fault(id=name, **header), diff="\n".join((f"--- {path}", f"+++ {path}", *hunk, "")), path="")
+    text = "\n".join((path, f"-{old}", *(f"+{line}" for line in new)))
+    return FaultFile(fault=Fault(id=name, **header), text=text, path="")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def report(server: ForkServer) -> FaultReport:
     other = msgspec.structs.replace(
         early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length")
     )
-    stale = msgspec.structs.replace(early, fault=Fault(id="stale"), diff=early.diff.replace("@@ -", "@@ -1"))
+    stale = msgspec.structs.replace(early, fault=Fault(id="stale"), text=early.text.replace("positions.", "position."))
     files = [
         early,
         other,
@@ -58,7 +56,12 @@ def report(server: ForkServer) -> FaultReport:
         fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)"),
         fault("sleeps", STEP, "        import time", "        time.sleep(60)"),
         fault("harmless", STEP, f"{STEP}  # no change"),
-        fault("import-fails", STEP, f"{STEP}, undefined_at_run_time()"),
+        fault("names-nothing", STEP, f"{STEP}, undefined_at_run_time()"),
+        fault("asks-for-what-is-gone", STEP, "        self.gone.plan()"),
+        fault("asks-none", STEP, "        self.scheduler = None", STEP),
+        fault("gives-what-nobody-takes", STEP, STEP.replace("_steps)", "_steps, gone=1)")),
+        fault("import-fails", IMPORTS, IMPORTS, "from draftproof.engine.packed import gone"),
+        fault("raises-at-import", IMPORTS, IMPORTS, "raise IndexError('page 9')"),
     ]
     return run_faults(files, seeds=[4, 8], examples=3, deadline=DEADLINE, serve=server.run)
 
@@ -77,7 +80,12 @@ def row(report: FaultReport, name: str) -> FaultResult:
         ("dies", FaultOutcome.CRASHED),
         ("sleeps", FaultOutcome.HUNG),
         ("harmless", FaultOutcome.SURVIVED),
-        ("import-fails", FaultOutcome.CRASHED),
+        ("names-nothing", FaultOutcome.STALE),
+        ("asks-for-what-is-gone", FaultOutcome.STALE),
+        ("asks-none", FaultOutcome.CRASHED),
+        ("gives-what-nobody-takes", FaultOutcome.STALE),
+        ("import-fails", FaultOutcome.STALE),
+        ("raises-at-import", FaultOutcome.CRASHED),
     ],
 )
 def test_every_outcome(report, name, outcome):
@@ -173,13 +181,10 @@ def test_captured_hits_count_only_if_a_graph_was_replayed():
 
 
 def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys, shared_server):
-    path = "engine/pages.py"
-    source = read_sources()[path].splitlines()
-    number = next(i for i, line in enumerate(source, start=1) if line.startswith("from __future__"))
     added = ["", "", "def never() -> int:", '    """Nobody calls this."""', "    return 1"]
-    hunk = [f"@@ -{number},1 +{number},{1 + len(added)} @@", f" {source[number - 1]}", *(f"+{line}" for line in added)]
-    patch = tmp_path / "never.patch"
-    patch.write_text("\n".join((f"--- a/{path}", f"+++ b/{path}", *hunk, "")))
+    patch = tmp_path / "never.fault"
+    lines = ("engine/pages.py", " from __future__ import annotations", *(f"+{line}" for line in added), "")
+    patch.write_text("\n".join(lines))
     out = tmp_path / "out.json"
     assert run(["faults", "run", "--patch", str(patch), "--seeds", "1", "--examples", "1", "--json", str(out)]) == 2
     (found,) = json.loads(out.read_text())["faults"]
@@ -190,9 +195,7 @@ def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys, shared_server)
 def test_the_catalogue_applies_and_names_what_exists():
     sources = read_sources()
     for file in catalogue().values():
-        hunks = file.hunks()
-        for path in {hunk.path for hunk in hunks}:
-            apply(sources[path], [hunk for hunk in hunks if hunk.path == path])
+        assert not summary(file, sources).stale, file.fault.id
         contract, channel = file.fault.contract, file.fault.channel
         if contract != "HANG":
             assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
@@ -220,7 +223,7 @@ def test_a_kernel_fault_is_found_under_the_interpreter(server: ForkServer):
 def test_what_is_interpreted_meets_calls_of_dtypes_that_the_interpreter_has(server: ForkServer):
     """The clean twin passes, though the interpreter adds the bit patterns of bfloat16."""
     path, contract = "kernels/triton_linear.py", "kernel.linear_add"
-    wrong = fault("adds-always", "    if ADD:", "    if True:", path=path, contract=contract, patches="triton")
+    wrong = fault("adds-always", "    if ADD:", "    if True:", path=path, contract=contract)
     report = run_faults([wrong], seeds=[8], examples=12, serve=server.run)
     assert [(found.outcome, found.clean_twin) for found in report.faults] == [(FaultOutcome.SURVIVED, Outcome.PASS)]
 
@@ -287,11 +290,11 @@ def test_seeds_that_run_side_by_side_say_the_same(server: ForkServer):
 
 
 def test_the_smoke_set_has_a_fault_of_every_draft_and_lane():
-    smoke = [file.fault for file in catalogue().values() if file.fault.smoke]
-    assert {fault.draft for fault in smoke} == set(ALGORITHMS)
-    assert {fault.patches for fault in smoke} == {"engine", "eager", "triton"}
+    smoke = [file for file in catalogue().values() if file.fault.smoke]
+    assert {file.fault.draft for file in smoke} == set(ALGORITHMS)
+    assert {file.patches for file in smoke} == {"engine", "eager", "triton"}
     assert 20 <= len(smoke) <= 30
-    assert run(["faults", "run", "--smoke", "--id", smoke[0].id]) == 2
+    assert run(["faults", "run", "--smoke", "--id", smoke[0].fault.id]) == 2
 
 
 def test_every_triton_module_has_a_fault():

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.catalogue import Change
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, spread, totals
 from draftproof.faults.trial import FaultOutcome
 from draftproof.fuzz.campaign.schema import FINDING, SCHEMA
@@ -189,7 +188,6 @@ def matrix(device: str = "cpu") -> FaultReport:
         device=device,
         faults=rows,
         totals=totals(rows),
-        changes=(Change(fault="fault-3", text="a change"),),
         versions=(Made(package="torch", version="2.13.0"),),
     )
 

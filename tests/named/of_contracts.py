@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.drafts import Algorithm, algorithm
 from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
 
@@ -43,6 +43,7 @@ NAMES: dict[str, Callable[[Scenario], bool]] = {
     "ends": lambda one: _of("eagle", "stop-sequences", "min-tokens", "ends")(one) and bool(one.eos),
     "grammar": _only("grammars"),
     "handed_over": _only("handover"),
+    "grammar_sampled": _only("sampling", "grammars"),
     "hybrid_replay": lambda one: (
         _only("hybrid")(one) and _of("eagle")(one) and one.states.commit == "replay" and _graphs(one)
     ),
@@ -51,6 +52,7 @@ NAMES: dict[str, Callable[[Scenario], bool]] = {
     "mixed_eagle": lambda one: _of("eagle", "mixed")(one) and bool(one.graphs.tokens),
     "mtp_chain_partial": lambda one: _of("mtp")(one) and one.draft.chain and one.steps > 2,
     "mtp_unchained": lambda one: _of("mtp")(one) and not one.draft.chain and one.steps > 2,
+    "ngram_adaptive": lambda one: _of("ngram", "controllers")(one) and isinstance(one.adaptive, Adaptive),
     "ngram_matches": _of("ngram"),
     "overlapped_stop": lambda one: _only("overlap")(one) and any(of.stop_at >= 0 for of in one.requests),
     "penalized": _only("penalties"),
@@ -61,6 +63,20 @@ NAMES: dict[str, Callable[[Scenario], bool]] = {
     "sampled_eagle": _of("eagle", "sampling"),
     "five_in_graphs": lambda one: _of("eagle")(one) and len(one.requests) > 4 and len(one.graphs.sizes) > 1,
     "standalone": _of("standalone"),
+    "tree_coded_ngram": lambda one: (
+        _of("ngram", "trees", "codes", "sampling")(one)
+        and one.states.commit == "snapshot"
+        and one.model.linear is not None
+    ),
     "tree_eagle": _of("eagle", "trees"),
     "windowed": lambda one: _only("windows")(one) and one.widest_window > 0,
 }
+OF_DRAFTS: dict[Algorithm, str] = {
+    "eagle": "eagle_padded",
+    "mtp": "mtp_chain_partial",
+    "dflash": "dflash_block",
+    "ngram": "ngram_matches",
+    "standalone": "standalone",
+    "eagle3": "eagle3_features",
+}
+"""A plain scenario of each draft."""

@@ -21,6 +21,7 @@ from draftproof.properties.coverage.effects import EFFECTS, in_effect, together,
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.features import BY_NAME, FEATURES, features_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put_in
@@ -109,11 +110,9 @@ def test_features_that_exclude_each_other_are_told_with_the_rule(names: str, why
 
 def test_a_draft_that_has_no_such_scenarios_is_told_with_the_rule():
     with pytest.raises(NoScenarioError, match="overlap: not defined beside a draft that looks up tokens"):
-        select(
-            [one for one in LISTED if one.draft.__struct_config__.tag == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS
-        )
+        select([one for one in LISTED if algorithm(one.draft) == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="trees: not defined beside a draft that proposes no tree"):
-        select([one for one in LISTED if one.draft.__struct_config__.tag == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
+        select([one for one in LISTED if algorithm(one.draft) == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
 
 
 def test_what_takes_another_feature_is_not_asked_for():

@@ -15,7 +15,7 @@ NAMES = (
     "hybrid_replay",
     "hybrid_snapshot",
     "five_in_graphs",
-    "sampled_eagle",
+    "sampled_hybrid_replay",
     "ngram_matches",
     "images",
     "penalized",

@@ -52,7 +52,7 @@ NAMES: dict[str, Callable[[Scenario], bool]] = {
     "mixed_eagle": lambda one: _of("eagle", "mixed")(one) and bool(one.graphs.tokens),
     "mtp_chain_partial": lambda one: _of("mtp")(one) and one.draft.chain and one.steps > 2,
     "mtp_unchained": lambda one: _of("mtp")(one) and not one.draft.chain and one.steps > 2,
-    "ngram_adaptive": lambda one: _of("ngram", "controllers")(one) and isinstance(one.adaptive, Adaptive),
+    "ngram_adaptive": lambda one: _of("ngram", "controllers")(one) and one.adaptive is not None,
     "ngram_matches": _of("ngram"),
     "overlapped_stop": lambda one: _only("overlap")(one) and any(of.stop_at >= 0 for of in one.requests),
     "penalized": _only("penalties"),
@@ -63,11 +63,7 @@ NAMES: dict[str, Callable[[Scenario], bool]] = {
     "sampled_eagle": _of("eagle", "sampling"),
     "five_in_graphs": lambda one: _of("eagle")(one) and len(one.requests) > 4 and len(one.graphs.sizes) > 1,
     "standalone": _of("standalone"),
-    "tree_coded_ngram": lambda one: (
-        _of("ngram", "trees", "codes", "sampling")(one)
-        and one.states.commit == "snapshot"
-        and one.model.linear is not None
-    ),
+    "tree_coded_ngram": lambda one: _of("ngram", "trees", "codes", "sampling")(one) and "hybrid" in features_of(one),
     "tree_eagle": _of("eagle", "trees"),
     "windowed": lambda one: _only("windows")(one) and one.widest_window > 0,
 }

@@ -19,8 +19,7 @@ from draftproof.report.html.page import render, report
 from draftproof.report.html.source import read_run
 from draftproof.report.text import block
 from tests.harness.subjects import Altered, one_ahead
-from tests.named import named
-from tests.named.of_contracts import OF_DRAFTS
+from tests.named import OF_DRAFT, named
 from tests.report.report_run import finding, make
 
 
@@ -42,7 +41,7 @@ def test_a_scenario_survives_its_file(scenario: Scenario, tmp_path: Path):
 
 @pytest.mark.parametrize("draft", ALGORITHMS)
 def test_the_engine_equals_the_reference(draft):
-    judgement = judge(evidence(EngineSubject(), named(OF_DRAFTS[draft])))
+    judgement = judge(evidence(EngineSubject(), named(OF_DRAFT[draft])))
     assert judgement.first is None
     assert {"output.lossless", "commit.length"} <= judgement.results.keys()
 

@@ -18,8 +18,7 @@ from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import SubjectChoice
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
-from tests.named import named
-from tests.named.of_contracts import OF_DRAFTS
+from tests.named import OF_DRAFT, named
 
 SCENARIO = named("eagle_padded")
 Raw = dict[str, Any]
@@ -255,7 +254,7 @@ def test_a_draft_without_scenarios_of_every_kind_is_inconclusive(tmp_path, monke
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_scenario_of_any_draft_replays(name: Algorithm, tmp_path, capsys):
     path = tmp_path / "scenario.json"
-    path.write_text(encode(named(OF_DRAFTS[name])))
+    path.write_text(encode(named(OF_DRAFT[name])))
     assert run(["replay", str(path)]) == 0
     assert "PASS" in capsys.readouterr().out
 

@@ -25,11 +25,13 @@ NAMES = (
     "dflash_block",
     "standalone",
     "eagle3_features",
+    "adaptive_hybrid",
 )
 
 
 def listed(seed: int, count: int, drafts: Sequence[Algorithm]) -> list[Scenario]:
-    """Return what stands for `generate`; the list of another seed begins with another scenario."""
-    some = [one for one in map(named, NAMES) if algorithm(one.draft) in drafts]
+    """Return what stands for `generate`, drafts in turns; the list of another seed begins with another scenario."""
+    of_each = [cycle([one for one in map(named, NAMES) if algorithm(one.draft) == name]) for name in drafts]
+    turns = (next(one) for one in cycle(of_each))
     first = seed % 3
-    return list(islice(cycle(some), first, first + count))
+    return list(islice(turns, first, first + count))

@@ -22,8 +22,7 @@ from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
-from tests.named import named, names
-from tests.named.of_contracts import OF_DRAFTS
+from tests.named import OF_DRAFT, named, names
 from tests.properties.evidence import BLOCK
 
 SCENARIOS = list(map(named, names()))
@@ -90,7 +89,7 @@ def test_the_boldest_comes_first():
 
 def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
     for algorithm in ALGORITHMS:
-        scenario = named(OF_DRAFTS[algorithm])
+        scenario = named(OF_DRAFT[algorithm])
         found = shrunk(scenario, lambda _: True)
         left = found.scenario
         assert found.done

@@ -209,7 +209,7 @@ def test_what_a_scenario_is_in_words():
 def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
-    case.write_text(encode(SCENARIO), encoding="utf-8")
+    case.write_text(encode(named("ends")), encoding="utf-8")
     arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0
     told = json.loads(report.read_text())

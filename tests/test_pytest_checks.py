@@ -14,8 +14,6 @@ from msgspec import structs
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.plugin import plain
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import case_subject, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
@@ -27,7 +25,9 @@ from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Check, ContractError, ProfileScenarios, hold, make_subject
 from draftproof.pytest_summary import LACKING, summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
-from tests.drawn import generate
+from tests.named import named
+
+EAGLES = ("eagle_padded", "hybrid_replay", "sampled_eagle", "logprobs", "five_in_graphs", "hybrid_snapshot")
 
 
 class Report:
@@ -93,8 +93,7 @@ WHOLE = "accept.emitted propose.tokens"
 
 
 def test_a_text_that_only_some_scenarios_show_fails(tmp_path: Path):
-    drawn = map(without_tree, map(without_aborts, generate(1, 6, ("eagle",))))
-    scenarios = [structs.replace(one, variant="none") for one in drawn]
+    scenarios = list(map(named, EAGLES))
     told = "INCONCLUSIVE: partly: 2 of 6 scenarios showed no text, and others did"
     with pytest.raises(AssertionError, match=told):
         Check(ReferenceSubject, scenarios, tmp_path)(Partly(WHOLE, WHOLE, "accept.correct_len"))
@@ -102,7 +101,7 @@ def test_a_text_that_only_some_scenarios_show_fails(tmp_path: Path):
 
 
 def test_a_subject_that_shows_no_draft_fails_but_a_share_does_not(tmp_path: Path):
-    scenario = structs.replace(generate(0, 1, ("eagle",))[0], variant="none")
+    scenario = named("eagle_padded")
     none = (RoundPlan(num_drafts=0, num_correct=0),)
     requests = tuple(structs.replace(one, rounds=none) for one in scenario.requests)
     idle = [structs.replace(scenario, requests=requests)]
@@ -123,7 +122,7 @@ def test_what_is_kept_is_what_is_told(tmp_path):
             )
             return replace(trace, observations=tuple(wrong))
 
-    scenarios = generate(4, 6, ("eagle",))
+    scenarios = list(map(named, EAGLES))
     for share in ((0, 1), (1, 2)):
         with pytest.raises(ContractError) as caught:
             Check(Off, scenarios, tmp_path, test="t", share=share)()
@@ -141,7 +140,7 @@ def test_cases_of_two_drafts_do_not_overwrite_each_other(tmp_path):
         def run(self, scenario: Scenario, script: Script) -> Trace:
             raise IndexError("page 9 is out of range")
 
-    held = [generate(0, 1, (draft,))[0] for draft in ("eagle", "mtp")]
+    held = [named("eagle_padded"), named("mtp_chain_partial")]
     found = []
     for scenario in held:
         with pytest.raises(ContractError) as caught:
@@ -158,7 +157,7 @@ def test_a_subject_cannot_leave_its_test(leave: Callable[[str], None], tmp_path)
             return super().run(scenario, script)
 
     with pytest.raises(ContractError, match=r"CRASH .*(not today|os\._exit\(0\))"):
-        hold(Leaving(), generate(0, 1)[0], cases=tmp_path)
+        hold(Leaving(), named("eagle_padded"), cases=tmp_path)
 
 
 def test_what_one_share_could_judge_is_judged():
@@ -188,7 +187,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     def out_of_range(*_: object) -> None:
         raise IndexError("page 9 is out of range")
 
-    scenarios = generate(3, 1)
+    scenarios = [named("eagle_padded")]
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
     check = Check(
         subject=lambda: make_subject(BUILT_IN, "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu"
@@ -218,7 +217,7 @@ def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):
 
     choice = SubjectChoice(name="mine", python="env/bin/python", settings={"url": "http://x", "runner": "v1"})
     recorded: list[tuple[str, object]] = []
-    check = Check(Raises, generate(3, 1), cases=tmp_path, test="t", choice=choice, record=recorded.append)
+    check = Check(Raises, [named("eagle_padded")], cases=tmp_path, test="t", choice=choice, record=recorded.append)
     options = "--device cpu --subject mine --python env/bin/python --url http://x --set runner=v1"
     with pytest.raises(ContractError, match=f"replay: draftproof replay .*json {options}") as caught:
         check()
@@ -247,7 +246,7 @@ class Hiding(ReferenceSubject):
         return super().run(scenario, script) if shown else Trace(self.name, shown, ())
 
 
-HIDDEN = generate(5, 2)
+HIDDEN = [named("eagle_padded"), named("hybrid_replay")]
 
 
 def test_a_scenario_that_shows_nothing_is_told(tmp_path):

@@ -18,15 +18,14 @@ from draftproof.properties.values.validate import validate
 from draftproof.report.html.page import render, report
 from draftproof.report.html.source import read_run
 from draftproof.report.text import block
-from tests.drawn import generate
 from tests.harness.subjects import Altered, one_ahead
+from tests.named import OF_DRAFT, named
 from tests.report.report_run import finding, make
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    drawn = generate(11, 200, ("eagle",))
-    return next(one for one in drawn if one.variant == "none" and not (one.adaptive or one.tree) and one.steps > 1)
+    return named("eagle_padded")
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +41,7 @@ def test_a_scenario_survives_its_file(scenario: Scenario, tmp_path: Path):
 
 @pytest.mark.parametrize("draft", ALGORITHMS)
 def test_the_engine_equals_the_reference(draft):
-    (scenario,) = generate(7, 1, (draft,))
-    judgement = judge(evidence(EngineSubject(), scenario))
+    judgement = judge(evidence(EngineSubject(), named(OF_DRAFT[draft])))
     assert judgement.first is None
     assert {"output.lossless", "commit.length"} <= judgement.results.keys()
 

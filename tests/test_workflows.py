@@ -70,7 +70,7 @@ esac
 exec {python} "$@"
 """
 TEST = """
-from draftproof.properties.strategies.scenarios import generate
+from draftproof import generate
 from draftproof.reference.run import ReferenceSubject
 
 def test_engine(draftproof_check):

@@ -14,7 +14,7 @@ from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.located import folders
 from tests.checkpoints import tiny_llama
-from tests.drawn import generate
+from tests.named import named
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_has_moved_is_named(of_checkpoint, tmp_path, monkeypat
 
 
 def test_a_folder_that_no_case_needs_is_refused(tmp_path, capsys):
-    (scenario,) = generate(0, 1)
+    scenario = named("eagle_padded")
     case = tmp_path / "case.json"
     case.write_text(case_text(Case(scenario=scenario, script=solved(scenario).script)))
     assert run(["replay", str(case), "--model", str(tmp_path)]) == 2

@@ -15,12 +15,10 @@ from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.revision import RevisionResult
 from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
 from tests.fuzz.histories import data, example, git
-from tests.scenarios import is_plain
+from tests.named import named
 
 SUBJECT = """
 from dataclasses import replace
@@ -40,9 +38,7 @@ class Mine(ReferenceSubject):
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("case") / "case.json"
     # Rounds of several draft steps, whatever else runs.
-    chains = map(without_tree, generate(0, 200))
-    plain = (one for one in chains if is_plain(one) and one.variant == "none" and one.taps)
-    path.write_text(encode(next(one for one in plain if one.requests[0].rounds[0].num_drafts > 1)))
+    path.write_text(encode(named("eagle_padded")))
     return path
 
 

@@ -15,9 +15,9 @@ from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
-from tests.drawn import generate
+from tests.named import named
 
-SCENARIO = next(one for one in generate(3, 25) if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
+SCENARIO = named("hybrid_replay")
 USED = ("gdn_verify", "greedy_accept", "kv_write", "rope")
 
 

@@ -18,14 +18,13 @@ from draftproof.properties.values.script import steering
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.reference.run import ReferenceSubject
-from tests.drawn import generate
 from tests.harness.ending_subjects import Copying
 from tests.harness.subjects import Altered, as_it_is
+from tests.named import named
 from tests.properties.evidence import STATIC
-from tests.scenarios import is_plain
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = next(one for one in generate(5, 20) if is_plain(one))
+SCENARIO = named("eagle_padded")
 SUBJECTS = "tests.harness.ending_subjects"
 
 

@@ -16,7 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.releases import trial
 from draftproof.fuzz.releases.packages import Recipe
 from draftproof.fuzz.releases.trial import Releases
-from tests.drawn import generate
+from tests.named import named
 
 
 def test_a_bar_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -54,7 +54,7 @@ def test_every_release_is_told_as_it_begins(monkeypatch: pytest.MonkeyPatch, cap
     doing: list[str] = []
     known = Releases("engine", Recipe(subject="engine"), Path(), 60.0)
     with command._watched(known) as seen:
-        replace(seen, watch=doing.append).answers("1.2", generate(3, 2))
+        replace(seen, watch=doing.append).answers("1.2", [named("eagle_padded"), named("hybrid_replay")])
     assert capsys.readouterr().err == "1.2: begins\n"
     assert doing == [
         "1.2: its environment is made ready",

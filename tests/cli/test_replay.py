@@ -18,16 +18,12 @@ from draftproof.harness.check import WORK
 from draftproof.harness.lockstep import solved
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.values.case import Case, case_fault, case_text
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Scenario
-from tests.drawn import generate
 from tests.harness.subjects import Raising, as_it_is
-from tests.scenarios import is_plain, tokens_in
+from tests.named import named
 
-DRAWN = generate(4040, 240, ALGORITHMS)
-PLAIN = min((one for one in DRAWN if is_plain(one) and one.graphs.sizes and one.graphs.capture), key=tokens_in)
-ALONE = min((one for one in DRAWN if one.variant == "alone" and one.schedule.preemption), key=tokens_in)
+PLAIN, ALONE = named("eagle_padded"), named("alone_preempted")
 FAULT = "draft-positions-advanced-early"
 EARLIER = f"draftproof fuzz --seed 0 --device cpu --fault {FAULT}, scenario 3: draft.positions"
 

@@ -21,21 +21,23 @@ from draftproof.properties.coverage.effects import EFFECTS, in_effect, together,
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.features import BY_NAME, FEATURES, features_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of
-from tests.drawn import generate
 from tests.harness.subjects import Altered, one_ahead
+from tests.named import named, names
 
-DRAWN = generate(4040, 240, ALGORITHMS)
+WINDOWED_EAGLE = put_in(named("eagle_padded"), "draft", window=8)
+LISTED = [*map(named, names()), WINDOWED_EAGLE]
+BOTH = ("hybrid", "trees")
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-def test_of_every_feature_there_are_scenarios_and_others(name: str):
-    having = [one for one in DRAWN if BY_NAME[name].has(one)]
-    assert 4 <= len(having) <= len(DRAWN) - 40
+def has_both(scenario: Scenario) -> bool:
+    return all(BY_NAME[name].has(scenario) for name in BOTH)
 
 
 def test_a_feature_has_a_name_a_line_and_a_limit_that_there_is():
@@ -52,23 +54,23 @@ def test_a_limit_takes_its_features_away():
         if one.limit:
             limits = Limits(**{one.limit: False})
             with pytest.raises(NoScenarioError, match=f"{one.name}: nothing that this subject can run"):
-                select(DRAWN, [one], 1, limits)
-            assert not any(map(one.has, fitted(DRAWN[:60], limits)))
+                select(LISTED, [one], 1, limits)
+            assert not any(map(one.has, fitted(LISTED, limits)))
 
 
 def test_the_first_of_the_list_that_have_all_features_are_selected():
-    wanted = [BY_NAME["preemption"], BY_NAME["grammars"]]
-    having = (one for one in DRAWN if one.schedule.preemption and one.is_constrained)
-    found = select(DRAWN, wanted, 3, NO_LIMITS)
+    wanted = [BY_NAME[name] for name in BOTH]
+    having = filter(has_both, LISTED)
+    found = select(LISTED, wanted, 3, NO_LIMITS)
     assert found.scenarios == tuple(islice(having, 3))
-    assert found.looked_at == DRAWN.index(found.scenarios[-1]) + 1
-    assert select(DRAWN, wanted, 2, NO_LIMITS).scenarios == found.scenarios[:2]
+    assert found.looked_at == LISTED.index(found.scenarios[-1]) + 1
+    assert select(LISTED, wanted, 2, NO_LIMITS).scenarios == found.scenarios[:2]
 
 
 def test_fewer_are_selected_where_the_search_ends(monkeypatch):
     monkeypatch.setattr(selecting, "PATIENCE", 5)
     having, others = (
-        next(one for one in DRAWN if bool(one.schedule.overlap) is has_overlap) for has_overlap in (True, False)
+        next(one for one in LISTED if bool(one.schedule.overlap) is has_overlap) for has_overlap in (True, False)
     )
     found = select([having, *[others] * 4, having, *[others] * 5, having], [BY_NAME["overlap"]], 3, NO_LIMITS)
     assert found == ((having, having), 11)
@@ -78,11 +80,10 @@ def test_fewer_are_selected_where_the_search_ends(monkeypatch):
 
 def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    number = next(at for at, one in enumerate(DRAWN) if one.schedule.preemption and one.is_constrained)
-    monkeypatch.setattr(drafts, "generated", lambda *_: iter(DRAWN[: number + 1]))
-    names = ["--with", "preemption", "--with", "grammars"]
-    assert run(["check", *names, "--examples", "3", "--json", "report.json"]) in (0, 125)
-    told = f"only 1 with preemption and grammars among the first {number + 1} scenario"
+    number = next(at for at, one in enumerate(LISTED) if has_both(one))
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter(LISTED[: number + 1]))
+    assert run(["check", "--with", "hybrid", "--with", "trees", "--examples", "3", "--json", "report.json"]) in (0, 125)
+    told = f"only 1 with hybrid and trees among the first {number + 1} scenario"
     assert told in capsys.readouterr().out
     assert json.loads(Path("report.json").read_text())["examples"] == 1
 
@@ -104,14 +105,14 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
 )
 def test_features_that_exclude_each_other_are_told_with_the_rule(names: str, why: str):
     with pytest.raises(NoScenarioError, match=why):
-        select(DRAWN, [BY_NAME[name] for name in names.split()], 1, NO_LIMITS)
+        select(LISTED, [BY_NAME[name] for name in names.split()], 1, NO_LIMITS)
 
 
 def test_a_draft_that_has_no_such_scenarios_is_told_with_the_rule():
     with pytest.raises(NoScenarioError, match="overlap: not defined beside a draft that looks up tokens"):
-        select([one for one in DRAWN if one.draft.__struct_config__.tag == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS)
+        select([one for one in LISTED if algorithm(one.draft) == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="trees: not defined beside a draft that proposes no tree"):
-        select([one for one in DRAWN if one.draft.__struct_config__.tag == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
+        select([one for one in LISTED if algorithm(one.draft) == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
 
 
 def test_what_takes_another_feature_is_not_asked_for():
@@ -193,7 +194,7 @@ def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
     """The same scenario with few pages, and with enough for all."""
     tokens = [one for one in ALL if one.name == "accept.emitted"]
     work = Checker(EngineSubject(), tokens, tmp_path, work=(), each=None, guarded=False, features=("preemption",))
-    some = [one for one in DRAWN if BY_NAME["preemption"].has(one)][:8]
+    some = [one for one in LISTED if BY_NAME["preemption"].has(one)][:8]
     few = work.check(some, 0)
     assert 0 < few.features["preemption"] <= len(some)
     assert few.verdict is Outcome.PASS
@@ -213,8 +214,9 @@ def test_what_a_draft_does_not_have_is_no_pass(capsys):
 
 def test_a_failing_case_says_which_scenarios_it_was_among(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drafts, "generated", lambda *_: map(named, ("eagle_padded", "hybrid_replay")))
     monkeypatch.setattr("draftproof.cli.inputs.engine", lambda _device: Altered(one_ahead))
-    words = ["--contract", "draft.positions", "--draft", "eagle", "--examples", "2"]
+    words = ["--contract", "draft.positions", "--draft", "eagle", "--examples", "1"]
     assert run(["check", "--with", "hybrid", *words, "--json", "report.json"]) == 1
     (finding,) = json.loads(Path("report.json").read_text())["findings"]
     case = json.loads(Path(finding["case"]).read_text())
@@ -234,7 +236,7 @@ def test_kernels_are_called_beside_probes_of_the_engine_only(words: str, capsys)
 
 
 def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):
-    monkeypatch.setattr(selecting, "PATIENCE", 60)
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter(LISTED))
     told = error_of(capsys, "check", "--with", "overlap", "--with", "grammars", "--draft", "eagle")
     assert "invalid --with overlap --with grammars with --draft eagle: overlap: not defined beside grammars" in told
 
@@ -244,4 +246,4 @@ def test_documentation_lists_every_feature():
     for one in FEATURES:
         assert f"| `{one.name}` | {one.what} |" in text
     assert len(ALL) > len(FEATURES)
-    assert features_of(DRAWN[0]) == tuple(one.name for one in FEATURES if one.has(DRAWN[0]))
+    assert features_of(LISTED[0]) == tuple(one.name for one in FEATURES if one.has(LISTED[0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from draftproof.cli import subjects
@@ -13,16 +14,15 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import Case, case_fault, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from draftproof.report.text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
-from tests.drawn import example, generate
+from tests.named import named
 
-SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
+SCENARIO = named("five_in_graphs")
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
 
 def test_what_is_there_is_looked_at_first(case, answers, capsys):
     shrunk = case.with_name("case.shrunk.json")
-    shrunk.write_text(encode(generate(4, 1)[0]), encoding="utf-8")
+    shrunk.write_text(encode(named("eagle_padded")), encoding="utf-8")
     answers(lambda order: FAILS if order.scenario == SCENARIO else GONE)
     assert run(["shrink", str(case), "--time", "0.001s"]) == 0
     assert "does not fail like this case" in capsys.readouterr().out
@@ -201,17 +201,15 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 
 def test_what_a_scenario_is_in_words():
-    adaptive = next(one for one in generate(3, 25) if one.adaptive and one.variant != "none")
-    assert f"adaptive, variant {adaptive.variant}" in describe_scenario(adaptive)
+    adaptive = msgspec.structs.replace(named("adaptive_rising"), variant="graph_vs_eager")
+    assert "adaptive, variant graph_vs_eager" in describe_scenario(adaptive)
 
 
 @pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])
 def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
-    # Six requests beside captured graphs, and nothing else of a schedule: the fault shows in it.
-    turn = list(turns(0, 150, ("eagle",)))[-1]
-    case.write_text(encode(example(0, turn)), encoding="utf-8")
+    case.write_text(encode(named("ends")), encoding="utf-8")
     arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0
     told = json.loads(report.read_text())

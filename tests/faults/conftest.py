@@ -1,4 +1,4 @@
-"""One fork server for the faults of all tests of a process."""
+"""One fork server for the faults of all tests of a process, and named scenarios for all of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import pytest
 
 from draftproof.faults import run as faults
 from draftproof.faults.served import ForkServer
+from tests.faults.listed import listed
+
+
+@pytest.fixture(autouse=True, scope="session")
+def scenarios_are_named() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults, "generate", listed)
+        yield
 
 
 @pytest.fixture(scope="session")

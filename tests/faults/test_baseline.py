@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from draftproof.faults.baseline import AGREEMENT, Baseline, BaselineRun, add, compare, unsteered
 from draftproof.faults.catalogue import catalogue
@@ -13,19 +14,22 @@ from draftproof.faults.trial import FaultOutcome
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import PlainOrder
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
-from tests.drawn import generate
+from tests.faults.listed import NAMES
 from tests.faults.test_run import STEP, fault
 from tests.harness.subjects import Altered, Raising, as_it_is
+from tests.named import named, names
 
 SILENT, LOUD = "draft-positions-advanced-early", "first-draft-unverified"
 
 
 def plain(count: int) -> list[Solved]:
-    return [solved(unsteered(scenario)) for scenario in generate(3, count)]
+    """Named scenarios; the first request of the first one ends with its prompt."""
+    first, *others = (named(name) for name in NAMES[:count])
+    short = replace(first, requests=(replace(first.requests[0], budget=1, min_tokens=0), *first.requests[1:]))
+    return [solved(unsteered(scenario)) for scenario in (short, *others)]
 
 
 def run_of(subject: Altered, scenarios: list[Solved]) -> BaselineRun:
@@ -37,7 +41,7 @@ def run_of(subject: Altered, scenarios: list[Solved]) -> BaselineRun:
 
 
 def test_nothing_is_steered_or_tapped():
-    for scenario in generate(0, 10, ALGORITHMS):
+    for scenario in map(named, names()):
         changed = validate(unsteered(scenario))
         assert isinstance(changed.model, ProbeModel)
         assert (changed.taps, changed.variant, changed.model.agreement) == (False, "none", AGREEMENT)

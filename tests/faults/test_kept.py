@@ -26,6 +26,7 @@ from draftproof.faults.orders import CLEAN, Batch, TaskResult
 from draftproof.faults.run import InterruptedRunError, run_faults
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.properties.values.verdict import Outcome, Verdict
+from tests.structure import ROOT
 
 EARLY = catalogue()["draft-positions-advanced-early"]
 NAMES = ("a", "b", "c")
@@ -256,7 +257,7 @@ def test_results_go_when_the_report_is_there_and_not_before(tmp_path: Path, caps
 
 QUICK = ("stop-tail-kept", "pages-leak-on-finish")
 SEED = 4
-"""Both are noticed in its first scenario."""
+"""Both are noticed in the first scenario of listed.py."""
 STEP = "self.scheduler.plan("
 
 
@@ -284,6 +285,7 @@ def test_a_command_that_is_cut_goes_on(number: signal.Signals, tmp_path: Path, c
     words = command(out, "--patch", str(patch))
     program = (
         "import signal\nfrom draftproof.cli import main\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from draftproof.faults import run\nfrom tests.faults.listed import listed\nrun.generate = listed\n"
         f"main({words})"
     )
     started = subprocess.Popen(
@@ -293,6 +295,7 @@ def test_a_command_that_is_cut_goes_on(number: signal.Signals, tmp_path: Path, c
         start_new_session=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     kept = awaited(beside(out), started, {CLEAN, *QUICK})
     children = psutil.Process(started.pid).children(recursive=True)

@@ -27,8 +27,8 @@ from draftproof.harness.workers.pool import WorkerStartError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from tests.drawn import generate
 from tests.harness.clusters import Cluster, bridges
+from tests.named import named
 
 FAULT, OP = "page-shift-at-most-three", "assign_slots"
 
@@ -195,7 +195,7 @@ def test_tiny_checkpoints_are_those_of_the_node(tmp_path: Path, monkeypatch: pyt
     def scenario(folder: str) -> Scenario:
         model = Checkpoint(path=f"{folder}/llama", vocab=64)
         draft = CheckpointDraft(algorithm="eagle3", path=f"{folder}/eagle3")
-        return msgspec.structs.replace(generate(1, 1)[0], model=model, draft=draft)
+        return msgspec.structs.replace(named("eagle_padded"), model=model, draft=draft)
 
     here = tmp_path / "draftproof-nodes" / name
     assert is_tiny(here)

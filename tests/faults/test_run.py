@@ -25,7 +25,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, KINDS, OF_DRAFTS, OF
 from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
+from tests.faults.listed import listed
 
 ENGINE = "engine/engine.py"
 DEADLINE = 4.0
@@ -148,7 +148,7 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
 
     def generated(seed: int, count: int, drafts: tuple[str, ...]) -> list[Scenario]:
         made.append((seed, drafts))
-        return generate(seed, count, drafts)  # type: ignore[arg-type]
+        return listed(seed, count, drafts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faults, "generate", generated)
     files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]

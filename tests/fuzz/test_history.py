@@ -22,14 +22,14 @@ from draftproof.fuzz.bisect.worktree import GitError, commit
 from draftproof.harness.identity import Identity
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
 from tests.fuzz.histories import example, git, repository
+from tests.named import named
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("case") / "case.json"
-    path.write_text(encode(generate(0, 7)[6]))
+    path.write_text(encode(named("eagle_padded")))
     return path
 
 

@@ -18,7 +18,6 @@ from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, closed, kernels_used
-from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.harness.twins import KERNELS, twins
 from draftproof.harness.workers import worker
@@ -28,20 +27,17 @@ from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.kernels.registry import counted
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.trees import without_tree
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Ranks, Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
-from tests.drawn import generate
 from tests.harness.forked import FORKED
-from tests.scenarios import rejects, tokens_in
+from tests.named import named, names
 
-SCENARIOS = generate(2, 25, ALGORITHMS)
+SCENARIOS = list(map(named, names()))
 NAMES = ("a", "b", "c", "d")
 
 
@@ -126,12 +122,12 @@ def test_every_part_is_there_in_some_scenario_and_off_in_another():
     assert always <= set.intersection(*found) <= always | {"paging", "batching"}
 
 
-@pytest.mark.parametrize("number", range(0, len(SCENARIOS), 4))
-def test_any_parts_can_be_off_together(number):
-    scenario = SCENARIOS[number]
+@pytest.mark.parametrize("name", names())
+def test_any_parts_can_be_off_together(name):
+    scenario = named(name)
     parts = present(scenario, engine_parts(len(scenario.requests) - 1))
     names = [part.name for part in parts]
-    chance = random.Random(number)
+    chance = random.Random(name)
     assert with_parts(scenario, parts, frozenset(names)) == scenario
     for _ in range(30):
         on = frozenset(name for name in names if chance.random() < 0.5)
@@ -146,7 +142,7 @@ def test_any_parts_can_be_off_together(number):
 
 
 def test_what_is_off_already_is_not_there():
-    scenario = next(one for one in SCENARIOS if one.graphs.sizes)
+    scenario = named("eagle_padded")
     plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive=None)
     assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive"}
     exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
@@ -155,7 +151,7 @@ def test_what_is_off_already_is_not_there():
 
 
 def test_each_request_alone():
-    scenario = max(SCENARIOS, key=lambda one: len(one.requests))
+    scenario = named("five_in_graphs")
     lone = lone_requests(scenario)
     assert [one.requests[0].prompt for one in lone] == [request.prompt for request in scenario.requests]
     assert {(len(one.requests), one.requests[0].arrival) for one in lone} == {(1, 0)}
@@ -176,13 +172,7 @@ FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())
 GONE = Answer(number=0, outcome=Outcome.PASS)
 OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept.greedy"))
 BROKEN = Answer(number=0, outcome=Outcome.ERROR)
-RICH = next(
-    without_tree(one)
-    for one in generate(2, 90, ALGORITHMS)
-    if one.model.linear and one.graphs.sizes and len(one.requests) > 1 and not one.dynamic
-    # Kernels of ranks run in processes of their own.
-    if one.ranks.size == 1 and not one.model.window and one.model.kv_bits == 64
-)
+RICH = msgspec.structs.replace(named("hybrid_replay"), variant="rows_permuted")
 
 
 def bisected(answer: Callable[[frozenset[str], Scenario], Answer], **options) -> Bisection:
@@ -267,7 +257,7 @@ def test_what_shows_the_failure_stays_on():
 
 def test_what_a_subject_cannot_do_without_stays_on():
     """Off would be a page size, a draft or a commit that it does not have: another failure, and no cause."""
-    rich = next(one for one in SCENARIOS if algorithm(one.draft) == "eagle" and one.memory.page_size < 4)
+    rich = named("aborted")
     sizes, drafts = (rich.memory.page_size,), ("eagle",)
     limits = Limits(page_sizes=sizes, drafts=drafts)
     ran: list[Scenario] = []
@@ -345,9 +335,7 @@ def judged(orders: Sequence[Order]) -> list[Answer]:
 
 @pytest.mark.filterwarnings("ignore:Warning only once")
 def test_a_broken_kernel_of_the_engine_is_named():
-    chains = (without_ends(without_tree(one)) for one in generate(2, 75, ALGORITHMS) if not one.dynamic)
-    plain = (one for one in chains if not one.model.linear and one.graphs.sizes and rejects(one))
-    scenario = min(plain, key=tokens_in)
+    scenario = named("eagle_padded")
     with wrong("greedy_accept", all_right):
         answer = judged([Order(number=0, scenario=scenario)])[0]
         assert answer.failing
@@ -357,13 +345,13 @@ def test_a_broken_kernel_of_the_engine_is_named():
 
 
 def test_an_engine_of_twins_is_right():
-    for scenario in sorted(SCENARIOS, key=tokens_in)[:2]:
+    for scenario in map(named, ("eagle_padded", "hybrid_replay")):
         assert judged([Order(number=0, scenario=scenario, twins=KERNELS)])[0].outcome is Outcome.PASS
 
 
 @pytest.mark.gpu
 def test_an_engine_of_twins_is_right_on_a_gpu():
-    scenario = min((one for one in SCENARIOS if not one.graphs.sizes), key=size)
+    scenario = named("prefix_cached_hybrid")
     with twins(KERNELS, "cuda"):
         assert judge(evidence(EngineSubject(device="cuda"), scenario)).passed
 
@@ -382,8 +370,7 @@ def test_twins_serve_until_they_are_let_go():
 
 @pytest.mark.filterwarnings("ignore:Warning only once")
 def test_a_worker_has_twins_for_one_order_only(tmp_path):
-    chains = (without_tree(one) for one in SCENARIOS if not one.dynamic)
-    scenario = min((one for one in chains if not one.model.linear and rejects(one)), key=tokens_in)
+    scenario = named("eagle_padded")
     work = worker._Work(SubjectSpec(), Journal(tmp_path / "journal"), tmp_path / "kernels", None)
     plain = Order(number=0, scenario=scenario)
     with wrong("greedy_accept", all_right):

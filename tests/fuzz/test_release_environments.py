@@ -17,6 +17,7 @@ from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import Recipe
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import encode
+from tests.named import named
 
 ENGINE = '''
 """An engine that knows the answers; in release 1.2 it loses the last token of every round."""
@@ -78,8 +79,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_table_and_a_bisection_over_installed_releases(index, capsys):
-    drawn = next(one for one in draftproof.generate(3, 12) if one.ranks.data == 1)
-    scenario = draftproof.fit(drawn, draftproof.Limits(steering="none", variants=()))
+    scenario = draftproof.fit(named("eagle_padded"), draftproof.Limits(steering="none", variants=()))
     known = solved(scenario)
     answers, case, out = index / "answers.json", index / "case.json", index / "out.json"
     answers.write_text(json.dumps([request.tokens for request in known.script.requests]))

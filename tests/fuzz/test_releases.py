@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import draftproof
 from draftproof.fuzz.releases import index
 from draftproof.fuzz.releases.bisect import bisect_releases
 from draftproof.fuzz.releases.environment import NotInstalledError
@@ -22,9 +21,10 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.relations import Missing
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.named import named
 
 VERSIONS = tuple(f"1.{i}" for i in range(9))
-SCENARIOS = tuple(draftproof.generate(0, 3))
+SCENARIOS = tuple(map(named, ("eagle_padded", "hybrid_replay", "sampled_eagle")))
 
 
 def divergence(contract: str = "draft.positions", channel: str = "draft.step.positions") -> Divergence:

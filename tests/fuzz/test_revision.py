@@ -16,11 +16,11 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.values.relations import OtherRow
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
 from tests.fuzz.histories import git, repository
 from tests.harness.doubles import diverging
+from tests.named import named
 
-SCENARIO = generate(0, 8)[7]
+SCENARIO = named("eagle_padded")
 DIVERGENCE = diverging(got=10)
 PASSED = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions",))
 FAILED = Answer(number=0, outcome=Outcome.FAIL, judged=("draft.positions",), first=DIVERGENCE)

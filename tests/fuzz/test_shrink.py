@@ -14,21 +14,19 @@ from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.fit import fit
-from draftproof.properties.strategies.of_probes import without_what_probes_have
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.case import decode, encode
-from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
-from tests.drawn import generate
+from tests.named import OF_DRAFT, named, names
+from tests.properties.evidence import BLOCK
 
-SCENARIOS = generate(3, 25, ALGORITHMS)
-LARGE = max(SCENARIOS, key=size)
+SCENARIOS = list(map(named, names()))
+LARGE = named("five_in_graphs")
 
 ONE_AHEAD = OffBy(1)
 
@@ -65,8 +63,9 @@ def candidates(scenario: Scenario) -> Iterator[Scenario]:
     return itertools.chain.from_iterable(of_pass(one, scenario) for one in PASSES)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=range(len(SCENARIOS[::3])))
-def test_candidates_are_valid_and_smaller(scenario):
+@pytest.mark.parametrize("name", ["eagle_padded", "hybrid_replay", "ends", "tree_eagle", "mixed_eagle", "by_batch"])
+def test_candidates_are_valid_and_smaller(name):
+    scenario = named(name)
     made = list(candidates(scenario))
     assert len(made) > 20
     for candidate in made:
@@ -90,7 +89,7 @@ def test_the_boldest_comes_first():
 
 def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
     for algorithm in ALGORITHMS:
-        scenario = next(one for one in SCENARIOS if type(one.draft).__name__.lower() == algorithm)
+        scenario = named(OF_DRAFT[algorithm])
         found = shrunk(scenario, lambda _: True)
         left = found.scenario
         assert found.done
@@ -158,7 +157,7 @@ def test_another_failure_is_not_followed():
     def run(scenarios: Sequence[Scenario]) -> list[Answer]:
         return [FAILS if one.graphs.sizes else other for one in scenarios]
 
-    scenario = next(one for one in SCENARIOS if one.graphs.sizes)
+    scenario = named("eagle_padded")
     assert shrink(scenario, FAILS, run, budget=60.0).scenario.graphs.sizes
 
 
@@ -251,21 +250,19 @@ def test_rounds_and_the_budget_for_them():
 
 
 def test_layers_of_a_chain_follow_its_steps():
-    scenario = next(one for one in SCENARIOS if isinstance(one.draft, Mtp) and one.steps > 2)
+    scenario = named("mtp_chain_partial")
     left = shrunk(scenario, lambda s: s.steps > 1).scenario
     assert (left.steps, left.draft.layers) == (2, 2)
 
 
 def test_features_of_layers_that_are_gone_are_dropped():
-    scenario = next(one for one in SCENARIOS if isinstance(one.draft, DFlash) and one.model.layers > 1)
-    assert shrunk(scenario, lambda _: True).scenario.draft.features == (0,)
+    assert BLOCK.draft.features == (2, 0)
+    assert shrunk(BLOCK, lambda _: True).scenario.draft.features == (0,)
 
 
 def test_a_real_model_keeps_what_it_is():
     model = Checkpoint(path="somewhere", vocab=99)
-    ngram = next(one for one in SCENARIOS if type(one.draft).__name__ == "Ngram" and not one.is_constrained)
-    plain = without_what_probes_have(without_prefix_cache(without_tree(ngram)))
-    scenario = validate(msgspec.structs.replace(plain, model=model))
+    scenario = validate(msgspec.structs.replace(named("ngram_matches"), model=model))
     left = shrunk(scenario, lambda _: True).scenario
     assert left.model == model
     assert len(left.requests) == 1

@@ -36,10 +36,14 @@ from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
-from tests.drawn import generate
 from tests.harness.doubles import failing, passing
+from tests.named import named
 
-SCENARIOS = generate(5, 12)
+NAMES = (
+    *("eagle_padded", "hybrid_replay", "logprobs", "ends", "sampled_eagle", "five_in_graphs"),
+    *("tree_eagle", "mixed_eagle", "aborted", "ranks_tensor", "draft_batch", "hybrid_snapshot"),
+)
+SCENARIOS = list(map(named, NAMES))
 TABLES = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "findings", "again")
 
 

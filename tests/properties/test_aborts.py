@@ -9,16 +9,11 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import ABORTED as ABORTED_WHEN
-from draftproof.properties.coverage.counts import OF_ABORTS, counts
-from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.aborts import without_aborts
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
@@ -171,23 +166,6 @@ def test_bad_input_is_refused() -> None:
     fields["requests"][0]["abort_at"] = -1
     with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.requests\[0\]\.abort_at`"):
         msgspec.convert(fields, Scenario)
-
-
-def test_who_cannot_is_not_asked() -> None:
-    fitted = fit(ABORTED, Limits(aborts=False))
-    assert fitted == without_aborts(ABORTED)
-    assert not fitted.has_aborts
-    lacking = uncovered(Limits(aborts=False), frozenset({"round.rows"}))
-    assert any(set(OF_ABORTS) <= one.names for one in lacking)
-
-
-def test_a_share_of_generated_scenarios_has_aborts() -> None:
-    drawn = generate(3, 90, ALGORITHMS)
-    some = [one for one in drawn if one.has_aborts]
-    assert len(drawn) / 6 < len(some) < len(drawn) / 2
-    assert any(one.schedule.preemption for one in some)
-    assert any(one.schedule.prefix_cache for one in some)
-    assert any(one.tree for one in some)
 
 
 def test_shrinking_drops_them_and_moves_them_along() -> None:

@@ -13,17 +13,13 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import ENDED, counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.evidence.ends import OF_ENDS, end_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS, Ngram
+from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, TokenSpan
@@ -266,28 +262,6 @@ def test_checkpoints_have_none() -> None:
     assert validate(real)
     with pytest.raises(InvalidScenarioError, match=r"requests\[0\] with min_tokens.*expected none beside a checkpoint"):
         validate(replace(real, eos=(1,)))
-
-
-def test_who_cannot_is_not_asked() -> None:
-    scenario = ended(eos=(1,), min_tokens=2, sequences_at=(TokenSpan(first=1, last=2),))
-    fitted = fit(scenario, Limits(ends=False))
-    assert fitted == without_ends(scenario) == ended()
-    assert not fitted.has_ends
-    lacking = uncovered(Limits(ends=False), frozenset({"accept.emitted"}))
-    assert any(one.names == ENDED for one in lacking)
-
-
-def test_a_share_of_generated_scenarios_has_each() -> None:
-    drawn = generate(3, 120, ALGORITHMS)
-    some = [one for one in drawn if one.has_ends]
-    assert len(drawn) / 6 < len(some) < len(drawn) / 2
-    assert any(one.schedule.preemption for one in some)
-    assert any(one.schedule.prefix_cache for one in some)
-    assert any(one.tree for one in some)
-    assert any(one.is_sampled and one.has_minimum for one in some)
-    requests = [request for one in some for request in one.requests]
-    assert {one.ignore_eos for one in requests} == {True, False}
-    assert any(one.sequences_at and one.min_tokens for one in requests)
 
 
 def test_shrinking_drops_them() -> None:

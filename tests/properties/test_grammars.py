@@ -14,28 +14,21 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import CONSTRAINED, counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.grammars import without_grammars
-from draftproof.properties.strategies.of_probes import without_what_probes_have
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import is_valid, validate
+from tests.named import named
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.ideal import IdealSubject, idealized
+from tests.properties.ideal import IdealSubject
 
-DRAWN = list(generate(seed_=4, count=120))
-SCENARIO = next(one for one in DRAWN if one.is_constrained and not (one.is_sampled or one.tree))
+SCENARIO = named("grammar")
 VOCAB = SCENARIO.model.vocab
 
 
@@ -93,18 +86,11 @@ def test_the_end_token_is_a_stop_token():
 
 
 def test_checkpoints_may_have_some():
-    real = without_what_probes_have(without_prefix_cache(without_tree(SCENARIO)))
-    real = replace(real, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
-    real = replace(real, requests=tuple(replace(one, penalties=None) for one in real.requests))
+    real = replace(SCENARIO, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
     assert validate(real) == real
 
 
-def test_a_subject_without_grammars_gets_requests_without():
-    assert fit(SCENARIO, Limits(grammars=False)) == without_grammars(SCENARIO)
-    assert fit(SCENARIO, Limits()) == SCENARIO
-    assert not without_grammars(SCENARIO).is_constrained
-    lacking = uncovered(Limits(grammars=False), frozenset({"verify.choice"}))
-    assert [one.names for one in lacking if "grammar" in one.because] == [CONSTRAINED]
+def test_of_a_real_model_most_of_it_cannot_be_reached():
     assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= CONSTRAINED - {
         "grammar_changed_choice"
     }
@@ -130,27 +116,10 @@ def test_a_smaller_vocabulary_has_its_own_end_token():
     assert all(end_token(one.model.vocab) in one.requests[0].stops for one in changed)
 
 
-def test_a_share_of_requests_has_grammars_greedy_and_sampled_and_of_trees():
-    drawn = [*DRAWN, *generate(seed_=5, count=60, drafts=("eagle",))]
-    some = [one for one in drawn if one.is_constrained]
-    fixed = [one for one in drawn if not (one.adaptive or one.schedule.draft_batch)]
-    assert len(fixed) / 8 < len(some) < len(fixed) / 2
-    assert all(one in fixed for one in some)
-    assert any(one.schedule.preemption for one in some)
-    assert any(one.is_penalized for one in some)
-    kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.grammar)
-    assert min(kinds[False], kinds[True]) > 5
-    assert any(one.tree for one in some)
-    assert any(not request.grammar for one in some for request in one.requests)
-    assert all(one.requests[0].grammar for one in some if not one.schedule.prefix_cache)
-
-
-def test_generated_grammars_reach_every_count_of_them():
+def test_every_count_of_them_is_reached():
     found = Counter[str]()
-    for scenario in [
-        one for one in DRAWN if one.is_constrained and not (one.schedule.preemption or one.schedule.prefix_cache)
-    ]:
-        of = evidence(IdealSubject(), idealized(scenario))
+    for scenario in (SCENARIO, named("grammar_sampled")):
+        of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))
     assert not [name for name in CONSTRAINED if not found[name]]

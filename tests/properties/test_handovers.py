@@ -11,31 +11,20 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.handovers import without_handover
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, States
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
-    ABORTED,
-    ADAPTIVE,
-    CACHED,
     HANDED_OVER,
     OF_DRAFTS,
-    PREEMPTED,
     STATIC,
-    TREE,
     EngineSubject,
     handed_over,
     with_observations,
@@ -144,41 +133,12 @@ def test_a_page_of_the_other_engine_is_noticed() -> None:
     assert found.channel == "round.table"
 
 
-@pytest.mark.parametrize(
-    ("scenario", "beside"),
-    [
-        (TREE, "a tree"),
-        (ADAPTIVE, "adaptive steps"),
-        (PREEMPTED, "schedule.preemption"),
-        (replace(CACHED, schedule=replace(CACHED.schedule, preemption=False)), "schedule.prefix_cache"),
-        (ABORTED, "aborts"),
-    ],
-)
-def test_it_does_not_go_with_everything(scenario: Scenario, beside: str) -> None:
-    with pytest.raises(InvalidScenarioError, match=f"invalid schedule.handover true beside {beside}: expected false"):
-        validate(served_by_two(scenario))
-
-
-def test_it_does_not_go_with_budgets_windows_or_checkpoints() -> None:
-    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside schedule.step_tokens"):
-        validate(served_by_two(STATIC, step_tokens=4))
-    with pytest.raises(InvalidScenarioError, match=r"schedule.handover true beside variant alone"):
-        validate(replace(HANDED_OVER, variant="alone"))
+def test_it_does_not_go_with_checkpoints() -> None:
     real = replace(OF_DRAFTS["ngram"], model=Checkpoint(path="somewhere", vocab=97))
     with pytest.raises(InvalidScenarioError, match=r"schedule.handover true of a checkpoint"):
         validate(served_by_two(real))
 
 
-def test_a_subject_of_one_engine_is_given_none() -> None:
-    assert fit(HANDED_OVER, Limits(handover=False)) == without_handover(HANDED_OVER)
-    lacking = uncovered(Limits(handover=False), frozenset({"round.rows"}))
-    assert any(one.names == set(OF_HANDOVERS) for one in lacking)
+def test_who_has_one_engine_tells_nothing_of_two() -> None:
     assert not CHANNELS & EngineSubject().channels(STATIC)
     assert EngineSubject().channels(HANDED_OVER) >= CHANNELS
-
-
-def test_strategies_draw_some_of_every_draft() -> None:
-    drawn = [one for one in generate(5, 240, ALGORITHMS) if one.schedule.handover]
-    assert 12 <= len(drawn) <= 36
-    assert {one.variant for one in drawn} >= {"none", "pages_permuted"}
-    assert len({type(one.draft) for one in drawn}) == len(ALGORITHMS)

@@ -13,23 +13,17 @@ from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import LOGPROBS, counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.logprobs import without_logprobs
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
 from draftproof.properties.values.validate import validate
+from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
-from tests.properties.ideal import IdealSubject, idealized
+from tests.properties.ideal import IdealSubject
 
-DRAWN = list(generate(seed_=4, count=40))
-SCENARIO = next(
-    one for one in DRAWN if one.most_logprobs is not None and not (one.schedule.preemption or one.schedule.prefix_cache)
-)
+SCENARIO = named("logprobs")
 
 
 @pytest.mark.parametrize(("value", "expected"), [(-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int")])
@@ -46,12 +40,7 @@ def test_checkpoints_may_have_some():
     assert validate(real) == real
 
 
-def test_a_subject_without_logprobs_is_asked_for_none():
-    assert fit(SCENARIO, Limits(logprobs=False)) == without_logprobs(SCENARIO)
-    assert fit(SCENARIO, Limits()) == SCENARIO
-    assert without_logprobs(SCENARIO).most_logprobs is None
-    lacking = uncovered(Limits(logprobs=False), frozenset({"verify.choice"}))
-    assert [one.names for one in lacking if "logprobs" in one.because] == [LOGPROBS]
+def test_of_a_real_model_most_of_it_cannot_be_reached():
     assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= LOGPROBS - {
         "logprobs_behind_rejection"
     }
@@ -70,14 +59,10 @@ def test_a_request_is_shrunk_to_one_that_asks_for_less():
         assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
 
 
-def test_a_share_of_requests_asks_and_every_count_is_reached():
-    some = [one for one in DRAWN if one.most_logprobs is not None]
-    assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
-    assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
+def test_every_count_is_reached():
     found = Counter[str]()
-    told = [one for one in DRAWN if one in some or one.most_prompt_logprobs is not None]
-    for scenario in [one for one in told if not (one.schedule.preemption or one.schedule.prefix_cache)]:
-        of = evidence(IdealSubject(), idealized(scenario))
+    for scenario in (SCENARIO, named("prompt_logprobs"), asking(named("sampled_eagle"), 2, 0)):
+        of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))
     of_cache = {"prompt_logprobs_behind_prefix", "prefix_hits_cut_by_logprobs"}

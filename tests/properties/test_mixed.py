@@ -9,19 +9,14 @@ from msgspec.structs import replace
 
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import uncovered
-from draftproof.properties.coverage.read_mixed import OF_MIXED
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.mixed import without_mixed
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
-from tests.properties.evidence import MIXED, STATIC, TREE, evidence, mixed, mixed_too, with_observations
+from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
 
 CONTRACT = find("launch.packed")
 
@@ -39,7 +34,6 @@ def test_its_launches_are_counted() -> None:
     counted = counts(mixed())
     assert counted["mixed_launches"] > 0
     assert counted["buckets_padded"] > 0
-    assert not any(counts(evidence())[name] for name in OF_MIXED)
 
 
 def test_a_hybrid_runs_packed_launches_eagerly() -> None:
@@ -92,7 +86,6 @@ def test_rows_elsewhere_twice_or_missing_are_noticed(change: Callable[[PackedRow
         (put_in(STATIC, "graphs", tokens=(4,)), r"graphs.tokens \[4\]: expected none without schedule.mixed"),
         (mixed_too(put_in(STATIC, "graphs", tokens=(4,))), r"graphs.tokens \[4\]: expected none beside linear layers"),
         (put_in(MIXED, "graphs", tokens=(9, 4)), r"graphs.tokens \[9, 4\]: expected distinct and ascending"),
-        (mixed_too(TREE), "schedule.mixed beside a tree: expected false"),
         (replace(STATIC, variant="unmixed"), "variant unmixed: expected another one, or none, without schedule.mixed"),
     ],
 )
@@ -105,10 +98,3 @@ def test_a_checkpoint_has_no_mixed_steps() -> None:
     real = replace(mixed_too(STATIC), model=Checkpoint(path="nowhere", vocab=64))
     with pytest.raises(InvalidScenarioError):
         validate(real)
-
-
-def test_who_has_none_is_not_asked() -> None:
-    assert fit(MIXED, Limits(mixed=False)) == without_mixed(MIXED)
-    assert not without_mixed(MIXED).schedule.mixed
-    lacking = uncovered(Limits(mixed=False), frozenset({"round.rows"}))
-    assert any(set(OF_MIXED) <= one.names for one in lacking)

@@ -9,37 +9,20 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import uncovered
-from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.overlap import without_overlap
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.delays import Delay
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import SharedUse, TokenIds
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.control import steps_in_force
 from tests.properties.evidence import (
-    ABORTED,
     ADAPTIVE,
-    CACHED,
-    CONSTRAINED,
-    HANDED_OVER,
-    MATCHES,
-    MIXED,
     OF_DRAFTS,
-    OVERLAPPED,
-    PREEMPTED,
     STATIC,
-    TREE,
     overlapped,
     with_observations,
 )
@@ -242,28 +225,6 @@ def test_what_is_discarded_says_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "what"),
-    [
-        (TREE, "a tree"),
-        (MATCHES, "a tree"),
-        (OF_DRAFTS["ngram"], "a draft that looks up tokens"),
-        (PREEMPTED, "schedule.preemption"),
-        (CACHED, "schedule.preemption"),
-        (MIXED, "schedule.mixed"),
-        (HANDED_OVER, "schedule.handover"),
-        (ABORTED, "aborts"),
-        (CONSTRAINED, "grammars"),
-        (put_in(STATIC, "schedule", step_tokens=9), "schedule.step_tokens"),
-        (replace(STATIC, variant="alone"), "variant alone"),
-    ],
-)
-def test_what_is_not_defined_beside_it_is_refused(scenario: Scenario, what: str) -> None:
-    beside = rf"invalid schedule.overlap \['late'\] beside {what}: expected an empty list, or a scenario without {what}"
-    with pytest.raises(InvalidScenarioError, match=beside):
-        validate(behind(scenario))
-
-
-@pytest.mark.parametrize(
     ("scenario", "sentence"),
     [
         (replace(STATIC, variant="unoverlapped"), "variant unoverlapped: expected another one, or none, without"),
@@ -279,25 +240,6 @@ def test_a_checkpoint_waits_for_every_step() -> None:
     assert not is_valid(replace(behind(STATIC), model=Checkpoint(path="nowhere", vocab=64)))
 
 
-def test_who_has_none_is_not_asked() -> None:
-    assert fit(OVERLAPPED, Limits(overlap=False)) == without_overlap(OVERLAPPED)
-    assert not without_overlap(OVERLAPPED).schedule.overlap
-    assert without_overlap(replace(OVERLAPPED, variant="unoverlapped")).variant == "none"
-    lacking = uncovered(Limits(overlap=False), frozenset({"round.rows"}))
-    assert any(set(OF_OVERLAP) <= one.names for one in lacking)
-
-
-def test_many_of_those_that_are_drawn_are_behind() -> None:
-    drawn = generate(3, 120, ALGORITHMS)
-    behind_ = [one for one in drawn if one.schedule.overlap]
-    assert len(behind_) > 0.05 * len(drawn)
-    assert any("late" in one.schedule.overlap for one in behind_)
-    assert any(one.adaptive for one in behind_)
-    assert any(one.model.linear for one in behind_)  # type: ignore[union-attr]
-
-
-def test_its_counts_are_zero_without_it() -> None:
-    counted = counts(lockstep(EngineSubject(), STATIC))
-    assert not any(counted[name] for name in OF_OVERLAP)
+def test_what_runs_after_an_end_is_counted_and_buffers_are_told_from_the_first_step() -> None:
     assert counts(overlapped())["overlap_rounds_after_end"] == len(overlapped().discarded)
     assert Key(-1, 0, step=0) in overlapped().subject.channel("overlap.buffers")

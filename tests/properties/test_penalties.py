@@ -12,23 +12,19 @@ from draftproof.fuzz.shrinking.of_requests import fewer_penalties, plainer_token
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import OF_PENALTIES, counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.penalties import without_penalties
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import is_valid, validate
+from tests.named import named
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.ideal import IdealSubject, idealized
+from tests.properties.ideal import IdealSubject
 
-DRAWN = list(generate(seed_=4, count=40))
-SCENARIO = next(one for one in DRAWN if one.is_penalized and not (one.is_sampled or one.tree))
+SCENARIO = named("penalized")
 VOCAB = SCENARIO.model.vocab
 
 
@@ -88,12 +84,7 @@ def test_what_does_not_fit_together_is_named(own: Penalties, message: str):
         validate(penalised(own))
 
 
-def test_a_subject_without_penalties_gets_requests_without():
-    assert fit(SCENARIO, Limits(penalties=False)) == without_penalties(SCENARIO)
-    assert fit(SCENARIO, Limits()) == SCENARIO
-    assert not without_penalties(SCENARIO).is_penalized
-    lacking = uncovered(Limits(penalties=False), frozenset({"verify.choice"}))
-    assert [one.names for one in lacking if "penalties" in one.because] == [frozenset(OF_PENALTIES)]
+def test_of_a_real_model_most_of_them_cannot_be_reached():
     seldom = set(OF_PENALTIES) - {"penalty_changed_choice"}
     assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= seldom
 
@@ -125,27 +116,10 @@ def test_a_smaller_vocabulary_keeps_biases_of_tokens_that_it_has():
         assert one.requests[0].penalties == Penalties(bias=bias(((vocab - 1) % one.model.vocab, 5)))
 
 
-def test_a_share_of_requests_has_penalties_greedy_and_sampled_and_of_trees():
-    drawn = [*DRAWN, *generate(seed_=5, count=60, drafts=("eagle",))]
-    some = [one for one in drawn if one.is_penalized]
-    fixed = [one for one in drawn if not (one.adaptive or one.schedule.draft_batch)]
-    assert len(fixed) / 4 < len(some) < len(fixed) * 3 / 4
-    # Who shares pages has penalties beside a controller, too.
-    assert all(one in fixed or one.schedule.prefix_cache for one in some)
-    assert any(one.schedule.preemption for one in some)
-    kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.penalties)
-    assert min(kinds[False], kinds[True]) > 5
-    assert any(one.tree for one in some)
-    assert any(not request.penalties for one in some for request in one.requests)
-    assert all(one.requests[0].penalties for one in some)
-
-
-def test_generated_penalties_reach_every_count_of_them():
+def test_every_count_of_them_is_reached():
     found = Counter[str]()
-    for scenario in [
-        one for one in DRAWN if one.is_penalized and not (one.schedule.preemption or one.schedule.prefix_cache)
-    ]:
-        of = evidence(IdealSubject(), idealized(scenario))
+    for scenario in (SCENARIO, penalised(Penalties(repetition=4.0), named("sampled_eagle"))):
+        of = evidence(IdealSubject(), validate(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert min(found[name] for name in OF_PENALTIES) > 0

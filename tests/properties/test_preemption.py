@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import pytest
 from msgspec.structs import replace
 
 from draftproof.harness.lockstep import evidence as lockstep
@@ -10,18 +9,12 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import validate
-from tests.properties.evidence import PREEMPTED, TREE, EngineSubject, preempted, with_observations
+from tests.properties.evidence import PREEMPTED, EngineSubject, preempted, with_observations
 
 ON_DEMAND: Contract = find("schedule.on_demand")
 
@@ -34,26 +27,6 @@ def test_requests_that_give_way_emit_what_they_would_have() -> None:
     assert counts(few)["preemptions"] > 1
     assert not counts(plenty)["preemptions"]
     assert few.subject.texts == plenty.subject.texts
-
-
-def test_a_share_of_generated_scenarios_preempts() -> None:
-    drawn = generate(3, 60, ALGORITHMS)
-    some = [one for one in drawn if one.schedule.preemption]
-    assert len(drawn) / 10 < len(some) < len(drawn) / 3
-    assert any(request.sampling for one in some for request in one.requests)
-    assert any(request.penalties for one in some for request in one.requests)
-    assert any("linear_attention" in one.model.types for one in some)  # type: ignore[union-attr]
-
-
-def test_a_tree_takes_its_pages_at_once() -> None:
-    with pytest.raises(InvalidScenarioError, match=r"schedule\.preemption"):
-        validate(replace(TREE, schedule=replace(TREE.schedule, preemption=True)))
-
-
-def test_who_cannot_is_not_asked() -> None:
-    fitted = fit(PREEMPTED, Limits(preemption=False))
-    assert not fitted.schedule.preemption
-    assert replace(fitted, schedule=PREEMPTED.schedule) == PREEMPTED
 
 
 def _relation(of: Evidence) -> object:

@@ -16,8 +16,7 @@ from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Mtp
+from draftproof.properties.values.drafts import BY_NAME, Mtp
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
@@ -124,21 +123,7 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
     assert counts(of)["prefix_hits_on_running"] == 1
 
 
-def test_a_share_of_generated_scenarios_has_a_cache_and_reaches_all_that_is_counted() -> None:
-    drawn = generate(3, 120, ALGORITHMS)
-    some = [one for one in drawn if one.schedule.prefix_cache]
-    assert len(drawn) / 5 < len(some) < len(drawn) / 2
-    assert {one.draft.__struct_config__.tag for one in some} == set(ALGORITHMS)
-    reached = [counts(lockstep(EngineSubject(), replace(one, variant="none"))) for one in some]
-    assert not [name for name in (*COUNTS, *OF_STATES) if not sum(one[name] for one in reached)]
-    hybrids = [one for one in some if one.memory.checkpoint_slots]
-    assert len(some) / 3 < len(hybrids) < len(some)
-
-
-def test_who_cannot_is_not_asked() -> None:
-    fitted = fit(CACHED, Limits(caching=False))
-    assert not fitted.schedule.prefix_cache
-    assert replace(fitted, schedule=CACHED.schedule) == CACHED
+def test_who_keeps_no_pages_keeps_no_states() -> None:
     assert fit(CACHED_STATES, Limits(caching=False)).memory.checkpoint_slots == 0
 
 

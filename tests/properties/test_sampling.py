@@ -6,23 +6,15 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
-from draftproof.properties.fit import fit
-from draftproof.properties.strategies.of_probes import without_what_probes_have
-from draftproof.properties.strategies.sampling import greedy, unplanned, with_greedy_drafts
-from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.sampling import unplanned, with_greedy_drafts
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
+from tests.named import named
 
-DRAWN = map(without_what_probes_have, generate(seed_=4, count=200))
-SCENARIO = next(
-    one
-    for one in DRAWN
-    if one.requests[0].sampling and one.variant == "none" and not (one.tree or one.dynamic or one.schedule.prefix_cache)
-)
+SCENARIO = named("sampled_eagle")
 
 
 def sampling(**fields: object) -> Scenario:
@@ -91,12 +83,6 @@ def test_checkpoints_have_greedy_drafts():
         validate(replace(made, requests=(drawn, *others)))
 
 
-def test_a_subject_that_draws_no_tokens_gets_greedy_requests():
-    assert fit(SCENARIO, Limits(sampling=False)) == greedy(SCENARIO)
-    assert fit(SCENARIO, Limits()) == SCENARIO
-    assert not greedy(SCENARIO).is_sampled
-
-
 def test_a_sampled_request_is_shrunk_to_a_greedy_one_or_a_plainer_one():
     request = sampling(temperature=2.0, top_k=3, seed=7).requests[0]
     tried = list(plainer_sampling(request))
@@ -110,10 +96,3 @@ def test_a_sampled_request_is_shrunk_to_a_greedy_one_or_a_plainer_one():
     whole = sampling(temperature=2.0, top_k=3, seed=7)
     for one in tried:
         assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
-
-
-def test_some_scenarios_draw_and_some_requests_in_them_do_not():
-    drawn = generate(seed_=4, count=20)
-    assert any(one.is_sampled for one in drawn)
-    assert any(one.dynamic for one in generate(seed_=4, count=200) if one.is_sampled)
-    assert any(not request.sampling for one in drawn if one.is_sampled for request in one.requests)

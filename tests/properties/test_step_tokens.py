@@ -12,16 +12,11 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.strategies.step_tokens import without_step_tokens
-from draftproof.properties.values.drafts import ALGORITHMS, Ngram
+from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
 from draftproof.properties.values.scenario import Checkpoint, Scenario
@@ -29,11 +24,7 @@ from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
-    ABORTED,
-    ADAPTIVE,
-    CACHED,
     NGRAM,
-    PREEMPTED,
     STATIC,
     TREE,
     EngineSubject,
@@ -142,22 +133,6 @@ def test_a_row_that_lacks_or_should_not_be_there_is_noticed() -> None:
     assert (found.request, found.relation) == (waits[1], Surplus())
 
 
-@pytest.mark.parametrize(
-    ("scenario", "beside"),
-    [
-        (ADAPTIVE, "adaptive steps"),
-        (PREEMPTED, "schedule.preemption"),
-        (CACHED, "schedule.preemption"),
-        (ABORTED, "aborts"),
-    ],
-)
-def test_it_stands_alone(scenario: Scenario, beside: str) -> None:
-    with pytest.raises(
-        InvalidScenarioError, match=f"invalid schedule.step_tokens beside {beside}: expected 0, or none"
-    ):
-        validate(budgeted(4, scenario))
-
-
 def test_trees_and_checkpoints_have_none() -> None:
     with pytest.raises(InvalidScenarioError, match=r"invalid tree of a dynamic scenario: .* or schedule.step_tokens"):
         validate(budgeted(4, TREE))
@@ -168,17 +143,3 @@ def test_trees_and_checkpoints_have_none() -> None:
     fields["schedule"]["step_tokens"] = -1
     with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.step_tokens`"):
         msgspec.convert(fields, Scenario)
-
-
-def test_who_cannot_is_not_asked() -> None:
-    assert fit(budgeted(4), Limits(step_tokens=False)) == STATIC == without_step_tokens(budgeted(4))
-    lacking = uncovered(Limits(step_tokens=False), frozenset({"round.rows"}))
-    assert any(one.names == set(OF_STEP_TOKENS) for one in lacking)
-
-
-def test_a_share_of_generated_scenarios_has_one() -> None:
-    drawn = generate(3, 120, ALGORITHMS)
-    some = [one for one in drawn if one.schedule.step_tokens]
-    assert len(drawn) / 24 < len(some) < len(drawn) / 4
-    assert any(one.has_ends for one in some)
-    assert {one.model.types[-1] for one in some} == {"full_attention", "linear_attention"}  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from draftproof.properties.evidence.comparison import before_ties, find_other_ch
 from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, near
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation, Trace
-from tests.drawn import generate
+from tests.named import named
 
 EPS = EPSILON["float32"]
 KEY = Key(0, 1, layer=0, row=0)
@@ -19,7 +19,7 @@ RIGHT = np.array([1.0, -0.5])
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return replace(generate(0, 1)[0], model=Checkpoint(path="x", vocab=50))
+    return replace(named("eagle_padded"), model=Checkpoint(path="x", vocab=50))
 
 
 def test_without_a_second_run_the_table_decides(scenario: Scenario):

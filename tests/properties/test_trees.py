@@ -16,16 +16,17 @@ from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft, with_steps
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
 from draftproof.properties.values.validate import validate
+from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
-from tests.properties.ideal import IdealSubject, idealized
+from tests.properties.ideal import IdealSubject
 
 BUSH = TreeShape(parents=(0, 0, 1, 2, 2, 4), path=(2, 4, 6))
 
@@ -102,25 +103,19 @@ def test_pages_hold_the_columns_of_a_tree_beyond_the_longest_length():
     assert pages_needed(short, one) == 6
 
 
-def test_a_fifth_of_a_drafts_turns_is_a_tree_and_the_others_stay_as_they_are():
-    drawn = generate(3, 90, ("eagle",))
-    trees = [one for one in drawn if one.tree]
-    assert 15 <= len(trees) <= 27
-    assert {one.tree.topk for one in trees if one.tree} >= {2, 3}
-    assert any(one.graphs.sizes for one in trees)
-    assert not any(one.tree for one in generate(3, 60, [name for name in ALGORITHMS if not BY_NAME[name].trees]))
-    shapes = [plan.shape for one in trees for request in one.requests for plan in request.rounds if plan.shape]
-    assert len(shapes) > 40
-    assert sum(list(shape.path) != list(range(1, len(shape.path) + 1)) for shape in shapes) > 8
+REPLAYED = replace(named("tree_coded_ngram"), states=replace(named("tree_coded_ngram").states, commit="replay"))
+OF_HEADS = ("tree_eagle", "tree_sampled", "tree_hybrid_snapshot", "tree_hybrid_replay")
+OF_DRAFTS = {
+    "eagle": (*map(named, OF_HEADS), put_in(named("tree_eagle"), "model", kv_bits=8)),
+    "ngram": (named("tree_ngram"), named("tree_coded_ngram"), REPLAYED),
+}
 
 
 @pytest.mark.parametrize(("draft", "others"), [("eagle", set(OF_TRIES)), ("ngram", {"beams"})])
-def test_generated_trees_reach_every_count_of_trees(draft: Algorithm, others: set[str]):
-    found, drawn = Counter[str](), [one for one in generate(5, 60, (draft,)) if one.tree]
-    assert drawn
-    # None of the ideal subject's engine steps could abort anybody.
-    for scenario in map(idealized, drawn):
-        of = evidence(IdealSubject(), scenario)
+def test_trees_of_a_draft_reach_every_count_of_trees_that_it_can(draft: Algorithm, others: set[str]):
+    found = Counter[str]()
+    for scenario in OF_DRAFTS[draft]:
+        of = evidence(IdealSubject(), validate(scenario))
         assert judge(of).passed
         found.update(counts(of))
     assert {name for name in TREES if not found[name]} == others | {"prefix_hits_of_trees"}

@@ -8,13 +8,11 @@ from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import OF_WINDOWS, counts
-from draftproof.properties.coverage.covered import uncovered
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.windows import large_enough, without_windows
-from draftproof.properties.values.drafts import ALGORITHMS, Eagle, Mtp
+from draftproof.properties.values.drafts import Eagle, Mtp
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.paths import put_in
@@ -29,7 +27,6 @@ from draftproof.properties.values.scenario import (
     columns_freed,
 )
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.tree import Tree
 from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import ReferenceProbeTarget
@@ -116,7 +113,6 @@ def test_frontier() -> None:
             replace(SCENARIO, model=replace(MODEL, layer_types=())),
             "invalid model.window 4: expected a window of 1 and more where a layer is sliding_attention, 0 where none",
         ),
-        (replace(SCENARIO, tree=Tree(topk=2, nodes=4)), "invalid tree beside model.window 4: expected none"),
     ],
 )
 def test_bad_input(changed: Scenario, message: str) -> None:
@@ -159,13 +155,4 @@ def test_subjects_without_windows_are_fitted() -> None:
     assert plain.widest_window == 0
     assert plain.model.types == ("full_attention",) * 2
     assert without_windows(plain) == plain
-    names = {name for one in uncovered(Limits(windows=False), frozenset()) for name in one.names}
-    assert set(OF_WINDOWS) <= names
     assert large_enough(put_in(SCENARIO, "memory", page_size=5)).model.window == 5
-
-
-def test_a_fifth_of_scenarios_have_windows() -> None:
-    drawn = generate(11, 90, ALGORITHMS)
-    windowed = [one for one in drawn if without_windows(one) != one]
-    assert len(windowed) >= 15
-    assert sum(one.widest_window > 0 for one in drawn) >= 5

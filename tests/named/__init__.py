@@ -9,9 +9,19 @@ from functools import cache
 from pathlib import Path
 
 from draftproof.properties.values.case import decode, encode
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.scenario import Scenario
 
 FOLDER = Path(__file__).parent
+OF_DRAFT: dict[Algorithm, str] = {
+    "eagle": "eagle_padded",
+    "mtp": "mtp_chain_partial",
+    "dflash": "dflash_block",
+    "ngram": "ngram_matches",
+    "standalone": "standalone",
+    "eagle3": "eagle3_features",
+}
+"""A scenario of each draft, without any feature."""
 
 
 @cache

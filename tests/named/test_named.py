@@ -112,7 +112,7 @@ NAMED: dict[str, Named] = {
     "sampled_hybrid_snapshot": Named(
         "eagle", "hybrid sampling", "sampled_accepted sampled_residuals snapshot_rounds", _commits("snapshot")
     ),
-    "six_in_graphs": Named("eagle", "", "accept_partial stops_in_accepted_run", lambda one: 6 in one.graphs.sizes),
+    "five_in_graphs": Named("eagle", "", "accept_partial stops_in_accepted_run", lambda one: 6 in one.graphs.sizes),
     "standalone": Named("standalone", "", "accept_partial"),
     "tree_eagle": Named("eagle", "trees", "trees_off_first_branch beams"),
     "tree_hybrid_replay": Named(
@@ -165,5 +165,5 @@ def test_a_draft_has_a_scenario_of_nothing_else():
 
 
 def test_a_name_that_no_file_has_is_refused_with_those_that_are_there():
-    with pytest.raises(ValueError, match="invalid name 'eagle_paded': expected one of aborted, .*windowed"):
+    with pytest.raises(ValueError, match=r"invalid name 'eagle_paded': expected one of aborted, .*windowed"):
         named("eagle_paded")

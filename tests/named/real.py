@@ -7,7 +7,7 @@ from pathlib import Path
 
 from draftproof.harness.checkpoint_scenarios import RealDraft, RealTarget, one_draft
 from draftproof.properties.fit import fitted
-from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.drafts import Algorithm, KvCacheDtype
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from tests.named import named
@@ -16,7 +16,12 @@ GREEDY = Limits(models=("checkpoint",), sampling=False, penalties=False, grammar
 
 
 def real(
-    path: Path, names: Sequence[str], draft: Algorithm | RealDraft = "eagle", limits: Limits = GREEDY
+    path: Path,
+    names: Sequence[str],
+    draft: Algorithm | RealDraft = "eagle",
+    limits: Limits = GREEDY,
+    *,
+    kv_cache_dtype: KvCacheDtype = "auto",
 ) -> list[Scenario]:
     """Return the named scenarios with the checkpoint in `path` and one draft, without variants.
 
@@ -24,6 +29,6 @@ def real(
     on. They are fitted to `limits`, by default to greedy requests.
     """
     chosen = one_draft(path, draft, None, 0) if isinstance(draft, str) else draft
-    target = RealTarget(path, [chosen])
+    target = RealTarget(path, [chosen], kv_cache_dtype)
     made = [target.made(named(name), chosen, turn, turn, "none") for turn, name in enumerate(names)]
     return fitted(made, limits)

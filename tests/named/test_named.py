@@ -44,7 +44,7 @@ NAMED: dict[str, Named] = {
         "eagle",
         "hybrid controllers",
         "step_switches_up step_switches_down accept_partial snapshot_rounds",
-        lambda one: isinstance(one.adaptive, Adaptive),
+        lambda one: isinstance(one.adaptive, Adaptive) and one.adaptive.alpha != 1 / 2,
     ),
     "adaptive_rising": Named(
         "standalone", "controllers", "step_switches_up", lambda one: isinstance(one.adaptive, Adaptive)
@@ -87,6 +87,7 @@ NAMED: dict[str, Named] = {
     "logprobs": Named("eagle", "logprobs", "logprobs_behind_rejection"),
     "mixed_eagle": Named("eagle", "mixed", "mixed_launches accept_partial"),
     "mtp_chain_partial": Named("mtp", "", "accept_partial layers_chained", lambda one: one.draft.chain),  # type: ignore[union-attr]
+    "mtp_one_step": Named("mtp", "hybrid", "chunked_prefills chains_of_one", lambda one: one.steps == 1),
     "mtp_unchained": Named("mtp", "", "layers_unchained", lambda one: not one.draft.chain),  # type: ignore[union-attr]
     "ngram_matches": Named("ngram", "", "matches no_matches", lambda one: one.model.logit_bits == 1),
     "overlapped_hybrid": Named("eagle", "hybrid overlap", "overlap_late_steps states_committed_partial"),

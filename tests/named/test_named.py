@@ -44,7 +44,13 @@ NAMED: dict[str, Named] = {
         "eagle",
         "hybrid controllers",
         "step_switches_up step_switches_down accept_partial snapshot_rounds",
-        lambda one: isinstance(one.adaptive, Adaptive) and one.adaptive.alpha != 1 / 2,
+        lambda one: isinstance(one.adaptive, Adaptive),
+    ),
+    "adaptive_quarter": Named(
+        "eagle",
+        "hybrid controllers",
+        "step_switches_up step_switches_down accept_partial snapshot_rounds",
+        lambda one: isinstance(one.adaptive, Adaptive) and one.adaptive.alpha == 1 / 4,
     ),
     "adaptive_rising": Named(
         "standalone", "controllers", "step_switches_up", lambda one: isinstance(one.adaptive, Adaptive)
@@ -75,6 +81,7 @@ NAMED: dict[str, Named] = {
         "penalty_changed_choice grammar_changed_choice sampled_accepted sampled_residuals logprobs_of_sampled",
     ),
     "grammar": Named("dflash", "grammars", "grammar_changed_choice"),
+    "grammar_sampled": Named("dflash", "sampling grammars", "grammar_changed_choice grammar_sampled_rounds"),
     "handed_over": Named("dflash", "handover", "handovers"),
     "hybrid_replay": Named("eagle", "hybrid", "replays_folded hybrid_padded_replays", _commits("replay")),
     "hybrid_snapshot": Named(
@@ -89,6 +96,7 @@ NAMED: dict[str, Named] = {
     "mtp_chain_partial": Named("mtp", "", "accept_partial layers_chained", lambda one: one.draft.chain),  # type: ignore[union-attr]
     "mtp_one_step": Named("mtp", "hybrid", "chunked_prefills chains_of_one", lambda one: one.steps == 1),
     "mtp_unchained": Named("mtp", "", "layers_unchained", lambda one: not one.draft.chain),  # type: ignore[union-attr]
+    "ngram_adaptive": Named("ngram", "controllers", "step_switches_up step_switches_down matches no_matches"),
     "ngram_matches": Named("ngram", "", "matches no_matches", lambda one: one.model.logit_bits == 1),
     "overlapped_hybrid": Named("eagle", "hybrid overlap", "overlap_late_steps states_committed_partial"),
     "overlapped_stop": Named("eagle3", "overlap", "overlap_late_steps overlap_rounds_after_end"),
@@ -115,6 +123,9 @@ NAMED: dict[str, Named] = {
     ),
     "five_in_graphs": Named("eagle", "", "accept_partial stops_in_accepted_run", lambda one: 6 in one.graphs.sizes),
     "standalone": Named("standalone", "", "accept_partial"),
+    "tree_coded_ngram": Named(
+        "ngram", "hybrid trees codes sampling", "coded_targets codes_moved matches_branched sampled_tree_residuals"
+    ),
     "tree_eagle": Named("eagle", "trees", "trees_off_first_branch beams"),
     "tree_hybrid_replay": Named(
         "eagle", "hybrid trees", "tree_states_replay tree_states_off_first_branch", _commits("replay")

@@ -50,7 +50,7 @@ EAGLE = ("eagle_padded", "five_in_graphs")
 CHAINS = ("mtp_chain_partial", "mtp_one_step")
 BLOCKS = ("dflash_block", "handed_over")
 STATES = ("hybrid_snapshot", "sampled_hybrid_snapshot")
-LISTS = ("adaptive_hybrid",)
+LISTS = ("adaptive_hybrid", "adaptive_quarter")
 
 
 def first_failures(subject, graphs=True, names=EAGLE):

@@ -8,11 +8,11 @@ import torch
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.scenario import Graphs, Ranks, Scenario
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
-from tests.engine.features import FEATURES, featured
 from tests.engine.test_subject import SETTINGS
+from tests.named import named, names
 
 
 def on_a_gpu(test: Callable[..., None]) -> Callable[..., None]:
@@ -20,24 +20,19 @@ def on_a_gpu(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason=reason)(test))
 
 
-@pytest.mark.parametrize("name", FEATURES)
-def test_every_feature_is_among_what_is_generated(name: str):
-    assert len(featured(name)) == 2
-
-
 @on_a_gpu
-@pytest.mark.parametrize("name", FEATURES)
-def test_generated_scenarios_have_one_trace_on_both_devices(name: str):
-    for case in featured(name):
-        script = solve(case)
-        here, there = EngineSubject("cpu").run(case, script), EngineSubject("cuda").run(case, script)
-        # What an engine keeps beside its requests is another device's own: buffers, streams, graphs.
-        told = [[o for o in trace.observations if o.channel != "pool.reachable"] for trace in (here, there)]
-        if case.schedule.overlap:
-            # Late work is seen on a CPU when it runs, and on a GPU as it is given: in another order, step by step.
-            told = [sorted(one, key=lambda o: (o.channel, o.key)) for one in told]
-        assert [o for o in told[0] if o not in set(told[1])] == []
-        assert told[0] == told[1]
+@pytest.mark.parametrize("name", [name for name in names() if named(name).ranks == Ranks()])
+def test_a_scenario_of_every_feature_has_one_trace_on_both_devices(name: str):
+    case = named(name)
+    script = solve(case)
+    here, there = EngineSubject("cpu").run(case, script), EngineSubject("cuda").run(case, script)
+    # What an engine keeps beside its requests is another device's own: buffers, streams, graphs.
+    told = [[o for o in trace.observations if o.channel != "pool.reachable"] for trace in (here, there)]
+    if case.schedule.overlap:
+        # Late work is seen on a CPU when it runs, and on a GPU as it is given: in another order, step by step.
+        told = [sorted(one, key=lambda o: (o.channel, o.key)) for one in told]
+    assert [o for o in told[0] if o not in set(told[1])] == []
+    assert told[0] == told[1]
 
 
 @on_a_gpu

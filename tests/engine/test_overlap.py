@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from itertools import islice
 
 import pytest
 import torch
@@ -20,19 +18,15 @@ from draftproof.engine.stages import BufferUse, StepPlan
 from draftproof.engine.staging import DEPTH, Staging
 from draftproof.engine.streams import HostStream, stream_of
 from draftproof.engine.subject import build
-from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.solve import solve
-from tests.drawn import example
+from tests.named import named
 
 CPU = torch.device("cpu")
 
 
-@cache
-def behind() -> tuple[Scenario, ...]:
-    """Return the first few generated scenarios with an overlap and greedy requests."""
-    told = (example(7, turn) for turn in turns(7, 1_000, ("eagle",)) if turn.is_overlapped)
-    return tuple(islice((one for one in told if one.schedule.overlap and not one.is_sampled), 4))
+BEHIND = ("overlapped_stop", "overlapped_hybrid", "five_in_graphs", "mtp_chain_partial")
+"""Scenarios of greedy requests: some that are planned ahead by themselves, and others."""
 
 
 def _backend(device: torch.device) -> Backend:
@@ -66,14 +60,14 @@ ON = (pytest.param(CPU, id="cpu"), pytest.param(torch.device("cuda"), id="cuda",
 
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("overlap", [("late",), ("early",), ("late", "early", "none")], ids=" ".join)
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("name", BEHIND)
 def test_nobody_has_to_look_for_texts_to_be_the_same(
-    number: int, overlap: tuple[Delay, ...], device: torch.device
+    name: str, overlap: tuple[Delay, ...], device: torch.device
 ) -> None:
     """On a GPU nothing waits for the device here but the host that processes results."""
     if device.type == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device: run by make test-gpu on a GPU machine")
-    assert served(behind()[number], device, overlap) == served(behind()[number], device, ())
+    assert served(named(name), device, overlap) == served(named(name), device, ())
 
 
 class _Runs(Probes):
@@ -91,12 +85,10 @@ class _Runs(Probes):
 
 
 @pytest.mark.parametrize("overlap", [("late",), ("early",), ("late", "early", "none")], ids=" ".join)
-@pytest.mark.parametrize("number", range(4))
-def test_a_device_begins_a_late_step_in_the_next_one_and_others_at_once(
-    number: int, overlap: tuple[Delay, ...]
-) -> None:
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_device_begins_a_late_step_in_the_next_one_and_others_at_once(name: str, overlap: tuple[Delay, ...]) -> None:
     """Were none late, nothing of what late steps are to show would show (S-OVERLAP-1)."""
-    served(behind()[number], CPU, overlap, probes := _Runs())
+    served(named(name), CPU, overlap, probes := _Runs())
     assert probes.began == {step: step + (overlap[step % len(overlap)] == "late") for step in probes.began}
     assert len(probes.began) > len(overlap)
 

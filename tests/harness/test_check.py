@@ -24,12 +24,11 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
-from tests.drawn import generate
 from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
-from tests.scenarios import rejects
+from tests.named import OF_DRAFT, named
 
-SCENARIOS = generate(3, 6)
-REJECTING = next(one for one in generate(3, 30) if rejects(one))
+SCENARIOS = [named(name) for name in ("eagle_padded", "five_in_graphs", "mixed_eagle")]
+REJECTING = named("five_in_graphs")
 ONLY_TOKENS = [contract for contract in ALL if contract.name == "output.lossless"]
 
 
@@ -87,14 +86,14 @@ def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
 
 def test_cases_of_two_drafts_do_not_overwrite_each_other(tmp_path: Path):
     for draft in ("eagle", "mtp"):
-        scenarios = generate(3, 1, (draft,))
+        scenarios = [named(OF_DRAFT[draft])]
         (found,) = Checker(Raising(as_it_is), cases=tmp_path).check(scenarios, 3).findings
         assert read_case(Path(found.case))[0] == scenarios[0]
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: Path):
-    scenarios = generate(3, 7, ALGORITHMS)
+    scenarios = [named(name) for name in (*OF_DRAFT.values(), "five_in_graphs")]
     report = Checker(Altered(as_it_is), cases=tmp_path).check(scenarios, 3)
     assert list(report.drafts) == list(ALGORITHMS)
     for name in ALGORITHMS:
@@ -106,16 +105,16 @@ def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: P
 
 
 def test_nothing_is_asked_of_single_drafts_where_that_is_said(tmp_path: Path):
-    report = Checker(Altered(as_it_is), cases=tmp_path, each=None).check(SCENARIOS[:1], 3)
+    report = Checker(Altered(as_it_is), cases=tmp_path, each=None).check([named("five_in_graphs")], 3)
     assert not any(one.name.startswith("runs.") for one in report.contracts)
-    few = Checker(Altered(as_it_is), cases=tmp_path, each=("scenarios",)).check(SCENARIOS[:1], 3)
+    few = Checker(Altered(as_it_is), cases=tmp_path, each=("scenarios",)).check([named("five_in_graphs")], 3)
     assert set(verdict(few, "runs.eagle").missing) <= {f"{name} >= 1" for name in BY_NAME["eagle"].minimum}
-    every = Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:1], 3)
+    every = Checker(Altered(as_it_is), cases=tmp_path).check([named("five_in_graphs")], 3)
     assert set(verdict(every, "runs.eagle").missing) > set(verdict(few, "runs.eagle").missing)
 
 
 def test_a_draft_that_only_crashed_is_inconclusive_on_its_own(tmp_path: Path):
-    report = Checker(Raising(as_it_is), cases=tmp_path).check(generate(3, 2, ("mtp",)), 3)
+    report = Checker(Raising(as_it_is), cases=tmp_path).check([named("mtp_chain_partial"), named("mtp_unchained")], 3)
     assert verdict(report, "runs.mtp").verdict is Outcome.INCONCLUSIVE
     assert report.drafts["mtp"]["scenarios"] == 0
     assert report.findings[0].case
@@ -145,9 +144,8 @@ def test_an_error_of_the_reference_is_not_the_subjects():
         evidence(Raising(as_it_is), SCENARIOS[0])
 
 
-def test_a_drawn_variant_is_run():
-    drawn = next(scenario for scenario in SCENARIOS if scenario.variant != "none")
-    ran = evidence(Altered(as_it_is), drawn)
+def test_a_variant_is_run():
+    ran = evidence(Altered(as_it_is), named("alone_preempted"))
     assert ran.varied is not None
     assert ran.varied.observations
 
@@ -243,7 +241,8 @@ def test_a_subject_cannot_end_the_process_in_silence(is_caught: bool):
 
 def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path: Path):
     """Only the text is what it is whatever the rounds."""
-    dynamic = [one for one in generate(3, 60) if one.dynamic and one.ranks.size == 1 and not one.has_aborts][:3]
+    dynamic = [named(name) for name in ("adaptive_rising", "draft_batch", "preempted")]
+    assert all(one.dynamic for one in dynamic)
 
     channels = frozenset({"commit.length", "accept.emitted"})
 

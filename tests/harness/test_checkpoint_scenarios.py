@@ -12,14 +12,14 @@ from draftproof.properties.fit import fit
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from tests.checkpoints import SIZES, tiny_llama
-from tests.drawn import generate
+from tests.named import named
 
 POSITIONS = SIZES["max_position_embeddings"]
 
 
 def longer(tokens: int) -> Scenario:
     """A scenario whose first request has a long prompt."""
-    drawn = generate(3, 1, ("ngram",))[0]
+    drawn = named("ngram_matches")
     first, *others = drawn.requests
     prompt = (first.prompt * tokens)[:tokens]
     memory = replace(drawn.memory, max_len=tokens + 40, pages=drawn.memory.pages + tokens)

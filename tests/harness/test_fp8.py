@@ -10,7 +10,7 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.models import fp8
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import KvDtypes, one_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import KvDtypes, one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.fit import UnfitError, fit
 from draftproof.properties.judge import judge
@@ -21,6 +21,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.tree import Tree
 from draftproof.properties.values.validate import validate
 from tests.checkpoints import tiny_deepseek_v3, tiny_llama
+from tests.named.real import real
 from tests.reference.test_fp8 import with_scales
 
 FP8 = "fp8_e4m3"
@@ -34,7 +35,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scenarios(model: Path, *, target: str = FP8, draft: str = FP8, count: int = 3) -> list[Scenario]:
     dtypes = KvDtypes(target, draft)  # type: ignore[arg-type]
     made = one_draft(model, "standalone", model, 0, kv_dtypes=dtypes)
-    return real_scenarios(model, [made], 4, count, dtypes.target)
+    names = ("eagle_padded", "hybrid_snapshot", "logprobs", "five_in_graphs", "preempted", "prefix_cached_hybrid")
+    return real(model, names[:count], made, kv_cache_dtype=dtypes.target)
 
 
 @pytest.mark.parametrize(("target", "draft"), [(FP8, FP8), (FP8, "auto"), ("auto", FP8)])

@@ -25,8 +25,6 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import OF_RANKS
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.ranks import without_ranks
-from draftproof.properties.strategies.turns import turns
-from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
 from draftproof.properties.values.paths import put as put_at
@@ -36,44 +34,35 @@ from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import example
+from tests.named import named
+
+UNEVEN, ONE_IDLE = "ranks_data", "ranks_one_idle"
+"""Requests on ranks 0, 0, 1, and on 0, 0, 0; they do not all end together."""
 
 
 @cache
-def drawn(*of_ranks: int) -> Scenario:
-    """The first generated scenario whose requests are on these ranks, and do not all end together."""
-    found = (example(33, turn) for turn in turns(33, 8_000, ALGORITHMS[:1]) if turn.spread != "alone")
-    plain = (one for one in found if one.ranks.data > 1 and not one.has_aborts)
-    uneven = (one for one in plain if len({request.budget for request in one.requests}) > 1)
-    return next(one for one in uneven if tuple(request.rank for request in one.requests) == of_ranks)
-
-
-UNEVEN, ONE_IDLE = (0, 0, 1), (0, 0, 0)
-
-
-@cache
-def ran(*of_ranks: int) -> Evidence:
-    return evidence(EngineSubject(), drawn(*of_ranks))
+def ran(name: str) -> Evidence:
+    return evidence(EngineSubject(), named(name))
 
 
 def examined(subject: Subject, scenario: Scenario) -> Answer:
     return Executor(subject, deadline=60).examine(Order(number=0, scenario=scenario))
 
 
-@pytest.mark.parametrize("of_ranks", [UNEVEN, ONE_IDLE], ids=["uneven", "one idle"])
-def test_ranks_pass_every_contract_and_their_sizes_are_agreed(of_ranks: tuple[int, ...]) -> None:
-    judged = judge(ran(*of_ranks))
+@pytest.mark.parametrize("name", [UNEVEN, ONE_IDLE])
+def test_ranks_pass_every_contract_and_their_sizes_are_agreed(name: str) -> None:
+    judged = judge(ran(name))
     assert judged.first is None
-    counted = counts(ran(*of_ranks))
+    counted = counts(ran(name))
     assert (counted["scenarios"], counted["ranks_run"]) == (1, 2)
     assert counted["idle_launches"]
     assert counted["idle_steps"]
     assert set(OF_RANKS) <= counted.keys()
 
 
-def test_three_ranks_pass_where_generated_ones_are_two() -> None:
+def test_three_ranks_pass_where_others_are_two() -> None:
     """Whatever takes two for their number shows here only."""
-    scenario = drawn(*UNEVEN)
+    scenario = named(UNEVEN)
     requests = tuple(put(one, rank=rank) for one, rank in zip(scenario.requests, (0, 2, 1), strict=True))
     of = evidence(EngineSubject(), validate(put_at(put(scenario, requests=requests), "ranks.data", 3)))
     assert judge(of).first is None
@@ -81,17 +70,14 @@ def test_three_ranks_pass_where_generated_ones_are_two() -> None:
 
 
 def test_windows_are_a_matter_of_each_rank() -> None:
-    found = (
-        example(31, turn) for turn in turns(31, 8_000, ALGORITHMS[:1]) if turn.is_windowed and turn.spread != "alone"
-    )
-    windowed = (one for one in found if one.ranks.data > 1 and one.widest_window)
-    of = next(of for one in windowed if counts(of := evidence(EngineSubject(), one))["window_pages_freed"])
+    of = ran("ranks_windowed")
     assert judge(of).first is None
     assert counts(of)["windows_of_ranks"] == 2
+    assert counts(of)["window_pages_freed"]
 
 
 def test_ranks_emit_what_each_request_does_alone() -> None:
-    scenario = drawn(*UNEVEN)
+    scenario = named(UNEVEN)
     alone = evidence(EngineSubject(), without_ranks(scenario)).subject.texts
     texts = [one.subject.texts for one in evidence(EngineSubject(), scenario).ranks]
     assert [texts[rank][number] for rank, number in ((0, 0), (0, 1), (1, 0))] == [alone[n] for n in range(3)]
@@ -114,7 +100,7 @@ def fails(of: Evidence, contract: str, rank: int) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_collective_that_is_missing_or_of_another_shape_is_found(rank: int) -> None:
-    of = ran(*UNEVEN)
+    of = ran(UNEVEN)
     one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
     assert isinstance(one.value, Collective)
     other = one._replace(value=Collective(one.value.op, one.value.rows + 1, one.value.lanes))
@@ -126,7 +112,7 @@ def test_a_collective_that_is_missing_or_of_another_shape_is_found(rank: int) ->
 
 
 def test_what_an_idle_rank_writes_is_found() -> None:
-    of = ran(*ONE_IDLE)
+    of = ran(ONE_IDLE)
     launch = next(one for one in of.ranks[1].schedule.launches if not one.rows)
     key = Key(-1, launch.step, step=launch.number)
     one = next(x for x in of.ranks[1].subject.observations if (x.channel, x.key) == ("commit.written", key))
@@ -137,7 +123,7 @@ def test_what_an_idle_rank_writes_is_found() -> None:
 
 def test_processes_are_used_again() -> None:
     subject = EngineSubject()
-    for scenario in (drawn(*UNEVEN), drawn(*ONE_IDLE)):
+    for scenario in (named(UNEVEN), named(ONE_IDLE)):
         evidence(subject, scenario)
         pids = [rank.pid for rank in worlds.world(subject, 2)._ranks]
     assert pids == [rank.pid for rank in worlds.world(subject, 2)._ranks]
@@ -155,11 +141,11 @@ class Spawned(EngineSubject):
 def test_ranks_in_new_interpreters_run_the_same() -> None:
     """No process is left behind that nobody waits for: Python would warn of it, and a warning is an error here."""
     subject = Spawned()
-    of = evidence(subject, drawn(*UNEVEN))
+    of = evidence(subject, named(UNEVEN))
     worlds.world(subject, 2).close()
     gc.collect()
     assert judge(of).passed
-    assert [one.subject.observations for one in of.ranks] == [one.subject.observations for one in ran(*UNEVEN).ranks]
+    assert [one.subject.observations for one in of.ranks] == [one.subject.observations for one in ran(UNEVEN).ranks]
 
 
 class Misbehaving(EngineSubject):
@@ -204,15 +190,15 @@ class Waiting(Misbehaving):
 
 def test_a_rank_that_dies_is_a_crash_and_the_next_scenario_runs() -> None:
     subject = Dying()
-    answer = examined(subject, drawn(*UNEVEN))
+    answer = examined(subject, named(UNEVEN))
     assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankDiedError")
     assert "rank 1 ended (exit 7)" in answer.reason
     subject.misbehave = lambda place: None  # type: ignore[method-assign]
-    assert examined(subject, drawn(*UNEVEN)).outcome is Outcome.PASS
+    assert examined(subject, named(UNEVEN)).outcome is Outcome.PASS
 
 
 def test_a_rank_that_raises_is_a_crash_with_its_traceback() -> None:
-    answer = examined(Raising(), drawn(*UNEVEN))
+    answer = examined(Raising(), named(UNEVEN))
     assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankRaisedError")
     assert "rank 1: ValueError: no such row" in answer.reason
     assert "misbehave" in answer.detail
@@ -220,7 +206,7 @@ def test_a_rank_that_raises_is_a_crash_with_its_traceback() -> None:
 
 def test_a_rank_that_skips_a_collective_is_a_hang_with_every_stack() -> None:
     began = time.monotonic()
-    answer = examined(Skipping(), drawn(*UNEVEN))
+    answer = examined(Skipping(), named(UNEVEN))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert "rank 0 waits in agree [1, 4], rank 1 waits in gather" in answer.reason
     assert "missing on some rank: " in answer.reason
@@ -230,14 +216,14 @@ def test_a_rank_that_skips_a_collective_is_a_hang_with_every_stack() -> None:
 
 
 def test_a_rank_that_pads_otherwise_fails_the_contract() -> None:
-    answer = examined(Padding(), drawn(*UNEVEN))
+    answer = examined(Padding(), named(UNEVEN))
     assert answer.outcome is Outcome.FAIL
     assert answer.failures["rank.collectives"].channel == "rank.collectives"
 
 
 def test_a_rank_that_never_comes_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "QUIET_SECONDS", 1.0)
-    answer = examined(Waiting(), drawn(*UNEVEN))
+    answer = examined(Waiting(), named(UNEVEN))
     assert answer.outcome is Outcome.HANG
     assert "rank 1 has not come" in answer.reason
 
@@ -262,25 +248,25 @@ class Alone(Subject):
 
 def test_a_subject_without_ranks_serves_the_part_of_each_alone() -> None:
     subject = Alone()
-    judged = judge(evidence(subject, drawn(*UNEVEN)))
+    judged = judge(evidence(subject, named(UNEVEN)))
     assert judged.first is None
     assert subject.ran == [2, 1]
     assert "rank.collectives" not in judged.results
 
 
 def test_the_reference_solves_each_rank_alone() -> None:
-    known = solved(drawn(*UNEVEN))
+    known = solved(named(UNEVEN))
     assert [len(part.script.requests) for part in known.ranks] == [2, 1]
     assert len(known.script.requests) == 3
 
 
 def test_a_request_on_a_rank_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidScenarioError, match=r"invalid requests\[2\].rank 1: expected below ranks.data = 1"):
-        validate(put(drawn(*UNEVEN), ranks=Ranks(data=1)))
+        validate(put(named(UNEVEN), ranks=Ranks(data=1)))
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "named"),
+    ("path", "value", "told"),
     [
         ("variant", "other_poison", "a variant"),
         ("schedule.preemption", True, "schedule.preemption"),
@@ -288,14 +274,14 @@ def test_a_request_on_a_rank_that_is_not_there_is_refused() -> None:
         ("schedule.services", 2, "schedule.services"),
     ],
 )
-def test_what_is_not_defined_beside_ranks_is_refused(path: str, value: object, named: str) -> None:
-    words = re.escape(f"invalid ranks.data 2 beside {named}: expected 1, or a scenario without {named}")
+def test_what_is_not_defined_beside_ranks_is_refused(path: str, value: object, told: str) -> None:
+    words = re.escape(f"invalid ranks.data 2 beside {told}: expected 1, or a scenario without {told}")
     with pytest.raises(InvalidScenarioError, match=words):
-        validate(put_at(drawn(*UNEVEN), path, value))
+        validate(put_at(named(UNEVEN), path, value))
 
 
 def test_ranks_without_requests_are_the_last() -> None:
-    scenario = drawn(*UNEVEN)
+    scenario = named(UNEVEN)
     moved = put(scenario, requests=tuple(put(one, rank=1) for one in scenario.requests))
     with pytest.raises(InvalidScenarioError, match=r"invalid requests.rank \[1\]: expected requests on ranks 0, 1"):
         validate(moved)

@@ -14,17 +14,23 @@ from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import generate
+from tests.named import named
 
 pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
 ROOT = Path(__file__).parents[2]
-DRAWN = [one for one in generate(31, 60, ("eagle", "mtp", "dflash", "standalone")) if one.ranks.size > 1]
-OF_DATA = [one for one in DRAWN if one.ranks.data > 1]
+NAMES = ("ranks_data", "ranks_one_idle", "ranks_windowed", "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole")
+SCENARIOS = {name: named(name) for name in NAMES} | {
+    f"{name}, {draft}": with_draft(named(name), draft, 0)
+    for name in ("ranks_one_idle", "ranks_windowed", "ranks_tensor")
+    for draft in ALGORITHMS[1:]
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def subject() -> EngineSubject:
     return EngineSubject(device="cuda")
 
 
-@pytest.mark.parametrize("scenario", DRAWN, ids=range(len(DRAWN)))
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_ranks_on_two_devices_pass_every_contract(subject: EngineSubject, scenario: Scenario) -> None:
     of = evidence(subject, scenario)
     assert judge(of).first is None
@@ -58,6 +64,6 @@ class Skipping(EngineSubject):
 def test_a_deadlock_is_a_hang_with_every_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each rank is a new interpreter, which makes the subject of this module.
     monkeypatch.syspath_prepend(str(ROOT))
-    answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=OF_DATA[0]))
+    answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=named("ranks_data")))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

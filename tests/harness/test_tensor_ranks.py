@@ -25,9 +25,9 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tensor_ranks import OF_STATES, part_of_rank
 from draftproof.properties.judge import judge
+from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.strategies.tensor_ranks import without_tensor_ranks
-from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective
@@ -38,23 +38,15 @@ from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
-from tests.drawn import example
+from tests.named import named
+
+DENSE, HYBRID, WHOLE = "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole"
+"""Scenarios of two ranks, of which the last has each draft whole on either."""
 
 
 @cache
-def drawn(draft: Algorithm = "eagle", *, hybrid: bool = False, cut: bool = True) -> Scenario:
-    """The first generated scenario of tensor-parallel ranks with these properties."""
-    for turn in turns(31, 4_000, (draft,)):
-        if turn.spread.startswith("tensor") and turn.profile.hybrid == hybrid:
-            scenario = example(31, turn)
-            if (scenario.ranks.draft_tensor > 1) == cut and scenario.graphs.sizes and not scenario.has_aborts:
-                return scenario
-    raise AssertionError("no such scenario")
-
-
-@cache
-def ran(hybrid: bool = False, cut: bool = True) -> Evidence:
-    return evidence(EngineSubject(), drawn(hybrid=hybrid, cut=cut))
+def ran(name: str) -> Evidence:
+    return evidence(EngineSubject(), named(name))
 
 
 def examined(subject: EngineSubject, scenario: Scenario) -> Answer:
@@ -63,7 +55,7 @@ def examined(subject: EngineSubject, scenario: Scenario) -> Answer:
 
 @pytest.mark.parametrize("draft", ALGORITHMS)
 def test_ranks_pass_every_contract(draft: Algorithm) -> None:
-    of = evidence(EngineSubject(), drawn(draft))
+    of = evidence(EngineSubject(), with_draft(named(DENSE), draft, 0))
     judged = judge(of)
     assert judged.first is None
     assert {"tensor.collectives", "tensor.decisions"} <= judged.results.keys()
@@ -72,23 +64,23 @@ def test_ranks_pass_every_contract(draft: Algorithm) -> None:
     assert (counted["scenarios"], counted["tensor_ranks_run"], len(of.ranks)) == (1, 2, 2)
 
 
-@pytest.mark.parametrize("hybrid", [False, True], ids=["dense", "hybrid"])
-def test_ranks_make_what_one_rank_makes(hybrid: bool) -> None:
-    scenario = drawn(hybrid=hybrid)
+@pytest.mark.parametrize("name", [DENSE, HYBRID])
+def test_ranks_make_what_one_rank_makes(name: str) -> None:
+    scenario = named(name)
     alone = evidence(EngineSubject(), without_tensor_ranks(scenario))
     whole = alone.subject
-    for rank, one in enumerate(ran(hybrid).ranks):
+    for rank, one in enumerate(ran(name).ranks):
         part = part_of_rank(whole, scenario, rank)
         assert one.subject.texts == whole.texts
         for channel in ("verify.hidden", "verify.choice", "commit.kv", "extend.kv", *OF_STATES):
             assert one.subject.channel(channel) == part.channel(channel), channel
-        assert bool(one.subject.channel("commit.state")) == hybrid
+        assert bool(one.subject.channel("commit.state")) == (name == HYBRID)
 
 
 def test_the_parts_of_an_entry_are_the_whole() -> None:
-    scenario = drawn()
+    scenario = named(DENSE)
     whole = evidence(EngineSubject(), without_tensor_ranks(scenario)).subject.channel("commit.kv")
-    parts = [one.subject.channel("commit.kv") for one in ran().ranks]
+    parts = [one.subject.channel("commit.kv") for one in ran(DENSE).ranks]
     assert isinstance(scenario.model, ProbeModel)
     for key, entry in whole.items():
         both = [np.frombuffer(bytes(part[key]), dtype="<u8") for part in parts]
@@ -98,7 +90,7 @@ def test_the_parts_of_an_entry_are_the_whole() -> None:
 
 
 def test_a_forward_adds_up_once_and_twice_a_layer() -> None:
-    scenario = drawn(cut=False)
+    scenario = named(WHOLE)
     model, requests = scenario.model, tuple(put(one, prompt_logprobs=None) for one in scenario.requests)
     of = evidence(EngineSubject(), put(scenario, requests=requests))
     issued = [value for key, value in of.subject.typed("rank.collectives", Collective).items() if not key.layer]
@@ -112,7 +104,7 @@ def test_a_forward_adds_up_once_and_twice_a_layer() -> None:
 
 
 def test_four_ranks_with_a_head_each() -> None:
-    scenario = drawn()
+    scenario = named(DENSE)
     four = Ranks(tensor=4, draft_tensor=4)
     model = put(scenario.model, heads=4, kv_heads=4, lanes=6)
     draft = put(scenario.draft, heads=8, kv_heads=4, lanes=5)
@@ -138,7 +130,7 @@ def fails(of: Evidence, contract: str) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_collective_that_is_missing_or_another_is_found(rank: int) -> None:
-    of = ran()
+    of = ran(DENSE)
     one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
     assert isinstance(one.value, Collective)
     assert not fails(of, "tensor.collectives")
@@ -150,7 +142,7 @@ def test_a_collective_that_is_missing_or_another_is_found(rank: int) -> None:
 
 
 def test_collectives_that_are_wrong_on_all_ranks_are_found() -> None:
-    of = ran()
+    of = ran(DENSE)
     for rank in (0, 1):
         one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
         assert isinstance(one.value, Collective)
@@ -160,7 +152,7 @@ def test_collectives_that_are_wrong_on_all_ranks_are_found() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_decision_that_only_one_rank_makes_is_found(rank: int) -> None:
-    of = ran(hybrid=True)
+    of = ran(HYBRID)
     assert not fails(of, "tensor.decisions")
     reported = {one.channel: one for one in of.ranks[rank].subject.observations}
     assert set(DECISIONS) - reported.keys() <= {"control.steps"}
@@ -206,17 +198,17 @@ def _as_it_is(x: Tensor) -> Tensor:
 
 def test_a_rank_that_dies_is_a_crash_and_the_next_scenario_runs() -> None:
     subject = Dying()
-    answer = examined(subject, drawn())
+    answer = examined(subject, named(DENSE))
     assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankDiedError")
     assert "rank 1 ended (exit 7)" in answer.reason
-    assert examined(subject, without_ranks(drawn())).outcome is Outcome.PASS
+    assert examined(subject, without_ranks(named(DENSE))).outcome is Outcome.PASS
     subject.misbehave = lambda group: None  # type: ignore[method-assign]
-    assert examined(subject, drawn()).outcome is Outcome.PASS
+    assert examined(subject, named(DENSE)).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("subject", [NotGathering(), NotReducing()], ids=["gather", "sum"])
 def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject: Misbehaving) -> None:
-    answer = examined(subject, drawn())
+    answer = examined(subject, named(DENSE))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert re.search(r"missing on some rank: (gather \[.*\] of float32 or )?sum \[", answer.reason), answer.reason
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))
@@ -244,7 +236,7 @@ def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject:
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(changes: dict[str, object], told: str) -> None:
-    scenario = drawn()
+    scenario = named(DENSE)
     for path, value in changes.items():
         scenario = put_at(scenario, path, value)
     with pytest.raises(InvalidScenarioError, match=re.escape(told)):
@@ -252,14 +244,14 @@ def test_what_cannot_be_shared_out_is_refused(changes: dict[str, object], told: 
 
 
 def test_linear_heads_are_shared_out_too() -> None:
-    scenario = put_at(put_at(drawn(hybrid=True), "model.linear.key_heads", 1), "model.linear.value_heads", 2)
+    scenario = put_at(put_at(named(HYBRID), "model.linear.key_heads", 1), "model.linear.value_heads", 2)
     told = "invalid ranks.tensor 2: expected a divisor of model.linear.key_heads = 1"
     with pytest.raises(InvalidScenarioError, match=re.escape(told)):
         validate(scenario)
 
 
 def test_no_request_has_a_rank_of_its_own() -> None:
-    scenario = drawn()
+    scenario = named(DENSE)
     requests = (*scenario.requests[:-1], put(scenario.requests[-1], rank=1))
     with pytest.raises(InvalidScenarioError, match=re.escape("rank 1: expected below ranks.data = 1")):
         validate(put(scenario, requests=requests))

@@ -34,21 +34,20 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
-from tests.drawn import generate
 from tests.harness.forked import FORKED
 from tests.harness.worker_subjects import ORDERS_IN
-from tests.scenarios import is_plain, rejects, tokens_in
+from tests.named import named
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
 SECONDS = 8.0
+TWO = ("eagle_padded", "five_in_graphs")
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     """A small one with drafts, without a variant run."""
-    drawn = (one for one in generate(3, 300) if is_plain(one) and not one.tree and rejects(one))
-    return min((msgspec.structs.replace(one, variant="none") for one in drawn), key=tokens_in)
+    return named("eagle_padded")
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +227,7 @@ def test_a_patched_copy_runs_in_a_calibrated_pool(tmp_path: Path) -> None:
     copy = write_copy(tmp_path / "copy", read_sources(), hunks)
     with Pool(SubjectSpec(folder=copy.folder, hunks=copy.hunks), 1, tmp_path / "workers") as pool:
         assert pool.deadline == UNCALIBRATED
-        answers = pool.run([Order(number=n, scenario=one) for n, one in enumerate(generate(0, 2))])
+        answers = pool.run([Order(number=n, scenario=one) for n, one in enumerate(map(named, TWO))])
         assert LEAST_DEADLINE["cpu"] <= pool.deadline != UNCALIBRATED
     assert {answer.first.channel for answer in answers if answer.first} == {"draft.step.positions"}
 
@@ -256,7 +255,7 @@ def test_the_first_workers_share_what_calibrates(
     with Pool(SubjectSpec(), count, tmp_path / "workers", start=FORKED) as pool:
         while sum(map(len, sent)) < sum(map(len, shares)) and time.monotonic() < end:
             pool.poll(0.05)
-        pool.run([Order(number=7, scenario=one) for one in generate(0, 2)])
+        pool.run([Order(number=7, scenario=one) for one in map(named, TWO)])
     assert [[number for number in orders if number != 7] for orders in sent] == [*shares, *[[]] * (count - len(shares))]
 
 
@@ -270,7 +269,7 @@ def test_workers_that_cannot_start_end_the_pool(tmp_path: Path, monkeypatch: pyt
         Pool(SubjectSpec(), 1, tmp_path / "workers", deadline=5.0) as pool,
         pytest.raises(RuntimeError, match=r"(?s)exit 1\), 3 times in a row.*a broken installation"),
     ):
-        pool.run([Order(number=1, scenario=generate(3, 1)[0])])
+        pool.run([Order(number=1, scenario=named("eagle_padded"))])
 
 
 @pytest.mark.usefixtures("anew")
@@ -290,9 +289,8 @@ def test_no_worker_outlives_its_pool(tmp_path: Path, raised: type[BaseException]
 
 
 def test_where_the_ranks_of_a_worker_met_is_deleted_with_it(tmp_path: Path) -> None:
-    of_ranks = next(one for one in generate(3, 300) if one.ranks.data > 1)
     with Pool(SubjectSpec(), 1, tmp_path, deadline=60.0, start=FORKED) as pool:
-        (answer,) = pool.run([Order(number=0, scenario=of_ranks)])
+        (answer,) = pool.run([Order(number=0, scenario=named("ranks_data"))])
         met = [one.name for one in (tmp_path / "0.ranks").glob("*/*")]
     assert answer.outcome is Outcome.PASS
     assert {"0.log", "1.log", "journal"} <= set(met)

@@ -12,6 +12,7 @@ import torch
 
 from draftproof import kernels
 from draftproof.kernels import triton_linear
+from tests import named
 
 FOLDER = Path(kernels.__file__).parent
 
@@ -45,12 +46,20 @@ MODES = {
 """What makes a kernel another one: not the sizes of a probe, but what is asked of it, and dtypes."""
 
 
+SIZES = (
+    *("eagle_padded", "five_in_graphs", "mixed_eagle", "hybrid_snapshot", "sampled_hybrid_snapshot", "hybrid_replay"),
+    *("tree_eagle", "tree_hybrid_replay", "tree_hybrid_snapshot", "sampled_eagle", "every_choice", "windowed"),
+    *("drawn_drafts", "prefix_cached_hybrid", "codes_both"),
+)
+"""Scenarios of probes of other sizes, none beyond what the smallest kernels take: four heads of keys, 16 drafts."""
+
+
 def test_probes_of_all_sizes_share_their_kernels():
     """Each other kernel is compiled in the first scenario that needs it, which takes longer than the scenario."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("TRITON_INTERPRET", None)
     program = str(Path(__file__).with_name("variants.py"))
-    command = [sys.executable, program, "1701", "12"]
+    command = [sys.executable, program, *(str(named.FOLDER / f"{name}.json") for name in SIZES)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     differing = json.loads(done.stdout)

@@ -9,6 +9,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,15 +45,17 @@ def _both(kernel: Callable[..., None], module: str, name: str) -> Callable[..., 
     return both
 
 
-def main(seed: int, count: int) -> None:
-    """Run scenarios, and print."""
+def main(paths: list[str]) -> None:
+    """Run the scenarios of files, and print."""
     # What registers kernels is imported only now that a registration has them launched, too.
     from draftproof.engine.subject import EngineSubject
     from draftproof.harness.lockstep import solved
-    from draftproof.properties.strategies.scenarios import generate
+    from draftproof.properties.values.case import decode
+    from draftproof.properties.values.scenario import Scenario
 
     subject = EngineSubject(device="cpu")
-    for scenario in generate(seed, count):
+    for path in paths:
+        scenario = decode(Path(path).read_text(encoding="utf-8"), Scenario, name=path)
         subject.run(scenario, solved(scenario).script)
     print(json.dumps({kernel: _differing(variants) for kernel, variants in VARIANTS.items()}))
 
@@ -65,4 +68,4 @@ if __name__ == "__main__":
     stand_in()
     JITFunction.run = only_noted
     IMPL, torch.library.Library.impl = torch.library.Library.impl, launched_too
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1:])

@@ -22,13 +22,14 @@ from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 from draftproof.engine.subject import EngineSubject
 from draftproof.errors import CheckpointError
 from draftproof.faults import tiny_checkpoints as tiny
-from draftproof.harness.checkpoint_scenarios import one_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import load_target
+from tests.named.real import real
 from tests.widen import Widen
 
 TOKENS = tuple((i * i * 7 + 3 * i + 5) % 67 for i in range(23))
@@ -175,7 +176,7 @@ def test_the_engine_agrees_in_a_scenario(name: str, form: dict[str, object], req
     path = request.getfixturevalue(name)
     draft = one_draft(path, str(form.get("algorithm", "mtp")), None, 0, built_in=True)
     draft = draft._replace(draft=msgspec.structs.replace(draft.draft, chain=form.get("chain", True)))
-    scenario = real_scenarios(path, [draft], 4, 1)[0]
+    (scenario,) = real(path, ["eagle_padded"], draft)
     scenario = msgspec.structs.replace(scenario, draft=draft.draft)
     assert isinstance(scenario.model, Checkpoint)
     assert isinstance(scenario.draft, CheckpointDraft)

@@ -10,6 +10,7 @@ any contract fails.
 from __future__ import annotations
 
 import argparse
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -23,18 +24,18 @@ from safetensors.torch import load_file, save_file
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import REAL, judge
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.scenario import Graphs, Scenario, Schedule
+from draftproof.properties.values.scenario import Graphs, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.text import token_gaps
 from tests.checkpoints import tiny_llama
+from tests.named.real import real
 
 
 def twins(folder: Path) -> Path:
@@ -51,18 +52,23 @@ def twins(folder: Path) -> Path:
 
 
 def small(path: Path, seed: int, count: int, draft: Algorithm = "ngram") -> Iterator[Scenario]:
-    """Scenarios of one short request."""
-    for drawn in checkpoint_scenarios(path, draft=draft, seed=seed, count=count):
-        request = drawn.requests[0]
+    """Scenarios of one short request: others for each seed."""
+    (scenario,) = real(path, ["eagle_padded"], draft)
+    rng = random.Random(f"{seed} {draft}")
+    for _ in range(count):
+        counts = [rng.randint(1, scenario.steps) for _ in range(3)]
         request = msgspec.structs.replace(
-            request, arrival=0, prompt=request.prompt[-6:], budget=min(request.budget, 10)
+            scenario.requests[0],
+            arrival=0,
+            prompt=tuple(rng.randrange(scenario.model.vocab) for _ in range(6)),
+            budget=rng.randint(5, 10),
+            rounds=tuple(RoundPlan(num_drafts=drafts, num_correct=rng.randint(-1, drafts)) for drafts in counts),
+            stop_at=-1,
         )
         yield msgspec.structs.replace(
-            drawn,
+            scenario,
             requests=(request,),
-            variant="none",
-            adaptive=None,
-            taps=True,
+            memory=msgspec.structs.replace(scenario.memory, page_seed=rng.randrange(99)),
             graphs=Graphs(),
             schedule=Schedule(max_batch=1, chunk=8),
         )
@@ -156,7 +162,7 @@ def changed(trace: Trace, place: int, value: Datum) -> Trace:
 def test_everything_is_judged_on_the_way_that_a_text_went(tmp_path: Path) -> None:
     """Behind a tie whatever is wrong is found, and nothing that is right is called wrong."""
     path = twins(tmp_path / "twins")
-    ran = [evidence(EngineSubject(), one) for one in checkpoint_scenarios(path, draft="eagle", seed=100, count=3)]
+    ran = [evidence(EngineSubject(), one) for one in real(path, ["five_in_graphs", "hybrid_snapshot"])]
     assert not [found for one in ran for found in judge(one).results.values() if found]
     one = next(one for one in ran if one.followed and one.scenario.taps)
     request = min(one.followed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
@@ -25,6 +24,7 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.real_sampling import RealRow
 from draftproof.reference.sampling import DRAW, coins
 from tests.checkpoints import tiny_llama
+from tests.named.real import real
 
 SEEDS = 1 << 14
 
@@ -56,9 +56,16 @@ def at_an_edge(scenario: Scenario) -> AtEdge:
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[AtEdge]:
     path = tiny_llama(tmp_path_factory.mktemp("draws") / "llama")
-    drawn = checkpoint_scenarios(path, draft="eagle", seed=4, count=48, limits=Limits())
-    found = (at_an_edge(one) for one in drawn if one.requests[0].sampling and not one.dynamic)
-    return list(itertools.islice((one for one in found if one.gap < 5e-5), 3))
+    drawn = real(path, ["sampled_eagle", "sampled_hybrid_snapshot", "every_choice"], limits=Limits())
+    return [next(one for one in map(at_an_edge, others_of(scenario)) if one.gap < 5e-5) for scenario in drawn]
+
+
+def others_of(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario with other tokens in its first prompt."""
+    first, *behind = scenario.requests
+    for at in range(scenario.model.vocab):
+        prompt = tuple((token + at) % scenario.model.vocab for token in first.prompt)
+        yield replace(scenario, requests=(replace(first, prompt=prompt), *behind))
 
 
 def ran(one: AtEdge, patch: pytest.MonkeyPatch, off: float) -> tuple[int, list[str]]:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from transformers.generation.logits_process import LogitsProcessorList, PrefixConstrainedLogitsProcessor
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.tolerances import logit_bound
@@ -28,6 +27,7 @@ from draftproof.reference.grammar import ConstrainedTarget
 from draftproof.reference.memo import Pass
 from draftproof.reference.real_sampling import RealRow, real_weights
 from tests.checkpoints import tiny_llama
+from tests.named.real import real
 from tests.reference.test_real_sampling import SAMPLINGS, VOCAB, drawn_logits, warpers_of
 
 WORDS = ("ab", "abc", "abca", "aab", "ba", "bab", "caac", "cb", "cbcba")
@@ -97,11 +97,7 @@ def test_no_rounding_comes_near_a_token_that_is_not_allowed(dtype: str):
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
     path = tiny_llama(tmp_path_factory.mktemp("grammars") / "llama")
-    return [
-        one
-        for one in checkpoint_scenarios(path, draft="eagle", seed=4, count=24, limits=Limits())
-        if one.is_constrained
-    ]
+    return real(path, ["grammar", "every_choice"], limits=Limits())
 
 
 def soon_ended(scenario: Scenario) -> Scenario:
@@ -112,7 +108,7 @@ def soon_ended(scenario: Scenario) -> Scenario:
 
 def test_what_the_engine_emits_beside_a_checkpoint_obeys(scenarios: list[Scenario]):
     reached = dict.fromkeys(("grammar_changed_choice", "grammar_by_draft_in_window", "grammar_ends"), 0)
-    for one in (*scenarios[:4], *map(soon_ended, scenarios[:2])):
+    for one in (*scenarios, *map(soon_ended, scenarios)):
         done = evidence(EngineSubject(), one)
         assert judge(done).passed
         assert 2 * logit_bound(one) < 1e-2
@@ -127,7 +123,7 @@ def test_what_the_engine_emits_beside_a_checkpoint_obeys(scenarios: list[Scenari
 
 
 def test_a_text_with_another_grammar_is_noticed(scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch):
-    one = next(one for one in scenarios if not one.dynamic)
+    one = scenarios[0]
     own = EngineSubject.run
 
     def other(self: EngineSubject, scenario: Scenario, script: object):

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
@@ -30,6 +29,7 @@ from draftproof.reference.logprobs import logprob_gaps, told_gap
 from draftproof.reference.real_sampling import real_weights
 from draftproof.reference.sampling import logprob
 from tests.checkpoints import tiny_llama
+from tests.named.real import real
 from tests.reference.test_real_draws import at_an_edge
 from tests.reference.test_real_sampling import SAMPLINGS, VOCAB, drawn_logits, warped
 
@@ -112,10 +112,13 @@ def test_no_logits_near_explain_what_is_wrong(name: str):
     assert told_gap(wrong(told), token, TOP, LOGITS, Sampling()) >= least
 
 
+SOME = ("eagle_padded", "every_choice", "sampled_eagle", "sampled_hybrid_replay", "sampled_hybrid_snapshot")
+
+
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
     path = tiny_llama(tmp_path_factory.mktemp("logprobs") / "llama")
-    return checkpoint_scenarios(path, draft="eagle", seed=4, count=24, limits=Limits())
+    return real(path, SOME, limits=Limits())
 
 
 def asking(scenario: Scenario) -> Scenario:
@@ -140,7 +143,7 @@ def nudged(monkeypatch: pytest.MonkeyPatch, token: int, off: float) -> None:
 def test_whatever_is_told_is_of_the_token_that_is_emitted(scenarios: list[Scenario]):
     """A value for each, behind prompts, drafts and stops; and any that is changed is noticed."""
     checked = 0
-    for one in [asking(one) for one in scenarios if not one.dynamic][:2]:
+    for one in map(asking, scenarios[:2]):
         done = evidence(EngineSubject(), one)
         assert not failed(done)
         told = done.subject.channel("accept.logprobs")
@@ -166,7 +169,7 @@ def observing(done: Evidence, key: Key, value: tuple[int, ...]) -> Evidence:
 
 
 def test_of_a_text_that_another_coin_went_its_rows_are_told(scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch):
-    some = [one for one in scenarios if one.requests[0].sampling and not one.dynamic][:3]
+    some = [one for one in scenarios if one.requests[0].sampling]
     ties = 0
     for at_edge, off in itertools.product(map(at_an_edge, map(asking, some)), (3e-5, -3e-5)):
         with monkeypatch.context() as scope:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import solved
 from tests.checkpoints import tiny_glm4_moe
-from tests.drawn import generate
+from tests.named import named
+from tests.named.real import real
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("draft", ["mtp", "ngram"])
 def test_it_is_of_the_same_tokens_and_a_little_off(folder: Path, draft):
-    scenario = next(one for one in checkpoint_scenarios(folder, draft=draft, count=6) if not one.dynamic)
+    (scenario,) = real(folder, ["eagle_padded"], draft)
     exact = solved(scenario).trace
     assert exact is not None
     rounded = exact.rounded
@@ -42,7 +42,7 @@ def test_it_is_of_the_same_tokens_and_a_little_off(folder: Path, draft):
 
 
 def test_every_round_of_a_model_with_experts_has_a_gap(folder: Path):
-    scenario = next(one for one in checkpoint_scenarios(folder, draft="mtp", count=6) if not one.dynamic)
+    (scenario,) = real(folder, ["eagle_padded"], "mtp")
     known = solved(scenario)
     assert known.trace is not None
     rounds = {(number, i) for number, one in enumerate(known.script.requests) for i in range(len(one.rounds) + 1)}
@@ -51,7 +51,6 @@ def test_every_round_of_a_model_with_experts_has_a_gap(folder: Path):
 
 
 def test_probes_have_none():
-    scenario = next(one for one in generate(0, 8) if not one.dynamic)
-    trace = solved(scenario).trace
+    trace = solved(named("eagle_padded")).trace
     assert trace is not None
     assert trace.rounded is None

@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence, solved
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
@@ -25,6 +24,7 @@ from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits
 from draftproof.reference.memo import Memo
 from tests.checkpoints import tiny_llama
+from tests.named.real import real
 
 Choose = Callable[[list[float]], int]
 Cut = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -99,8 +99,9 @@ reference = cache(solved)
 @cache
 def scenarios(path: Path) -> tuple[Scenario, ...]:
     """Some whose first request emits more than the tests count to."""
-    drawn = [one for one in checkpoint_scenarios(path, draft="ngram", seed=3, count=5) if not one.dynamic]
-    return tuple(one for one in drawn if len(reference(one).script.requests[0].tokens) > 6)[:2]
+    found = tuple(real(path, ["mtp_chain_partial", "dflash_block"], "ngram"))
+    assert all(len(reference(one).script.requests[0].tokens) > 6 for one in found)
+    return found
 
 
 def texts(path: Path, subject: Text) -> list[bool]:

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
@@ -20,18 +19,20 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.validate import validate
 from tests.checkpoints import tiny_llama, tiny_qwen3_next
+from tests.named.real import real
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """A scenario with a tree whose own drafts are verified, on the engine, and which is no chain."""
     path = tiny_llama(tmp_path_factory.mktemp("llama"))
-    drawn = (one for seed in range(9) for one in checkpoint_scenarios(path, draft="eagle", seed=seed, count=9))
-    seen = (evidence(EngineSubject(), one) for one in drawn if one.tree and one.tree.topk > 1 and one.taps)
-    return next(one for one in seen if counts(one)["trees_of_their_own"] and counts(one)["beams"])
+    (scenario,) = real(path, ["tree_eagle"])
+    return evidence(EngineSubject(), scenario)
 
 
 def test_what_the_engine_does_passes(ran: Evidence) -> None:
+    assert counts(ran)["trees_of_their_own"]
+    assert counts(ran)["beams"]
     assert not [found for found in judge(ran).results.values() if found]
     assert not ran.draft_ties
     assert {"tree.steered", "tree.walked", "beam.ids", "beam.candidates"} <= judge(ran).results.keys()
@@ -69,8 +70,7 @@ def test_a_tree_that_rounding_may_have_ranked_otherwise_ends_the_comparison_of_i
 def test_states_of_a_checkpoint_follow_its_trees(tmp_path: Path) -> None:
     """Of each way to commit a scenario in which a path is committed that does not begin with the first rows."""
     path = tiny_qwen3_next(tmp_path / "next")
-    trees = (one for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=24) if one.tree)
-    seen = [evidence(EngineSubject(), one) for one in trees]
+    seen = [evidence(EngineSubject(), one) for one in real(path, ["tree_hybrid_snapshot", "tree_hybrid_replay"])]
     assert not [found for one in seen for found in judge(one).results.values() if found]
     counted = [counts(one) for one in seen]
     assert all(sum(one[f"tree_states_{commit}"] for one in counted) for commit in ("snapshot", "replay"))

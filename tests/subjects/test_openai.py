@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 import draftproof
 from draftproof.cli.app import run
@@ -31,6 +30,7 @@ from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRe
 from draftproof.subjects.openai.http import Server, ServerError
 from tests.checkpoints import tiny_llama
 from tests.harness.forked import FORKED
+from tests.named.real import real
 from tests.subjects.fake_server import greedy, serving
 
 APIS = tuple(DIALECTS)
@@ -43,11 +43,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scenarios(checkpoint: Path) -> list[Scenario]:
-    return [
-        replace(one, requests=one.requests[:2])
-        for one in draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=0, count=6)
-        if len(one.requests) > 1 and not one.dynamic
-    ]
+    (scenario,) = real(checkpoint, ["eagle_padded"], "ngram")
+    assert len(scenario.requests) == 2
+    return [scenario]
 
 
 reference = cache(solved)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import draftproof
 from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
@@ -19,11 +18,12 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
+from tests.named import named
 
 
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
-    scenario = draftproof.generate(seed_=3, count=1)[0]
+    scenario = named("eagle_padded")
     path = tmp_path / "case.json"
     path.write_text(encode(Case(scenario=scenario, script=solved(scenario).script)))
     return path

@@ -14,7 +14,6 @@ import numpy as np
 import psutil
 import pytest
 
-import draftproof
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import solved
@@ -29,12 +28,13 @@ from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.values.verdict import Outcome
+from tests.named import named
 from tests.subjects.other import lean_subjects
 
 
 @pytest.fixture(scope="session")
 def scenario() -> Scenario:
-    return draftproof.generate(seed_=3, count=1)[0]
+    return named("eagle_padded")
 
 
 @pytest.fixture(scope="session")

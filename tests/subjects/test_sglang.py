@@ -8,18 +8,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from draftproof.fuzz.releases.packages import PackagePart
-from draftproof.fuzz.releases.plans import Plan
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.handovers import without_handover
-from draftproof.properties.strategies.mixed import without_mixed
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.sampling import greedy
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.strategies.trees import without_tree
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Adaptive, Graphs
 from draftproof.properties.values.validate import validate
 from draftproof.subjects.sglang.commit import StateCommit
@@ -34,6 +25,7 @@ from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
 from draftproof.subjects.wheels.modules import WheelImportError
 from draftproof.subjects.wheels.unpack import WheelError
+from tests.named import named
 from tests.subjects.tiny_sglang import tiny_wheel
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
@@ -54,14 +46,20 @@ def closed() -> Iterator[None]:
     assert "TRITON_INTERPRET" not in os.environ
 
 
-def first_failures(subject, graphs=True, drafts=("eagle",), count=2, seed=3):
+EAGLE = ("eagle_padded", "five_in_graphs")
+CHAINS = ("mtp_chain_partial", "mtp_one_step")
+BLOCKS = ("dflash_block", "handed_over")
+STATES = ("hybrid_snapshot", "sampled_hybrid_snapshot")
+LISTS = ("adaptive_hybrid", "adaptive_quarter")
+
+
+def first_failures(subject, graphs=True, names=EAGLE):
     """Yield the contract that fails first in each scenario, "" where none does, as far as one is asked."""
-    every = fitted(generate(seed_=seed, count=2 * count, drafts=drafts), subject.limits)
-    drawn = [one for one in every if one.graphs.capture and one.graphs.sizes][:count]
-    assert len(drawn) == count
+    scenarios = fitted(map(named, names), subject.limits)
+    assert all(one.graphs.capture and one.graphs.sizes for one in scenarios)
     if not graphs:
-        drawn = [replace(scenario, graphs=Graphs()) for scenario in drawn]
-    for scenario in drawn:
+        scenarios = [replace(scenario, graphs=Graphs()) for scenario in scenarios]
+    for scenario in scenarios:
         first = judge(evidence(subject, scenario)).first
         yield first.contract if first else ""
 
@@ -97,9 +95,9 @@ STAGES = ("prefill", "verify", "verify, graphs")
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize(("kind", "draft"), [(EagleExtend, "eagle"), (ChainExtend, "mtp")])
-def test_right_extends_pass(tmp_path, kind, draft, stage):
-    assert is_told(first_failures(kind(str(tiny_wheel(tmp_path, "1.0")), stage=stage), drafts=(draft,)), "")
+@pytest.mark.parametrize(("kind", "names"), [(EagleExtend, EAGLE), (ChainExtend, CHAINS)])
+def test_right_extends_pass(tmp_path, kind, names, stage):
+    assert is_told(first_failures(kind(str(tiny_wheel(tmp_path, "1.0")), stage=stage), names=names), "")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_a_mistake_in_extends_is_found(tmp_path, stage, file, old, new, contract
 )
 def test_a_mistake_in_chained_layers_is_found(tmp_path, stage, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {LAYERS: (old, new)})
-    assert contract in first_failures(ChainExtend(str(wheel), stage=stage), drafts=("mtp",), count=6)
+    assert contract in first_failures(ChainExtend(str(wheel), stage=stage), names=CHAINS)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_a_mistake_in_chained_layers_is_found(tmp_path, stage, old, new, contrac
 )
 def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {DFLASH: (old, new)})
-    assert is_told(first_failures(BlockAcceptance(str(wheel)), drafts=("dflash",)), contract)
+    assert is_told(first_failures(BlockAcceptance(str(wheel)), names=BLOCKS), contract)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +159,7 @@ def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
 )
 def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
     subject = AdaptivePolicy(str(tiny_wheel(tmp_path, "1.0", {POLICY: (old, new)})), kind="list")
-    part = PackagePart(name="", subject="", control="list")
-    assert is_told(linear_failures(subject, part, count=12), contract)
+    assert is_told(failures_or_crashes(subject, LISTS), contract)
 
 
 @pytest.mark.parametrize(
@@ -174,22 +171,18 @@ def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
 )
 def test_pools_sized_by_the_steps_in_force_are_found(tmp_path, old, new, contract):
     subject = PoolSteps(str(tiny_wheel(tmp_path, "1.0", {MIXIN: (old, new)})))
-    part = PackagePart(name="", subject="", linear=True, control="any")
-    assert is_told(linear_failures(subject, part, count=12), contract)
+    assert is_told(failures_or_crashes(subject, LISTS), contract)
 
 
 def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     # Runners share buffers: one that is made later, for fewer steps, would write where requests have entries.
     subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")))
     fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
-    drawn = [
+    scenarios = [
         validate(replace(scenario, variant="none", steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
-        for scenario in (
-            without_mixed(without_handover(without_prefix_cache(without_tree(greedy(one)))))
-            for one in generate(seed_=3, count=4, drafts=("eagle",))
-        )
+        for scenario in map(named, (*EAGLE, "logprobs", "hybrid_snapshot"))
     ]
-    judged = [judge(evidence(subject, scenario)) for scenario in fitted(drawn, subject.limits)]
+    judged = [judge(evidence(subject, scenario)) for scenario in fitted(scenarios, subject.limits)]
     assert [one.first for one in judged] == [None] * 4
 
 
@@ -200,13 +193,9 @@ def test_policies_of_other_kinds_are_lacking(tmp_path):
         AdaptivePolicy(wheel, kind="lists")
 
 
-LINEAR = PackagePart(name="", subject="", linear=True)
-
-
-def linear_failures(subject, part=LINEAR, count=2):
-    """Yield the contract that fails first in each of some scenarios of a part, and crashes by name."""
-    plan = Plan(parts=(), seed=3, count=count)
-    for scenario in fitted(plan.scenarios(part, Limits(drafts=("eagle",))), subject.limits):
+def failures_or_crashes(subject, names):
+    """Yield the contract that fails first in each scenario, and crashes by name."""
+    for scenario in fitted(map(named, names), subject.limits):
         try:
             first = judge(evidence(subject, scenario)).first
         except SubjectCrashedError as error:
@@ -225,7 +214,7 @@ def linear_failures(subject, part=LINEAR, count=2):
 )
 def test_steps_that_a_worker_commits_are_judged(tmp_path, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {WORKER: (old, new)})
-    assert list(linear_failures(StateCommit(str(wheel)))) == [contract] * 2
+    assert list(failures_or_crashes(StateCommit(str(wheel)), STATES)) == [contract] * 2
 
 
 @pytest.mark.parametrize(
@@ -234,15 +223,14 @@ def test_steps_that_a_worker_commits_are_judged(tmp_path, old, new, contract):
 )
 def test_a_constructor_that_changes_the_shared_configuration_is_found(tmp_path, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {MTP: (old, new)})
-    assert list(linear_failures(DraftConfig(str(wheel)))) == [contract] * 2
+    assert list(failures_or_crashes(DraftConfig(str(wheel)), STATES)) == [contract] * 2
 
 
 def test_what_a_release_lacks_is_a_hook_that_was_not_found(tmp_path):
     subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")), worker="v1")
     assert [(hook.name, hook.found) for hook in subject.hooks()] == [("EAGLEWorker", False)]
-    (scenario,) = generate(seed_=3, count=1, drafts=("eagle",))
     with pytest.raises(LackingPartError, match=r"sglang 1\.0 has no EAGLEWorker"):
-        subject.run(scenario, None)
+        subject.run(named("eagle_padded"), None)
 
 
 def test_a_module_that_cannot_be_imported_is_said(tmp_path):

@@ -22,11 +22,11 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.remote import RemoteSubject
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.wheels.modules import WheelImportError
+from tests.named import named
 
 RELEASE = os.environ.get("DRAFTPROOF_SGLANG", "")
 FOUND = Path(__file__).resolve().parents[2] / "docs/found.md"
@@ -67,7 +67,7 @@ def test_a_mistake_is_found(tmp_path):
     place = worker_with(tmp_path, "forward_batch.positions.add_(1)", "forward_batch.positions.add_(2)")
     choice = SubjectChoice(name="sglang-draft", python=sys.executable, settings={"wheel": place})
     with closing(RemoteSubject(choice)) as subject:
-        scenarios = fitted(generate(seed_=21, count=3, drafts=("eagle",)), subject.limits)
+        scenarios = fitted(map(named, ("eagle_padded", "five_in_graphs")), subject.limits)
         firsts = [judge(evidence(subject, scenario)).first for scenario in scenarios]
     assert "draft.positions" in [first.contract for first in firsts if first]
 

@@ -13,15 +13,15 @@ import torch
 from transformers.generation import candidate_generator as generators
 
 import draftproof
-from draftproof.harness.checkpoint_scenarios import one_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import solved
-from draftproof.properties.fit import fitted
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
 from draftproof.subjects.transformers import TransformersSubject, hooks
 from draftproof.subjects.transformers.taps import TargetTaps
 from tests.checkpoints import tiny_dflash, tiny_glm4_moe, tiny_llama, tiny_qwen3
+from tests.named.real import real
 
 
 class Tiny(NamedTuple):
@@ -55,8 +55,9 @@ def drawn(tiny: dict[str, Tiny], subject: TransformersSubject) -> Callable[[str]
     @cache
     def draw(name: Any) -> list[Scenario]:
         draft = one_draft(tiny[name].target, name, tiny[name].draft, 0)
-        made = fitted(real_scenarios(tiny[name].target, [draft], 0, 8), subject.limits)
-        scenario = next(one for one in made if one.steps > 2 and one.requests[0].budget > 8)
+        (scenario,) = real(tiny[name].target, ["mtp_chain_partial"], draft, subject.limits)
+        assert scenario.steps > 2
+        assert scenario.requests[0].budget > 8
         request, steps = msgspec.structs.replace(scenario.requests[0], stop_at=-1, stops=()), scenario.steps
         forced = tuple(RoundPlan(num_drafts=steps, num_correct=correct) for correct in (steps, 0, 1))
         own = (RoundPlan(num_drafts=steps, num_correct=-1),)

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.faults.engine_checkpoints import write_all
-from draftproof.harness.checkpoint_scenarios import one_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.remote import RemoteSubject
-from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.values.subject_choice import SubjectChoice
+from tests.named.real import real
 
 PYTHON = os.environ.get("DRAFTPROOF_VLLM_PYTHON", "")
 OTHER = Path(__file__).with_name("other")
@@ -42,9 +42,10 @@ def made(name: str, **settings: str) -> Iterator[RemoteSubject]:
 def first_of(subject: RemoteSubject, engines: Path, draft: str, *, cut: bool = False) -> list[str]:
     """Return the contract that failed first in each of three scenarios, where prompts are `cut` or not."""
     head = engines / "eagle-llama" if draft == "eagle" else None
-    drawn = real_scenarios(engines / "llama", [one_draft(engines / "llama", draft, head, 0)], 21, 3)
-    drawn = drawn if cut else [replace(one, schedule=replace(one.schedule, chunk=64)) for one in drawn]
-    judged = [judge(evidence(subject, one)) for one in fitted(drawn, subject.limits)]
+    names = ("eagle_padded", "five_in_graphs", "logprobs")
+    scenarios = real(engines / "llama", names, one_draft(engines / "llama", draft, head, 0), subject.limits)
+    whole = [one if cut else replace(one, schedule=replace(one.schedule, chunk=64)) for one in scenarios]
+    judged = [judge(evidence(subject, one)) for one in whole]
     return [one.first.contract for one in judged if one.first is not None]
 
 

@@ -19,7 +19,7 @@ from draftproof.subjects.vllm.observing import StepTurn
 from draftproof.subjects.vllm.serving import Serving
 from draftproof.subjects.vllm.stepping import fresh_scheduler, name_of
 from draftproof.subjects.vllm.taps import Forward, StepSeen
-from tests.drawn import generate
+from tests.named import named
 
 MODEL = Checkpoint(path="nowhere", vocab=67)
 
@@ -28,8 +28,9 @@ MODEL = Checkpoint(path="nowhere", vocab=67)
 def scenario() -> Scenario:
     request = Request(arrival=0, prompt=(3, 4, 5), budget=6, rounds=(RoundPlan(num_drafts=3, num_correct=0),))
     memory = Memory(page_size=32, pages=4, request_slots=1, max_len=64)
-    drawn = generate(7, 1, ("ngram",))[0]
-    return replace(drawn, model=MODEL, draft=Ngram(max_n=3), steps=4, memory=memory, requests=(request,))
+    return replace(
+        named("ngram_matches"), model=MODEL, draft=Ngram(max_n=3), steps=4, memory=memory, requests=(request,)
+    )
 
 
 def serving(scenario: Scenario, forced: tuple[int, ...] | None) -> Serving:

@@ -16,7 +16,7 @@ from draftproof.properties.values.trace import Key
 from draftproof.subjects.making import SettingError, made
 from draftproof.subjects.vllm import subject as subjects
 from draftproof.subjects.vllm.texts import TextRun
-from tests.drawn import generate
+from tests.named import named
 
 TEXT = tuple(range(40, 60))
 
@@ -74,9 +74,8 @@ def scenario() -> Scenario:
         for arrival, prompt, budget in zip(arrivals, prompts, budgets, strict=True)
     )
     memory = Memory(page_size=32, pages=12, request_slots=3, max_len=64)
-    drawn = generate(7, 1, ("ngram",))[0]
     model = Checkpoint(path="nowhere", vocab=67)
-    return replace(drawn, model=model, draft=Ngram(max_n=3), steps=4, memory=memory, requests=requests)
+    return replace(named("ngram_matches"), model=model, draft=Ngram(max_n=3), steps=4, memory=memory, requests=requests)
 
 
 SCRIPT = Script(requests=tuple(RequestScript(tokens=(), stop=(stop,), rounds=()) for stop in (9, 8, 7)))

@@ -23,8 +23,10 @@ from draftproof.properties.strategies.rows import (
 )
 from draftproof.properties.strategies.shapes import SIZES
 
-_CANDIDATES = 6
-_FEATURES = (2, 3, 4, 5, 6, 8, 12)
+_CANDIDATES = 8
+_BASE = 0.3
+"""How often a value is drawn that meets nothing new, beside one that would meet a pair."""
+_FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
 _COST = {Point("size", one.name): one.cost for one in SIZES}
@@ -32,8 +34,13 @@ _SECOND_RUN = 0.7
 """What the run of a variant adds to the cost of a scenario."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_QUIET = 0.2
-"""The share of features that are taken although they meet nothing new."""
+_NEW, _KNOWN = 80, 40
+"""In how many of a hundred rows a feature is taken that is allowed there: if it meets something new, and if not."""
+_LEADS = (
+    *("trees", "trees", "overlap", "overlap", "handover", "handover", "step-budget", "data-parallel"),
+    *("tensor-parallel", "prefix-cache", "prefix-cache", "preemption", "controllers", "draft-batch", "mixed", ""),
+)
+"""Features that leave no room for many others: rows begin with one of them in turn, with some twice as often."""
 
 
 class Met(NamedTuple):
@@ -67,7 +74,7 @@ class Array:
 
     def __init__(self, name: str, drafts: Sequence[str], without: frozenset[Point] = frozenset()) -> None:
         """Take the seed as a name, and points that are to come up in no row."""
-        self._choose = SeededChoose(name)
+        self._name, self._choose = name, SeededChoose(name)
         self._drafts = [_ORDER[Point("draft", draft)] for draft in drafts]
         beside = _beside()
         of_drafts = 0
@@ -124,9 +131,10 @@ class Array:
 
     def next(self) -> frozenset[Point]:
         """Return the points of the next row."""
-        draft = self._drafts[self._number % len(self._drafts)]
+        turn, player = divmod(self._number, len(self._drafts))
+        draft, lead = self._drafts[player], self._lead(turn, player)
         self._number += 1
-        candidates = [self._candidate(draft) for _ in range(_CANDIDATES)]
+        candidates = [self._candidate(draft, lead) for _ in range(_CANDIDATES)]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
 
@@ -157,10 +165,18 @@ class Array:
         )
         return (pairs / cost, triples / cost)
 
-    def _candidate(self, draft: int) -> int:
-        """Put a row together: a pair that has not met, and then a point of each dimension in any order."""
+    def _lead(self, turn: int, player: int) -> int | None:
+        """Return the feature that a row begins with; drafts are dealt them in orders of their own."""
+        block, place = divmod(turn, len(_LEADS))
+        name = SeededChoose(f"{self._name} leads {player} {block}").shuffled(_LEADS)[place]
+        return _ORDER[Point("feature", name)] if name else None
+
+    def _candidate(self, draft: int, lead: int | None) -> int:
+        """Put a row together: its lead, a pair that has not met, and then a point of each dimension in any order."""
         choose = self._choose
-        bits = self._beginning(draft)
+        bits = 1 << draft
+        bits = self._with(bits, lead) if lead is not None and self._fits(bits, lead) else bits
+        bits = self._with_new(draft, bits)
         most = choose.one_of(_FEATURES)
         features = sum(POINTS[place].dimension == "feature" for place in _places(bits))
         for places in choose.shuffled(self._dimensions):
@@ -169,19 +185,19 @@ class Array:
                 continue
             if POINTS[free[0]].dimension != "feature":
                 bits = self._with(bits, self._drawn(bits, free))
-            elif features < most and (self._gain(bits, free[0]) or choose.integer(0, 99) < 100 * _QUIET):
+            elif features < most and choose.integer(0, 99) < (_NEW if self._gain(bits, free[0]) else _KNOWN):
                 bits = self._with(bits, free[0])
                 features += 1
         return self._with_quantities(bits)
 
-    def _beginning(self, draft: int) -> int:
-        """Draw a pair that has not met and goes with this draft, so that what is rare comes up as well."""
-        own = 1 << draft
+    def _with_new(self, draft: int, bits: int) -> int:
+        """Add a pair that has not met and goes with this draft, so that what is rare comes up as well."""
         left = [place for place in _places(_beside()[draft] & self._usable) if self._open(draft, place)]
+        left = [place for place in left if self._fits(bits, place)]
         if not left:
-            return own
+            return bits
         first = self._choose.one_of(left)
-        bits = self._with(own, first)
+        bits = self._with(bits, first)
         others = [place for place in _places(self._open(draft, first)) if self._fits(bits, place)]
         return self._with(bits, self._choose.one_of(others)) if others else bits
 
@@ -205,18 +221,12 @@ class Array:
         return all(self._usable >> one & 1 and not bits & ~beside[one] & ~(1 << one) for one in own)
 
     def _gain(self, bits: int, place: int) -> int:
-        """Return how many pairs a point would meet; if none, a part of the triples."""
-        pairs = (self._pairs[place] & bits).bit_count()
-        if pairs or not self._promised >> place & 1:
-            return pairs
-        return 0
+        """Return how many pairs a point would meet."""
+        return (self._pairs[place] & bits).bit_count()
 
     def _drawn(self, bits: int, free: Sequence[int]) -> int:
-        """Draw a value: by its weight, and among those that meet something new, if there are any, by how much."""
-        gains = [self._gain(bits, place) for place in free]
-        if not any(gains):
-            gains = [1] * len(free)
-        weights = [gain * _WEIGHT.get(POINTS[place], 1.0) for gain, place in zip(gains, free, strict=True)]
+        """Draw a value, by its weight and by how much it meets that is new."""
+        weights = [(_BASE + self._gain(bits, place)) * _WEIGHT.get(POINTS[place], 1.0) for place in free]
         at = self._choose.integer(0, 9999) / 10_000 * sum(weights)
         for place, weight in zip(free, weights, strict=True):
             at -= weight

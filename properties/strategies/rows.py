@@ -68,9 +68,9 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "steps": {"one": 1.0, "several": 4.0, "many": 1.0},
     "layers": {"dense": 1.5, "snapshot": 1.0, "replay": 1.0},
     "variant": {"none": 6.0, **dict.fromkeys(VARIANTS, 1.0)},
-    "graphs": {"captured": 5.0, "padded": 0.7, "eager": 1.5},
-    "entries": {"64": 4.0, "16": 0.5, "8": 1.0},
-    "draft_entries": {"64": 4.0, "16": 0.5, "8": 1.0},
+    "graphs": {"captured": 10.0, "padded": 0.5, "eager": 0.7},
+    "entries": {"64": 8.0, "16": 0.5, "8": 1.0},
+    "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},
 }
 """Dimensions with the values that they have, and how often each is taken where nothing else decides."""
 CHOSEN = tuple(name for name, one in FEATURES.items() if name not in ("hybrid", "codes"))

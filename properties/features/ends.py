@@ -1,10 +1,11 @@
-"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; and a minimum of tokens."""
+"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; a minimum of tokens."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
@@ -63,7 +64,7 @@ def without_min_tokens(scenario: Scenario) -> Scenario:
 
 
 def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests end by a stop sequence of their text, where it is known: near the end, or before a minimum."""
+    """Draw which requests end by a stop sequence of a text that is known: near the end, or before a minimum."""
 
     def changed(request: Request) -> Request:
         if not _knows_text(scenario, request):
@@ -123,6 +124,7 @@ def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
 
 
 has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences_at)
+_request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
     what="the model has stop ids, heeded or ignored",
@@ -131,7 +133,10 @@ EOS = Feature(
     draw=with_eos,
     rule="S-LIMIT-13",
     of_probes=True,
-    effects=("ends_by_eos", "eos_ignored"),
+    facts=(
+        _request("ends_by_eos", shown="stop: id of the model", effect=True),
+        _request("eos_ignored", shown="stop: id ignored", effect=True),
+    ),
 )
 MIN_TOKENS = Feature(
     name="min-tokens",
@@ -141,7 +146,13 @@ MIN_TOKENS = Feature(
     draw=with_min_tokens,
     rule="S-LIMIT-15",
     of_probes=True,
-    effects=("minimum_changed_choice",),
+    facts=(
+        _round("minimum_changed_choice", shown="minimum: moved a choice", effect=True),
+        _round("minimum_of_first_row", shown="minimum: by row"),
+        _round("minimum_in_window", shown="minimum: in the window"),
+        _round("minimum_in_accepted_run", shown="minimum: in the accepted run"),
+        _request("ends_as_minimum_is_reached", shown="minimum: met by a stop"),
+    ),
 )
 STOP_SEQUENCES = Feature(
     name="stop-sequences",
@@ -151,5 +162,20 @@ STOP_SEQUENCES = Feature(
     draw=with_stop_sequences,
     rule="S-LIMIT-14",
     of_probes=True,
-    effects=("ends_by_sequence", "sequences_before_minimum", "sequences_from_prompt"),
+    facts=(
+        _request("ends_by_sequence", shown="stop: sequence", effect=True),
+        _request("sequences_across_rounds", shown="stop: sequence across rounds"),
+        _request("sequences_in_accepted_run", shown="stop: sequence in the accepted run"),
+        _request(
+            "sequences_before_minimum", shown="stop: sequence before the minimum", takes="min-tokens", effect=True
+        ),
+        _request("sequences_from_prompt", shown="stop: sequence from the prompt", effect=True),
+        _request(
+            "sequences_across_resume",
+            lambda one: one.ends_across_resume,
+            "stop: sequence across a preemption",
+            channels="round.attempt",
+            takes="preemption",
+        ),
+    ),
 )

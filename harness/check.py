@@ -73,7 +73,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
     scenarios each fact was, by its group, `weights` how often a tensor of each kind was perturbed. `subject` is the
-    subject's name, `versions` are those of its packages, `level` says how much it reports, and `uncovered` has the facts
+    subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
     that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
     scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be
     among them, and in how many each of it did something; `together`: in how many all of it did. The same seed gives

@@ -52,7 +52,12 @@ _FACTS = (
     _request("preemptions", lambda one: one.preemptions, "preempted: at all", effect=True),
     _request("preempted_again", lambda one: one.preemptions > 1, "preempted: again"),
     _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preempted: in its first round"),
-    _request("resumed_in_chunks", lambda one: one.resumed_in_chunks, "preempted: resumed in chunks"),
+    _request(
+        "resumed_in_chunks",
+        lambda one: one.resumed_in_chunks,
+        "preempted: resumed in chunks",
+        channels="round.attempt, round.rows",
+    ),
     _request(
         "preemptions_of_hybrids",
         lambda one: one.run.is_hybrid * one.preemptions,

@@ -198,7 +198,7 @@ _beamed = facts_of("round", drafts=_is_beamed)
 _FACTS = (
     variant("chain_as_tree", real=False),
     *within("topk of a tree", "run", "topk", (1, 2, 3, 5), real=False),
-    _beamed("beams", _is_beam, "tree: beams"),
+    _beamed("beams", _is_beam, "tree: beams", channels="round.rows"),
     _round("tree_rounds", shown="tree: at all", real=_is_beamed, effect=True),
     _round("trees_of_their_own", shown="tree: proposed", real=_is_beamed),
     _round("trees_cut", shown="tree: cut"),

@@ -62,7 +62,7 @@ class IdealSubject(Subject):
     name = "ideal"
 
     def __init__(self, finish: Finish = "cut") -> None:
-        self.limits = Limits(finish=finish)
+        self.limits = Limits(finish=finish, features="all")
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return channels_of(scenario)

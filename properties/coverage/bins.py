@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import cast
 
 from draftproof.properties.coverage.facts import BY_NAME, SHOWN
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
@@ -20,7 +19,7 @@ def split(name: str) -> tuple[Algorithm, str]:
     draft, _, fact = name.partition(": ")
     if draft not in ALGORITHMS or fact not in BY_NAME or not BY_NAME[fact].shown:
         raise ValueError(f"invalid bin {name!r}: expected <draft>: <fact>, with facts as in SHOWN")
-    return cast(Algorithm, draft), fact
+    return draft, fact
 
 
 def bins(draft: str, counted: Mapping[str, int]) -> frozenset[str]:

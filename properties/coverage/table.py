@@ -227,7 +227,7 @@ OF_LAUNCHES = (
 
 def _forwards(one: Any) -> int:
     """Return how many draft steps a round had."""
-    return one.request.run.form.forwards(one.depth)
+    return int(one.request.run.form.forwards(one.depth))
 
 
 def _is_alternating(one: Any) -> bool:
@@ -240,7 +240,7 @@ def _is_forced(accept: str) -> Callable[[Any], bool]:
 
 def _is_long_and_untapped(one: Any) -> bool:
     """Return whether a proposal of three and more, in a scenario that is run without taps, too, is verified."""
-    return one.request.run.changed == "taps_off" and one.proposals == "own" and one.drafts >= 3
+    return bool(one.request.run.changed == "taps_off" and one.proposals == "own" and one.drafts >= 3)
 
 
 _round = facts_of("round")

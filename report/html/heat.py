@@ -27,7 +27,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Group:
+class FactGroup:
     """The facts of a group by their words, each with a square for every draft."""
 
     name: str
@@ -57,7 +57,7 @@ class Coverage:
     drafts: tuple[Algorithm, ...]
     covered: frozenset[str]
     possible: int
-    groups: tuple[Group, ...]
+    groups: tuple[FactGroup, ...]
     holes: tuple[tuple[str, tuple[str, ...]], ...]
     strangers: tuple[str, ...]
 
@@ -104,11 +104,11 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str], never: Set
     )
 
 
-def _groups(drafts: Iterable[Algorithm], known: _Known) -> Iterable[Group]:
+def _groups(drafts: Iterable[Algorithm], known: _Known) -> Iterable[FactGroup]:
     """Yield the groups of which these drafts can have something."""
     for name, facts in GROUPS.items():
         lines = ((one.words, tuple(known.square(name_of(draft, one.name)) for draft in drafts)) for one in facts)
-        group = Group(name, tuple(lines))
+        group = FactGroup(name, tuple(lines))
         if group.possible:
             yield group
 

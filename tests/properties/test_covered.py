@@ -91,7 +91,8 @@ def test_every_limit_says_why() -> None:
     )
     reasons = [one.because for one in uncovered(tight, ALL)]
     assert len(reasons) == len(set(reasons))
-    assert {"the script cannot force its drafts", "it has no variant alone", "its scenarios have no trees"} <= {*reasons}
+    assert "the script cannot force its drafts" in reasons
+    assert {"it has no variant alone", "its scenarios have no trees"} <= set(reasons)
     assert {"accept_partial", "batch_grows", "step_switches_up", "chunked_prefills"} <= not_covered(tight, ALL)
 
 

@@ -20,8 +20,8 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
-from tests.properties.facts import taking
 from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
+from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
@@ -172,8 +172,9 @@ def test_many_ties_are_inconclusive(name: str, ties: str, most: int) -> None:
 
 def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed() -> None:
     """Real models only: probes are generated, so that each kind of them is there."""
-    judged = Judgement({"output.lossless": None, "launch.graphs": None}, None, evidence().subject.channels, taking("hybrid"))
-    enough = ENOUGH | dict.fromkeys(taking("hybrid"), 0)
+    hybrid, channels = taking("hybrid"), evidence().subject.channels
+    judged = Judgement({"output.lossless": None, "launch.graphs": None}, None, channels, hybrid)
+    enough = ENOUGH | dict.fromkeys(hybrid, 0)
     verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], [enough])}
     assert verdicts["launch.graphs"] is Outcome.PASS
     assert verdicts["commit.state"] is verdicts["variant.other_commit"] is Outcome.SKIP

@@ -35,7 +35,7 @@ from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.fuzz.campaign.store import Store, text
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.coverage import universe
+from draftproof.properties.coverage.bins import universe
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,13 +20,11 @@ from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage import POINTS, bins, shares
-from draftproof.properties.coverage.counts import counts, total, unreached
+from draftproof.properties.coverage import shares
+from draftproof.properties.coverage.counts import came_up, counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
 from draftproof.properties.coverage.effects import in_effect, together, without_effect
-from draftproof.properties.coverage.points import name_of
 from draftproof.properties.coverage.shown import shown_in_part, unseen
-from draftproof.properties.coverage.triggers import came_up
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import (
@@ -75,12 +72,12 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
-    scenarios each value of a coverpoint came up, `triggers` the same of what real bugs needed, `weights` how often a
-    tensor of each kind was perturbed. `subject` is the subject's name, `versions` are those of its packages, `level`
-    says how much it reports, and `uncovered` has the counts that it cannot show, by the reason: none of them is
-    demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a subject
-    takes for granted. `features`: what scenarios had to have to be among them, and in how many each of it did
-    something; `together`: in how many all of it did. The same seed gives the same report.
+    scenarios each fact was, by its group, `weights` how often a tensor of each kind was perturbed. `subject` is the
+    subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
+    that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
+    scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be
+    among them, and in how many each of it did something; `together`: in how many all of it did. The same seed gives
+    the same report.
     """
 
     verdict: Outcome
@@ -91,7 +88,6 @@ class CheckReport(Value, frozen=True, kw_only=True):
     contracts: tuple[Verdict, ...]
     findings: tuple[CheckFinding, ...] = ()
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    triggers: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     subject: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
@@ -104,10 +100,10 @@ class CheckReport(Value, frozen=True, kw_only=True):
 
 
 class _Examined(NamedTuple):
-    """A scenario's answer; if it ran to its end the judgement, the counts and the bins of it."""
+    """A scenario's answer; if it ran to its end the judgement and the counts of it."""
 
     answer: Answer
-    ended: list[tuple[Judgement, dict[str, int], list[str]]]
+    ended: list[tuple[Judgement, dict[str, int]]]
 
 
 @dataclass
@@ -117,16 +113,14 @@ class _CheckTally:
     findings: dict[Identity, CheckFinding] = field(default_factory=dict)
     broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
-    bins: Counter[str] = field(default_factory=Counter)
     silent: list[int] = field(default_factory=list)
 
     def add(self, seen: _Examined) -> None:
-        for judged, counted, reached in seen.ended:
+        for judged, counted in seen.ended:
             self.judgements.append(judged)
             self.counts.append(counted)
             if not counted.get("scenarios_shown"):
                 self.silent.append(seen.answer.number)
-            self.bins.update(reached)
         if seen.answer.outcome not in (Outcome.PASS, Outcome.FAIL):
             self.broken.append(seen.answer)
 
@@ -203,11 +197,7 @@ class Checker:
             drafts={name: _of_draft(name, tally) for name in drafts},
             contracts=verdicts,
             findings=tuple(tally.findings.values()),
-            shares={
-                point: {value: tally.bins[name_of(point, (value,))] for value in values}
-                for point, values in POINTS.items()
-            },
-            triggers=came_up(tally.counts),
+            shares=came_up(tally.counts),
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
             versions=versions_of(self.subject),
@@ -227,10 +217,10 @@ class Checker:
             return []
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
-        ended: list[tuple[Judgement, dict[str, int], list[str]]] = []
+        ended: list[tuple[Judgement, dict[str, int]]] = []
 
         def observe(ran: Evidence, judged: Judgement) -> None:
-            ended.append((judged, counts(ran), list(bins(ran))))
+            ended.append((judged, counts(ran)))
             if guard and isinstance(scenario.model, ProbeModel):
                 guard.perturb(number, ran)
 

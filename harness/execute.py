@@ -19,11 +19,12 @@ from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage import bins
+from draftproof.properties.coverage.bins import bins
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
@@ -214,7 +215,7 @@ def _measured(answer: Answer, order: Order, ran: Evidence, judged: Judgement) ->
     return msgspec.structs.replace(
         answer,
         counts=exercised,
-        bins=tuple(sorted(bins(ran))),
+        bins=tuple(sorted(bins(algorithm(ran.scenario.draft), exercised))),
         beyond=tuple(sorted(judged.unreachable)),
         channels=tuple(sorted(judged.channels)),
     )

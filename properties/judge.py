@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreached
-from draftproof.properties.coverage.covered import not_covered
-from draftproof.properties.coverage.unreachable import unreachable
+from draftproof.properties.coverage.covered import not_covered, unreachable
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED

@@ -67,7 +67,6 @@ SLOW = (
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
     "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
     # Hundreds of scenarios are drawn, or run.
-    "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",
     "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
     # Benchmarks.
@@ -94,7 +93,6 @@ LONG = (
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
     # Hundreds of scenarios are run.
     "tests/properties/test_draft_strategies.py::test_so_do_lists_of_some_drafts",
-    "tests/properties/test_triggers.py::test_no_trigger_is_rare",
 )
 """What takes half a minute and more: before a release, and after changes of what it is about."""
 

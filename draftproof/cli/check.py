@@ -116,8 +116,7 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if verbose:
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
-        screen.show(("trigger", "came up in percent of scenarios"), _shares(report, report.triggers))
-        screen.show(("coverpoint", "in percent of scenarios"), _shares(report, report.shares))
+        screen.show(("what happened", "in percent of scenarios"), _shares(report))
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         lacking = _lacking(report)
@@ -207,11 +206,11 @@ def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:
     )
 
 
-def _shares(report: CheckReport, shares: Mapping[str, Mapping[str, int]]) -> Iterable[tuple[str, str]]:
-    """Return a row for each coverpoint or kind of trigger: in how many of a hundred scenarios each of it came up."""
-    for point, values in shares.items():
-        if any(values.values()):
-            yield point, ", ".join(f"{value} {100 * count / report.examples:.0f}" for value, count in values.items())
+def _shares(report: CheckReport) -> Iterable[tuple[str, str]]:
+    """Return a row for each group of facts: in how many of a hundred scenarios each of them came up."""
+    for group, facts in report.shares.items():
+        if any(facts.values()):
+            yield group, ", ".join(f"{words} {100 * count / report.examples:.0f}" for words, count in facts.items())
 
 
 def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:

@@ -20,7 +20,9 @@ from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.process import visible_gpus
-from draftproof.properties.coverage import universe
+from draftproof.properties.coverage.bins import universe
+from draftproof.properties.coverage.covered import not_covered
+from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 
@@ -66,7 +68,7 @@ def run_campaign(
         guide: BlockPlanner = Guide(settings.seed, settings.drafts)
         if settings.model or subject_limits != NO_LIMITS:
             guide = FittedPlanner(guide, settings, subject_limits)
-        possible = universe(settings.drafts)
+        possible = universe(settings.drafts, not_covered(subject_limits, frozenset(CHANNELS)))
         with _pool(cluster, spec, workers, directory.workers, memory) as pool:
             campaign = Campaign(
                 *(directory, settings, limits, pool, guide),

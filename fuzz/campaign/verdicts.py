@@ -9,8 +9,8 @@ from draftproof.fuzz.campaign.sums import CampaignSums, Reached
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreached
+from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.coverage.shown import unseen
-from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.judge import COMMON, REAL, RUNS, WORK, too_many_ties
 from draftproof.properties.values.drafts import BY_NAME, OF_DRAFTS, Algorithm

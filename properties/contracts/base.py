@@ -29,8 +29,8 @@ class Contract:
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
     either is not held to it (with `whole` False: one that lacks all). To those in `also` it appeals where a subject
-    reports them. `concerns` picks the scenarios. While a count in
-    `minimum` (coverage/counts.py) is zero, a pass proves nothing. In channels of `partial` it judges what is reported,
+    reports them. `concerns` picks the scenarios. While a fact in
+    `minimum` (coverage/facts.py) never was, a pass proves nothing. In channels of `partial` it judges what is reported,
     not all that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows`
     where the subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it
     checks.

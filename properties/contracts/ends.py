@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
-from draftproof.properties.evidence.ends import OF_ENDS, end_of
+from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.trace import Key
 
-_RESUMED = "sequences_across_resume"
+_ENDS = """
+    ends_by_eos eos_ignored ends_by_sequence sequences_across_rounds sequences_in_accepted_run sequences_before_minimum
+    sequences_from_prompt sequences_across_resume stops_before_budget_in_run ends_as_minimum_is_reached
+"""
 
 
 def _wrong_ends(evidence: Evidence) -> Iterator[Mismatch]:
@@ -46,7 +49,7 @@ CONTRACTS = (
         by_round=False,
         partial=("accept.emitted",),
         cites="S-LIMIT-13, S-LIMIT-14, S-LIMIT-15, S-LIMIT-16, S-PLAN-9",
-        minimum=" ".join(("scenarios", "minimum_changed_choice", "minimum_in_accepted_run", *OF_ENDS, _RESUMED)),
+        minimum=f"scenarios minimum_changed_choice minimum_in_accepted_run {_ENDS}",
         # A real model's text may go another way at a tie, and is judged by output.lossless.
         concerns=lambda evidence: evidence.exact,
     ),

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from draftproof.properties.contracts.base import Contract, equals, listed
 from draftproof.properties.contracts.steering import goes_another_way
-from draftproof.properties.coverage.read_trees import OF_TRIES, SAMPLED_TREES
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import TokenIds
@@ -181,6 +180,8 @@ def _beam(name: str, cites: str, **rest: str) -> Contract:
 _STEERED = ("verify.ids", "verify.parents", "round.parents", "propose.parents")
 _WALKED = ("verify.ids", "verify.parents", "verify.choice", "verify.positions", "accept.index", "accept.emitted")
 _WALKS = "trees_rejected trees_off_first_branch trees_ended_at_leaf trees_ended_inside"
+_FOUND = "matches_branched matches_merged matches_of_all_nodes later_match_accepted"
+_SAMPLED = "sampled_siblings_after_elder sampled_tree_residuals sampled_trees_rejected"
 _CUT = "trees_of_their_own trees_cut trees_cut_by_nodes"
 CONTRACTS = (
     _beam("positions", "S-TREE-3"),
@@ -191,7 +192,7 @@ CONTRACTS = (
         "tree.proposed",
         "propose.parents",
         cites="S-TREE-4, S-TREE-5, S-NGRAM-4, S-NGRAM-5",
-        minimum=f"{_CUT} {' '.join(OF_TRIES)}",
+        minimum=f"{_CUT} {_FOUND}",
     ),
     equals("tree.parents", "round.parents", "verify.parents", cites="S-TREE-1, S-TREE-10", minimum="tree_rounds"),
     listed(
@@ -211,6 +212,6 @@ CONTRACTS = (
         partial=_WALKED,
         concerns=_is_tree,
         cites="S-TREE-1, S-TREE-7, S-TREE-8, S-TREE-11",
-        minimum=f"scenarios tree_rounds trees_moved_to_another_page {_WALKS} {' '.join(SAMPLED_TREES)}",
+        minimum=f"scenarios tree_rounds trees_moved_to_another_page {_WALKS} {_SAMPLED}",
     ),
 )

@@ -1,104 +1,47 @@
-"""What a subject cannot show: counts that are listed for it, and not demanded (docs/semantics.md, S-SUBJECT-3)."""
+"""Which facts cannot be, and are not demanded: with a draft, a model, a subject, or the features of scenarios.
+
+What a subject does not report, or cannot be given, is S-SUBJECT-3 in docs/semantics.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from draftproof.properties.coverage.counts import (
-    CONSTRAINED,
-    ENDED,
-    HYBRID,
-    LOGPROBS,
-    OF_ABORTS,
-    OF_ALONE,
-    OF_BATCHES,
-    OF_CODES,
-    OF_IMAGES,
-    OF_LAUNCHES,
-    OF_PENALTIES,
-    OF_PREEMPTIONS,
-    OF_PREFIXES,
-    OF_ROUNDS,
-    OF_TWO,
-    OF_WINDOWS,
-    SAMPLED,
-    TREES,
-)
-from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
-from draftproof.properties.coverage.read_mixed import OF_MIXED
-from draftproof.properties.coverage.read_overlap import OF_OVERLAP
-from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
-from draftproof.properties.evidence.lockstep import OF_RANKS
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
+from draftproof.properties.coverage.fact import Fact, words
+from draftproof.properties.coverage.facts import FACTS
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.forms import Form
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.scenario import VARIANTS, WRONG
 
-_PADDED = {
-    "partial_accept_padded_replay",
-    "partial_accept_padded_replay_at_page_boundary",
-    "hybrid_padded_replays",
-}
-_PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
-_BY_CHANNEL = {
-    "rank.collectives": {*OF_RANKS, *OF_TENSOR_RANKS},
-    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced", "overlap_cut_ends"},
-    "accept.emitted": {
-        *("tokens_emitted", "settled_tokens", "stops_in_accepted_run", "texts_shown", "image_prompts", "images_cut"),
-        "window_prompts",
-    },
-    "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
-    "round.rows": {
-        *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
-        *(
-            "admitted_before_others",
-            "matches_of_fewer",
-            "blocks_cut",
-            *OF_PREFIXES,
-            *OF_ABORTS,
-            *OF_STEP_TOKENS,
-            *OF_HANDOVERS,
-            *OF_OVERLAP,
-            "prompt_logprobs_in_chunks",
-        ),
-        *("drafts_cut_by_budget", "drafts_cut_by_max_len", "trees_cut_by_nodes", "trees_cut_by_limits"),
-    },
-    "round.table": {*_PLACED, "variant_pages_permuted", *OF_PREFIXES} - {"prefix_misses"}
-    | {"window_pages_freed", "aborted_on_served_pages", "overlap_admitted_behind"},
-    "round.state": {"state_slot_reuses", "states_started"},
-    "commit.pending": {"replays_folded"},
-    "commit.final": {"finals"},
-    "commit.unfolded": {"finals_flushed"},
-    "graph.replay": {*OF_LAUNCHES, *OF_MIXED, *_PADDED, "narrow_replays", "shrink_below_captured_size"},
-}
-"""Channel -> the counts that are read from it. Others are read from the scenario, its script and the reference."""
-_FORCED = {f"{kind}_{accept}" for kind in ("forced", "asked") for accept in ("none", "partial", "all")}
-# Without forced drafts these come as they come: a trained head reaches them, and a random one does not.
-_BY_STEERING = _FORCED | {*(f"wrong_{kind}" for kind in WRONG), "rounds_with_wrong_drafts"}
-_BY_LUCK = {"accept_none", "accept_partial", "accept_all", "accept_alternating", "all_accepted_then_draft"}
-_BY_LUCK |= {"partial_accept_padded_replay", "partial_accept_padded_replay_at_page_boundary"}
-_BY_LUCK |= {"states_committed_none", "states_committed_partial", "states_committed_all", "states_alternating"}
-_BY_COUNTS = {"rounds_without_drafts", "drafts_after_none", "mixed_draft_counts", "no_drafts_among_drafts"}
-_BY_COUNTS |= {"zero_tails"}
-_BY_ARRIVAL = {"batch_grows", "prefill_beside_decode", "admitted_before_others"}
-_OF_BATCHES = {"batch_shrinks", "mixed_draft_counts", "no_drafts_among_drafts", "shrink_below_captured_size"}
-_OF_BATCHES |= {"slot_reuses", "slot_reuses_by_shorter", "state_slot_reuses", "unfound_beside_found"}
-_OF_BATCHES |= {"uneven_batches", "half_sampled_batches"}
-_OF_CONTROLLERS = {"adaptive_scenarios", "by_batch_scenarios", "step_switches_up", "step_switches_down"}
-_OF_CONTROLLERS |= {"batches_without_steps", "steps_after_none", "batches_without_drafts", "narrow_replays"}
-_OF_CONTROLLERS |= {
-    "sampled_dynamic_rounds",
-    "batches_too_large_for_drafts",
-    "drafts_after_batch_without",
-    "unfound_beside_found",
-    "prefix_hits_under_controllers",
-    "prefix_hits_by_batch_size",
-}
-_OF_SEVERAL_DRAFTS = {*OF_TWO, "second_draft_steps", "matches_after_partial", "matches_of_fewer"}
+_SHOWN_BY = {"round": "accept.correct_len|round.drafts", "batch": "round.rows", "launch": "graph.replay"}
+"""Where samples of a kind are read. What was accepted of drafts that are reported follows from them."""
 
+
+class Ability(NamedTuple):
+    """What a subject may be able to do, and what is said of one that cannot."""
+
+    can: Callable[[Limits], bool]
+    lacking: str
+
+
+_ABILITIES: Mapping[str, Ability] = {
+    "forced drafts": Ability(lambda limits: limits.steering == "drafts", "the script cannot force its drafts"),
+    "draft counts": Ability(
+        lambda limits: limits.steering != "none", "the script cannot say how many drafts a round has"
+    ),
+    "arrivals": Ability(lambda limits: limits.arrivals == "by step", "requests cannot come at a chosen step"),
+    "several rows": Ability(
+        lambda limits: limits.arrivals != "serial" and limits.max_rows != 1, "requests are served one after another"
+    ),
+    "several drafts": Ability(lambda limits: limits.max_drafts != 1, "a round has one draft"),
+    "unchained layers": Ability(lambda limits: limits.unchained, "layers of its MTP drafts are always chained"),
+    "cut prompts": Ability(lambda limits: limits.chunks != "own", "it cuts prompts by a rule of its own"),
+}
+_VARIANT = "variant "
 
 Level = Literal["text", "counters", "host", "tensors", "whole"]
 """How much of a run a subject shows: its tokens, how many drafts were right, what its host knows, tensors, all."""
@@ -111,7 +54,7 @@ _OF_LEVELS: tuple[tuple[Level, frozenset[str]], ...] = (
 
 
 class Uncovered(NamedTuple):
-    """Counts that a subject cannot reach, and why, in words."""
+    """Facts that a subject cannot show, and why, in words."""
 
     because: str
     names: frozenset[str]
@@ -119,29 +62,42 @@ class Uncovered(NamedTuple):
 
 def uncovered(limits: Limits, channels: frozenset[str]) -> list[Uncovered]:
     """Return what a subject with these limits, which reports these channels, cannot show."""
-    # What was accepted of drafts that are reported follows from them.
-    follows = {"accept.correct_len": OF_ROUNDS} if "round.drafts" in channels else {}
-    by_channel = (
-        Uncovered(f"{channel} is not reported", frozenset(names) - follows.get(channel, frozenset()))
-        for channel, names in _BY_CHANNEL.items()
-        if channel not in channels
-    )
-    return [*by_channel, *(Uncovered(because, frozenset(names)) for because, names in _by_limits(limits))]
+    found: dict[str, set[str]] = {}
+    for fact in FACTS:
+        for because in (*_unreported(fact, channels), *_beyond(fact, limits)):
+            found.setdefault(because, set()).add(fact.name)
+    return [Uncovered(because, frozenset(names)) for because, names in found.items()]
 
 
 def not_covered(limits: Limits, channels: frozenset[str]) -> frozenset[str]:
-    """Return the names of the counts that a subject cannot show."""
+    """Return the names of the facts that a subject cannot show."""
     return frozenset().union(*(one.names for one in uncovered(limits, channels)))
 
 
 def not_asked_with(features: Sequence[str]) -> frozenset[str]:
-    """Return the names of the counts of variants, of all features but these, and those that these never reach.
+    """Return the names of the facts of variants, of all features but these, and those that these never reach.
 
     Scenarios that were selected by features are not asked for them.
     """
-    never = frozenset(count for name in features for count in BY_NAME[name].lacks)
-    others = (names for _, names in _by_limits(replace(NO_LIMITS, variants=(), features=tuple(features))))
-    return never.union(*others, () if "hybrid" in features else HYBRID)
+    never = frozenset(name for feature in features for name in BY_NAME[feature].lacks)
+    limits = replace(NO_LIMITS, variants=(), features=tuple(features))
+    return never | {fact.name for fact in FACTS if list(_beyond(fact, limits, by_model=True))}
+
+
+def unreachable(evidence: Evidence) -> frozenset[str]:
+    """Return the facts that no scenario of this model and this draft can reach.
+
+    Probes are generated, so that each kind of them is there; real models are what they are.
+    """
+    names = unreachable_by_draft(evidence.form, real=not evidence.exact)
+    if evidence.exact or evidence.hybrid:
+        return names
+    return names | {fact.name for fact in FACTS if ("hybrid",) in words(fact.takes)}
+
+
+def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
+    """Return the facts that no scenario of a draft can reach."""
+    return frozenset(fact.name for fact in FACTS if not _is_reached(fact, form, real=real))
 
 
 def level_of(channels: frozenset[str]) -> Level:
@@ -150,55 +106,38 @@ def level_of(channels: frozenset[str]) -> Level:
     return whole if needed <= channels else next((level for level, some in others if some & channels), "text")
 
 
-_OF_FEATURES: tuple[tuple[tuple[str, ...], str, Iterable[str]], ...] = (
-    (("controllers", "draft-batch"), "its step count is fixed", _OF_CONTROLLERS),
-    (
-        ("preemption",),
-        "it takes no pages on demand",
-        {*OF_PREEMPTIONS, "aborted_preempted", "variant_alone_of_resumed"},
-    ),
-    (
-        ("prefix-cache",),
-        "it keeps no pages for others",
-        {*OF_PREFIXES, "aborted_on_served_pages", "prompt_logprobs_behind_prefix", "variant_alone_of_served"},
-    ),
-    (("aborts",), "its requests are served to their ends", OF_ABORTS),
-    (("eos", "min-tokens", "stop-sequences"), "its requests end by stop ids of their own and by limits", ENDED),
-    (("step-budget",), "its steps have no budget of tokens", OF_STEP_TOKENS),
-    (("mixed",), "its chunks and verify rows have launches of their own", {*OF_MIXED, "variant_unmixed"}),
-    (("overlap",), "its host waits for the results of every step", {*OF_OVERLAP, "variant_unoverlapped"}),
-    (("handover",), "one engine runs its prompts and its rounds", OF_HANDOVERS),
-    (("windows",), "its layers see everything", OF_WINDOWS),
-    (("codes",), "its entries are kept as they are computed", OF_CODES),
-    (("images",), "its tokens have one position", OF_IMAGES),
-    (("data-parallel", "tensor-parallel"), "its engines do not run in lockstep", {*OF_RANKS, *OF_TENSOR_RANKS}),
-    (("sampling",), "its requests draw no tokens", SAMPLED),
-    (("penalties",), "its requests have no penalties", OF_PENALTIES),
-    (("grammars",), "its requests have no grammar", CONSTRAINED),
-    (("logprobs", "prompt-logprobs"), "its requests have no logprobs", LOGPROBS),
-    (("trees",), "its drafts are no trees", TREES),
-)
+def _is_reached(fact: Fact, form: Form, *, real: bool) -> bool:
+    if not fact.drafts(form.kind) or (real and not fact.is_real(form.kind)):
+        return False
+    if not real or form.proposes != "chain":
+        return True
+    return form.layers in fact.layers and (form.layers > 1 or ("several drafts",) not in words(fact.takes))
 
 
-def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
-    if limits.steering != "drafts":
-        yield "the script cannot force its drafts", _BY_STEERING | _BY_LUCK
-    if limits.steering == "none":
-        yield "the script cannot say how many drafts a round has", _BY_COUNTS
-    if limits.arrivals != "by step":
-        yield "requests cannot come at a chosen step", _BY_ARRIVAL
-    if limits.arrivals == "serial" or limits.max_rows == 1:
-        yield "requests are served one after another", _OF_BATCHES
-    if limits.max_drafts == 1:
-        yield "a round has one draft", _OF_SEVERAL_DRAFTS
-    for names, because, counts in _OF_FEATURES:
-        if not any(map(limits.takes, names)):
-            yield because, set(counts)
-    if not limits.unchained:
-        yield "layers of its MTP drafts are always chained", {"layers_unchained"}
-    if limits.chunks == "own":
-        yield "it cuts prompts by a rule of its own", {"chunked_prefills"}
-    if lacking := [name for name in VARIANTS if name not in limits.variants]:
-        more = {"taps_off_long_proposals"} if "taps_off" in lacking else set()
-        more |= set(OF_ALONE) if "alone" in lacking else set()
-        yield f"it has no variant {', '.join(lacking)}", {f"variant_{name}" for name in lacking} | more
+def _unreported(fact: Fact, channels: frozenset[str]) -> Iterable[str]:
+    """Yield why a fact does not show in these channels."""
+    of_samples = _SHOWN_BY.get(fact.of, "")
+    for names in words(", ".join(filter(None, (of_samples, fact.channels)))):
+        if not channels.intersection(names):
+            yield f"{names[0]} is not reported"
+
+
+def _beyond(fact: Fact, limits: Limits, *, by_model: bool = False) -> Iterable[str]:
+    """Yield why a fact is beyond limits; `by_model`: these say which models there are, too."""
+    for names in words(fact.takes):
+        if not any(_can(name, limits, by_model=by_model) for name in names):
+            yield _lacking(names[0])
+
+
+def _can(name: str, limits: Limits, *, by_model: bool) -> bool:
+    if name in _ABILITIES:
+        return _ABILITIES[name].can(limits)
+    if name.startswith(_VARIANT):
+        return name.removeprefix(_VARIANT) in limits.variants
+    return limits.takes(name) or (BY_NAME[name].of_model and not by_model)
+
+
+def _lacking(name: str) -> str:
+    if name in _ABILITIES:
+        return _ABILITIES[name].lacking
+    return f"it has no {name}" if name.startswith(_VARIANT) else f"its scenarios have no {name}"

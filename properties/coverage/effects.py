@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from draftproof.properties.features import FEATURES
-
-EFFECTS: Mapping[str, tuple[str, ...]] = {feature.name: feature.effects for feature in FEATURES}
-"""Feature -> the counts of which one at least is not zero in a scenario in which it did something.
-
-With `preemption` a request must have given way, with `windows` a row must not have seen all of its context, with
-`sampling` a draft must have been verified by a draw; whoever asks for logprobs has them in every round."""
+from draftproof.properties.coverage.facts import EFFECTS
 
 
 def acts(feature: str, counted: Mapping[str, int]) -> bool:

@@ -9,20 +9,6 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import LaunchKind
 
-OF_MIXED = (
-    "mixed_launches",
-    "mixed_beside_no_drafts",
-    "mixed_as_large_as_decode",
-    "prefill_as_large_as_decode",
-    "buckets_padded",
-    "buckets_filled",
-    "buckets_exceeded",
-    "buckets_after_larger",
-)
-"""Launches of chunks beside verify rows, and among these some with drafts and some without; launches of either kind, or
-of chunks alone, that have as many tokens as a captured decode batch; packed launches with fewer tokens than their
-bucket, as many, or more than any; and those after one of the same bucket that had more."""
-
 
 def read_mixed(evidence: Evidence) -> Mapping[str, int]:
     """Return how often each of these was in a scenario."""

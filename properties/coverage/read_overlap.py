@@ -12,27 +12,6 @@ from draftproof.properties.values.delays import delay_of, lag
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.trace import Key
 
-OF_OVERLAP = (
-    "overlapped_steps",
-    "overlap_late_steps",
-    "overlap_waits",
-    "overlap_rounds_after_end",
-    "overlap_cut_ends",
-    "overlap_sure_ends",
-    "overlap_pages_ahead",
-    "overlap_pages_in_need",
-    "overlap_lengths_behind",
-    "overlap_widths_changed",
-    "overlap_late_decisions",
-    "overlap_admitted_behind",
-)
-"""Steps whose results came a step late, those among them that ran as late as they could, and those that were waited
-for; rounds that ran after an end, of these after one that cut what was accepted, and ends that were certain in time;
-rounds with more pages than they came to need, and such as came to need a page that a length a step old would not have
-had; rounds before an end that were planned by a length that was too long; steps whose verify is of another width than
-that of the step in flight; steps for which a controller would have decided otherwise, had it known; requests that came
-to pages of one that had run a round after its end."""
-
 
 def read_overlap(evidence: Evidence) -> Mapping[str, int]:
     """Return how often each of these was in a scenario."""
@@ -75,8 +54,6 @@ def _of_row(evidence: Evidence, overlap: Overlap, row: Row) -> Iterator[str]:
             yield "overlap_admitted_behind"
         return
     n, size = evidence.contexts[place], evidence.page_size
-    if overlap.bound(row) > n and not overlap.is_after_end(row):
-        yield "overlap_lengths_behind"
     needed = -(-(n + max(row.count, 0) + 1) // size)
     if overlap.pages[place] > needed:
         yield "overlap_pages_ahead"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from draftproof.properties.coverage.read_choices import read_choices
-from draftproof.properties.coverage.read_requests import read_requests, read_run
-from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree, tree_values
+from draftproof.properties.coverage.read_requests import read_requests
+from draftproof.properties.coverage.read_run import read_run
+from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
-from draftproof.properties.evidence.ends import STOPS, ended_by
+from draftproof.properties.evidence.ends import ended_by
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.delays import delay_of
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.probe import draft_vocabulary
@@ -26,7 +25,7 @@ from draftproof.properties.values.trace import Key
 
 
 def read_samples(evidence: Evidence) -> Samples:
-    """Return everything that coverage measures of one run."""
+    """Return everything that is measured of one run."""
     run = read_run(evidence)
     requests, batches = read_requests(evidence, run), _batches(evidence, run)
     rounds = tuple(_rounds(evidence, requests, batches))
@@ -50,145 +49,111 @@ def _batch(
 ) -> BatchSample:
     step, size = rows[0].step, rows[0].size
     drafting = {row.request for row in rows if row.count}
-    steps = evidence.plans.steps_in_force(step)
+    steps, requests = evidence.plans.steps_in_force(step), [evidence.scenario.requests[row.request] for row in rows]
     return BatchSample(
-        rows=_rows(evidence, rows, replayed),
-        bucket=_bucket(before, rows),
-        captured="none" if not size else "to 6" if size < 7 else "to 15" if size < 16 else "16 and more",
-        batch=str(len(rows)) if len(rows) < 4 else "4 and 5" if len(rows) < 6 else "6 and more",
-        mix=_mix(rows),
-        switch=_switch(evidence, before, rows),
-        beside="prefill" if (step, 0) in evidence.schedule.batches else "nothing",
-        launch="packed" if _is_packed(evidence, step) else "own",
-        delay=_delay(evidence, step),
         run=run,
-        has_drafts=bool(drafting),
-        is_too_large_for_drafts=_is_too_large(evidence, rows),
+        rows=_filled(evidence, rows, replayed),
+        size=size,
+        num_rows=len(rows),
+        drafts=tuple(row.count for row in rows),
+        is_beside_prefill=(step, 0) in evidence.schedule.batches,
+        is_too_large_for_drafts=0 < evidence.scenario.schedule.draft_batch < len(rows),
         is_unfound_beside_found=bool(drafting)
         and any(not row.count and evidence.plans.drafts_wanted(row) for row in rows),
+        is_uneven=len({evidence.contexts.get((row.request, row.round)) for row in rows}) > 1,
+        is_half_sampled=len({one.sampling is None for one in requests}) > 1,
+        has_deltas=len({delta_of(len(one.prompt), one.images) for one in requests}) > 1,
+        steps=steps,
+        steps_change=steps - evidence.plans.steps_in_force(before[0].step) if before else 0,
         has_fewer_rows=len(rows) < len(before),
         has_more_rows=len(rows) > len(before) > 0,
         is_below_captured_size=len(rows) < min(len(before), size),
-        steps=steps,
-        steps_change=steps - evidence.plans.steps_in_force(before[0].step) if before else 0,
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
-        is_uneven=len({evidence.contexts.get((row.request, row.round)) for row in rows}) > 1,
-        is_half_sampled=len({evidence.scenario.requests[row.request].sampling is None for row in rows}) > 1,
-        has_deltas=len({delta_of(len(one.prompt), one.images) for one in _requests_of(evidence, rows)}) > 1,
     )
-
-
-def _is_packed(evidence: Evidence, step: int) -> bool:
-    """Return whether the rows of an engine step shared a launch with chunks of prompts."""
-    if not evidence.scenario.schedule.mixed:
-        return False
-    return any(launch.step == step and launch.kind == LaunchKind.MIXED for launch in evidence.schedule.launches)
-
-
-def _delay(evidence: Evidence, step: int) -> str:
-    """Return when an engine step ran that was planned while the one before did (S-OVERLAP-1)."""
-    delays = evidence.scenario.schedule.overlap
-    if not delays:
-        return "no"
-    delay = delay_of(delays, step)
-    return "waited for" if delay == "none" else delay
-
-
-def _requests_of(evidence: Evidence, rows: tuple[Row, ...]) -> list[Request]:
-    return [evidence.scenario.requests[row.request] for row in rows]
 
 
 def _rounds(
     evidence: Evidence, requests: tuple[RequestSample, ...], batches: Mapping[int, BatchSample]
 ) -> Iterator[RoundSample]:
-    """Yield a sample of every decode round, by request."""
+    """Yield a sample of every decode round that is reported, by request."""
     rows = {(row.request, row.round): row for row in evidence.schedule.rows if row.phase}
-    ties = {key[:2] for key, (_, margin) in evidence.reference.choices("verify.choice").items() if not margin}
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     reported = evidence.subject.channel(shown)
-    unfolded = evidence.subject.typed("commit.pending", int)
-    walks = evidence.reference.typed("accept.index", tuple)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
-        sampling = evidence.scenario.requests[index].sampling
-        is_sampled, has_drawn_drafts = sampling is not None, sampling is not None and sampling.draft == "sampled"
         for number, solved in enumerate(rounds, start=1):
-            key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.num_verified
-            allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
-            found = evidence.plans.num_found(index, number, n)
-            pending = unfolded.get(Key(index, number - 1), 0)
-            crossed = (n + drafts) // evidence.page_size - n // evidence.page_size
-            tree = evidence.scenario.tree
-            levels = levels_of(solved) if tree else drafts
+            levels = levels_of(solved) if evidence.scenario.tree else solved.num_verified
             accept = accept_of(levels, solved.correct_len)
-            batch = None if row is None else batches[row.step]
-            told = evidence.reference.told.get((index, number), frozenset())
-            choices = read_choices(
-                evidence.scenario.requests[index],
-                told,
-                drafts=drafts > 0,
-                own=solved.forced is None,
-                beside=batch is not None and batch.is_half_sampled,
-            )
-            of_tree = tree_values(evidence.scenario, solved, n, allowed, walks[key][1:], evidence.page_size)
-            yield RoundSample(
-                request=request,
-                batch=batch,
-                accept=accept,
-                before=before,
-                K=str(levels) if levels < 6 else "6 and 7" if levels < 8 else "8 and more",
-                stage=_stage(number, len(rounds)),
-                page=_page(n, evidence.page_size),
-                crossing=("none", "one", "more")[min(crossed, 2)],
-                proposals="none" if not drafts else "own" if solved.forced is None else "forced",
-                limit=None if row is None else _limit(evidence, row, n, allowed if tree else solved.drafts, allowed),
-                cut=_cut(evidence, index, solved),
-                tie="yes" if (index, number) in ties else "no",
-                checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
-                wrong=_wrong(evidence.scenario.requests[index], number, solved, levels),
-                surplus=_surplus(evidence, row, n, drafts),
-                block=_block(evidence, row, drafts),
-                match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
-                attempt=_attempt(evidence, index, number),
-                **of_tree._asdict(),
-                **choices._asdict(),
-                is_reported=key in reported,
-                drafts=drafts,
-                correct_len=solved.correct_len,
-                found=found,
-                is_fewer_found=row is not None and found is not None and found < allowed,
-                pending=pending,
-                lacks=_lacks(evidence, solved),
-                asked=asked_of_tree(evidence.scenario, index, number, allowed, levels)
-                if tree
-                else _asked(evidence.scenario.requests[index], number, drafts),
-                is_sampled=is_sampled,
-                is_constrained=evidence.scenario.requests[index].grammar is not None,
-                has_logprobs=evidence.scenario.requests[index].logprobs is not None,
-                is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
-                depth=allowed if tree else drafts,
-                window=_window(getattr(evidence.scenario.model, "window", 0), n, drafts),
-                beyond_draft_window=0 < getattr(evidence.scenario.draft, "window", 0) <= n,
-                tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
-                if tree
-                else frozenset(),
-                told=told,
-            )
+            if Key(index, number) in reported:
+                row = rows.get((index, number))
+                batch = None if row is None else batches[row.step]
+                stage = _stage(number, len(rounds))
+                yield _round(evidence, Key(index, number), solved, row, request, batch, (accept, before, stage))
             before = accept
 
 
-def _window(size: int, n: int, drafts: int) -> str | None:
-    """Return which rows of a round with windows see the first entry of their request: all, some or none."""
-    if not size:
-        return None
-    return "inside" if n + drafts < size else "beyond" if n >= size else "left"
+def _round(
+    evidence: Evidence,
+    key: Key,
+    solved: RoundScript,
+    row: Row | None,
+    request: RequestSample,
+    batch: BatchSample | None,
+    place: tuple[str, str, str],
+) -> RoundSample:
+    """Return the sample of a round; `place` is what came of its drafts and of those before, and which round it is."""
+    scenario, tree, plan = evidence.scenario, evidence.scenario.tree, request.request
+    accept, before, stage = place
+    n, drafts = solved.context, solved.num_verified
+    levels = levels_of(solved) if tree else drafts
+    allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
+    found = evidence.plans.num_found(key.request, key.round, n)
+    has_drawn_drafts = plan.sampling is not None and plan.sampling.draft == "sampled"
+    return RoundSample(
+        request=request,
+        batch=batch,
+        accept=accept,
+        before=before,
+        asked=asked_of_tree(scenario, key.request, key.round, allowed, levels)
+        if tree
+        else _asked(plan, key.round, drafts),
+        stage=stage,
+        page=_page(n, evidence.page_size),
+        pages_crossed=(n + drafts) // evidence.page_size - n // evidence.page_size,
+        proposals="none" if not drafts else "own" if solved.forced is None else "forced",
+        limit="none" if row is None else _limit(evidence, row, n, allowed if tree else solved.drafts, allowed),
+        surplus="none" if row is None else _surplus(evidence, row, n, drafts),
+        checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
+        wrong=_wrong(plan, key.round, solved, levels),
+        block="none" if row is None else _block(evidence, row, drafts),
+        is_cut_by_max_len=_is_cut_by_max_len(evidence, key.request, solved),
+        drafts=drafts,
+        levels=levels,
+        depth=allowed if tree else drafts,
+        correct_len=solved.correct_len,
+        found=found,
+        is_fewer_found=row is not None and found is not None and found < allowed,
+        pending=evidence.subject.typed("commit.pending", int).get(Key(key.request, key.round - 1), 0),
+        lacks=_lacks(evidence, solved),
+        is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
+        window=_window(getattr(scenario.model, "window", 0), n, drafts),
+        beyond_draft_window=0 < getattr(scenario.draft, "window", 0) <= n,
+        notes=_notes(evidence, key, solved, allowed),
+    )
 
 
-def _attempt(evidence: Evidence, request: int, number: int) -> str | None:
-    """Return whether a round ran with the memory that its request got first, or after it had given that back."""
-    if not evidence.scenario.schedule.preemption:
-        return None
-    return "again" if evidence.schedule.attempts.get((request, number)) else "first"
+def _notes(evidence: Evidence, key: Key, solved: RoundScript, allowed: int) -> Mapping[str, int]:
+    """Return what only the reference can tell, of penalties, grammars and minima, and what readers of trees say."""
+    told = evidence.reference.told.get((key.request, key.round), frozenset())
+    if not evidence.scenario.tree:
+        return dict.fromkeys(told, 1)
+    walk = evidence.reference.typed("accept.index", tuple)[key][1:]
+    return dict.fromkeys((*told, *read_tree(evidence, key.request, solved, allowed, walk)), 1)
+
+
+def _window(size: int, n: int, drafts: int) -> str:
+    """Return which rows of a round see the first entry of their request: all, some or none."""
+    return "inside" if not size or n + drafts < size else "beyond" if n >= size else "left"
 
 
 def _asked(request: Request, number: int, drafts: int) -> str:
@@ -222,19 +187,9 @@ def _page(n: int, size: int) -> str:
     return {0: "at", size - 1: "before"}.get(offset, "after" if offset == 1 else "inside")
 
 
-def _cut(evidence: Evidence, request: int, solved: RoundScript) -> str:
-    """Return what cut the emitted tokens of the round that ends a request, if anything did."""
-    if len(solved.emitted) > solved.correct_len:
-        return "whole"
-    script = evidence.script.requests[request]
-    return "stop" if ended_by(evidence.scenario, request, script) in STOPS else "max_len"
-
-
-def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
+def _checkpoint(evidence: Evidence, n: int, committed: int) -> str:
     every = evidence.scenario.states.checkpoint
-    if not evidence.hybrid:
-        return None
-    if not every:
+    if not evidence.hybrid or not every:
         return "off"
     passed = (n + committed) // every - n // every
     if passed:
@@ -252,10 +207,8 @@ def _wrong(request: Request, number: int, solved: RoundScript, levels: int) -> s
     return round_plan(request, number).wrong
 
 
-def _surplus(evidence: Evidence, row: Row | None, n: int, drafts: int) -> str | None:
+def _surplus(evidence: Evidence, row: Row, n: int, drafts: int) -> str:
     """Return where the rows are that a launch has behind a request's own."""
-    if row is None:
-        return None
     last = n + evidence.plans.width(row.step) - 1
     if evidence.scenario.tree:
         return "none" if last == n + drafts else "inside"
@@ -264,10 +217,10 @@ def _surplus(evidence: Evidence, row: Row | None, n: int, drafts: int) -> str | 
     return "beyond max_len" if last >= evidence.scenario.memory.max_len else "inside"
 
 
-def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
-    if row is None or evidence.form.proposes != "block":
-        return None
-    return "none" if not drafts else "cut" if drafts < evidence.plans.drafts_wanted(row) else "whole"
+def _block(evidence: Evidence, row: Row, drafts: int) -> str:
+    if evidence.form.proposes != "block" or not drafts:
+        return "none"
+    return "cut" if drafts < evidence.plans.drafts_wanted(row) else "whole"
 
 
 def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> str:
@@ -281,63 +234,25 @@ def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> s
     if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.step_tokens:
         return "tokens"
     if drafts == evidence.plans.drafts_wanted(row):
-        return "batch" if _is_too_large(evidence, evidence.schedule.batches[row.step, 1]) else "steps"
+        return "steps"
     left = request.budget - (n + 1 - len(request.prompt)) - 1
     return "budget" if left <= scenario.memory.max_len - 1 - n else "max_len"
 
 
-def _match(solved: RoundScript, found: int | None, allowed: int) -> str | None:
-    if not allowed:
-        return None
-    if solved.forced is not None:
-        return "unused"
-    if found is None:
-        return None
-    return "nothing" if not found else "fewer" if found < allowed else "full"
-
-
-def _is_too_large(evidence: Evidence, rows: tuple[Row, ...]) -> bool:
-    """Return whether a decode batch has more rows than may have drafts."""
-    return 0 < evidence.scenario.schedule.draft_batch < len(rows)
-
-
-def _rows(evidence: Evidence, rows: tuple[Row, ...], replayed: bool) -> str | None:
-    """Return how the rows filled a captured size; None if a graph should have run and did not."""
+def _filled(evidence: Evidence, rows: tuple[Row, ...], replayed: bool) -> str:
+    """Return how the rows filled a captured size; "" if a graph should have run and did not."""
     graphs, size = evidence.scenario.graphs, rows[0].size
     if not graphs.sizes:
         return "eager"
     if len(rows) > max(graphs.sizes):
         return "oversized"
     if not (graphs.capture and replayed):
-        return None
+        return ""
     return "padded" if size > len(rows) else "exact"
 
 
-def _bucket(before: tuple[Row, ...], rows: tuple[Row, ...]) -> str:
-    """Compare the size of a launch, and the rows in it, with those of the decode batch before."""
-    if not before:
-        return "first"
-    size, last = rows[0].size or len(rows), before[0].size or len(before)
-    if size != last:
-        return "smaller" if size < last else "larger"
-    more = len(rows) - len(before)
-    return "same" if not more else "more rows" if more > 0 else "fewer rows"
-
-
-def _mix(rows: tuple[Row, ...]) -> str:
-    drafts = {row.count for row in rows}
-    if len(rows) == 1:
-        return "alone"
-    if len(drafts) == 1:
-        return "equal"
-    return "zero among" if 0 in drafts else "unequal"
-
-
-def _switch(evidence: Evidence, before: tuple[Row, ...], rows: tuple[Row, ...]) -> str:
-    """Compare the verify width with that of the decode batch before."""
-    if not before:
-        return "first"
-    now, last = evidence.plans.width(rows[0].step), evidence.plans.width(before[0].step)
-    if now == 1 or last == 1:
-        return "still none" if now == last else "to none" if now == 1 else "from none"
-    return "same" if now == last else "up" if now > last else "down"
+def _is_cut_by_max_len(evidence: Evidence, request: int, solved: RoundScript) -> bool:
+    """Return whether a run of accepted drafts fills the last place that its request may have."""
+    if len(solved.emitted) > solved.correct_len:
+        return False
+    return ended_by(evidence.scenario, request, evidence.script.requests[request]) == "max_len"

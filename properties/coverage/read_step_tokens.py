@@ -7,9 +7,6 @@ from collections.abc import Mapping
 
 from draftproof.properties.evidence.evidence import Evidence
 
-OF_STEP_TOKENS = ("drafts_cut_by_step_tokens", "chunks_cut_by_step_tokens", "waits_for_step_tokens")
-"""Rounds with fewer drafts and chunks with fewer tokens than they wanted, and requests that did not run in a step."""
-
 
 def read_step_tokens(evidence: Evidence) -> Mapping[str, int]:
     """Return how often each of these was in a scenario."""

@@ -1,7 +1,7 @@
-"""Samples of a run: one record for the scenario, each request, each decode batch and each decode round.
+"""Samples of a run: what facts are read of. One for the run, each request, each decode batch and each decode round.
 
-This is the only place that reads evidence for coverage: bins are crosses over samples, counts are sums over them.
-A field named like a coverpoint (points.py) holds its value, None where the point does not apply.
+They hold the scenario, and what readers (read_*.py) take of the evidence; nothing else of coverage sees evidence.
+`notes` are how often facts are in a sample that a reader knows by their names.
 """
 
 from __future__ import annotations
@@ -11,219 +11,171 @@ from typing import NamedTuple
 
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.schedule import StepLaunch
+from draftproof.properties.values.scenario import Request, Scenario
 
 
 class RunSample(NamedTuple):
-    """One scenario. `changed` is its variant if the variant run was another run, else "none".
+    """One run. `changed` is its variant if the variant run was another run, else "none".
 
-    `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar. `prefixes` are the
-    counts of its prefix cache, `step_tokens` those of a budget of its steps, `mixed` of its packed launches, `overlap`
-    of what runs while its host plans, and `handovers` of two engines.
+    `layers` is how a target with recurrent states commits them, else "dense"; `chain` is what a draft of layers is.
+    `narrow_replays` are verifies from graphs that are narrower than the drafts of a round could be.
     """
 
-    draft: str
-    layers: str
-    page_size: str
-    variant: str | None
-    taps: str
-    poison: str
-    control: str
-    start: str | None
-    chain: str | None
-    takes: str | None
-    handed: str | None
-    embedding: str | None
-    head: str | None
-    vocabulary: str | None
-    first_embedding: str | None
-
-    keys: str | None
-    state_shape: str | None
-    draft_width: str | None
-    vocabulary_size: str
-    evicted: str | None
-    copied: str | None
-    shared: str | None
-    continued: str | None
-    windows: str | None
-    entries: str | None
-    draft_entries: str | None
-
+    scenario: Scenario
     form: Form
+    layers: str
+    page_size: int
     changed: str
-    is_by_batch: bool
-    steps: int
-    engine_steps: int
-    ties: int
-    token_ties: int
-    exact_ties: int
+    chain: str
     chained_extends: int
     first_layer_extends: int
     guesses_replaced: int
+    ties: int
+    token_ties: int
     is_shown: bool
     has_text: bool
     drafts_seen: int
-    is_sampled: bool
-    is_constrained: bool
-    prefixes: Mapping[str, int]
-    step_tokens: Mapping[str, int]
-    mixed: Mapping[str, int]
-    overlap: Mapping[str, int]
-    handovers: Mapping[str, int]
-    unequal_windows: bool
-    ranks: Mapping[str, int]
-    lockstep: str
+    narrow_replays: int
+    notes: Mapping[str, int]
 
     @property
     def is_hybrid(self) -> bool:
         """Return whether the target has recurrent states."""
         return self.layers != "dense"
 
+    @property
+    def is_controlled(self) -> bool:
+        """Return whether a controller chooses the step count."""
+        return self.scenario.adaptive is not None
+
+    @property
+    def topk(self) -> int:
+        """Return how many tokens a row of a tree proposes; 0 if drafts are none."""
+        return self.scenario.tree.topk if self.scenario.tree else 0
+
 
 class RequestSample(NamedTuple):
-    """One request; `reuses` pages that another request had before, `shorter_reuses` where that one was longer.
+    """One request; it `reuses` pages that others had before, `shorter_reuses` where those were longer.
 
-    `ends` are the counts of ends that it adds to. `is_text_settled`: no schedule decides what it emits.
+    `length` counts its tokens at its end, `rounds` those that are reported. `is_text_settled`: no schedule decides what
+    it emits. `resumed_in` is the first round in which it ran again after it had given way (-1: it never did).
+    `handed_over`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
     """
 
     run: RunSample
-    end: str | None
-    pages: str | None
-    state: str | None
+    request: Request
+    length: int
     chunks: str
-    joined: str
-    waited: str
-    length: str
-    stops: str
+    end: str | None
     stopped_by: str | None
-    preempted: str | None
-    resumed_in: str | None
-    refilled: str | None
-    prefix: str | None
-    ended_by: str | None
-    sequence: str | None
-    freed: str | None
-    handover: str | None
-    images: str | None
-
     is_admitted_before_others: bool
     reuses: int
     shorter_reuses: int
+    has_state: bool
+    reuses_state: bool
     is_prefilled: bool
+    rounds: int
     is_chunked: bool
-    aborted: str | None
+    aborted: str
     is_aborted_before_others: bool
     is_aborted_on_served_pages: bool
     preemptions: int
+    resumed_in: int
     resumed_in_chunks: int
     ends_across_resume: bool
+    is_served: bool
     tokens: int
     is_text_settled: bool
     stops_in_run: bool
     is_at_limit: bool
-    prompt_logprobs: frozenset[str]
     zero_tails: int
     has_final_state: bool
     flushes: int
-    ends: frozenset[str]
     pages_freed: int
-    beyond_window: bool
-    delta: int
-    cuts_image: bool
+    handed_over: bool
+    waited_for_place: bool
+    has_hidden_handed: bool
+    notes: Mapping[str, int]
 
 
 class BatchSample(NamedTuple):
-    """One decode batch. `size` is the captured size it ran at (0: eager), `steps` the step count in force.
+    """One decode batch. `size` is the captured size it ran at (0: eager), `rows` how its rows fill one.
 
-    The fields from `has_fewer_rows` on compare it with the decode batch before.
+    `drafts` has the number of each row; `steps` is the step count in force, `steps_change` by how much that differs
+    from the decode batch before, with which all that follows compares this one.
     """
 
-    rows: str | None
-    bucket: str
-    captured: str
-    batch: str
-    mix: str
-    switch: str
-    beside: str
-    launch: str
-    delay: str
-
     run: RunSample
-    has_drafts: bool
+    rows: str
+    size: int
+    num_rows: int
+    drafts: tuple[int, ...]
+    is_beside_prefill: bool
     is_too_large_for_drafts: bool
     is_unfound_beside_found: bool
-    has_fewer_rows: bool
-    has_more_rows: bool
-    is_below_captured_size: bool
-    steps: int
-    steps_change: int
-    drafts_again: bool
     is_uneven: bool
     is_half_sampled: bool
     has_deltas: bool
+    steps: int
+    steps_change: int
+    has_fewer_rows: bool
+    has_more_rows: bool
+    is_below_captured_size: bool
+    drafts_again: bool
 
 
 class RoundSample(NamedTuple):
-    """One decode round. `is_reported`: the subject said how many drafts were right.
+    """One decode round that the subject reports. `accept` is what came of its drafts, `before` of those of the round
+    before; `asked` what was to come of them by its plan alone: "own" if none are forced, "drawn" if coins decide.
 
-    `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
-    the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
-    token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
-    alone, as in `accept`; "own" if none are forced, "drawn" if coins decide.
-    `is_sampled`: its request draws its tokens, `is_constrained`: it has a grammar, `has_logprobs`: it asks for them;
-    `is_drawn`: its draft drew those that were verified. `depth`: as many levels of drafts as it may have, of a tree
-    others than its `drafts`; `tree` are the counts of trees that it adds to, `told` those that only the reference can
-    tell: of penalties, of grammars, and of minima.
+    `drafts` were verified, in so many `levels`; `depth` levels there might have been. `found` is the number of tokens
+    that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than the round may have. `pending`
+    tokens had not been folded into the state before the round. `lacks`: the right token for the first draft is none
+    that the draft can propose. `is_drawn`: its draft drew those that were verified.
     """
 
     request: RequestSample
     batch: BatchSample | None
     accept: str
     before: str
-    K: str
+    asked: str
     stage: str
     page: str
-    crossing: str
+    pages_crossed: int
     proposals: str
-    limit: str | None
-    cut: str
-    tie: str
-    checkpoint: str | None
+    limit: str
+    surplus: str
+    checkpoint: str
     wrong: str | None
-    surplus: str | None
-    block: str | None
-    match: str | None
-    attempt: str | None
-    path: str | None
-    topk: str | None
-    nodes: str | None
-    moved: str | None
-    choice: str
-    drawn: str | None
-    filter: str | None
-    temperature: str | None
-    penalty: str | None
-    grammar: str | None
-    logprobs: str | None
-    minimum: str | None
-    window: str | None
-
-    is_reported: bool
+    block: str
+    is_cut_by_max_len: bool
     drafts: int
+    levels: int
+    depth: int
     correct_len: int
     found: int | None
     is_fewer_found: bool
     pending: int
     lacks: bool
-    asked: str
-    is_sampled: bool
-    is_constrained: bool
-    has_logprobs: bool
     is_drawn: bool
-    depth: int
+    window: str
     beyond_draft_window: bool
-    tree: frozenset[str]
-    told: frozenset[str]
+    notes: Mapping[str, int]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return whether its request draws its tokens."""
+        return self.request.request.sampling is not None
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Return whether the target has recurrent states."""
+        return self.request.run.is_hybrid
+
+    @property
+    def is_padded(self) -> bool:
+        """Return whether its batch ran at a captured size with rows to spare."""
+        return self.batch is not None and self.batch.rows == "padded"
 
 
 class Samples(NamedTuple):

@@ -11,36 +11,6 @@ from dataclasses import dataclass, field
 
 from draftproof.properties.values.observed import CachedPage, CachedPages, TokenIds
 
-COUNTS = (
-    "prefix_hits",
-    "prefix_hits_in_part",
-    "prefix_hits_of_whole",
-    "prefix_hits_of_emitted",
-    "prefix_hits_after_preemption",
-    "prefix_misses",
-    "prefix_shared",
-    "prefix_copies",
-    "prefix_evictions",
-    "prefix_hits_on_running",
-    "prefix_hits_cut_by_logprobs",
-)
-"""Requests that were served something; less than whole pages of their text, all but the last that is whole in the
-cache, what another emitted, what they ran before a preemption; nothing; pages that another ran on at the time. Copies
-that were freed, and pages that were evicted. Requests that were served pages of one that had not given them back, and
-those that asked for prompt logprobs where pages of their text were kept that they were not served for that."""
-OF_STATES = (
-    "prefix_hits_of_hybrids",
-    "prefix_hits_cut_to_checkpoint",
-    "prefix_hits_without_checkpoint",
-    "checkpoints_copied_again",
-    "checkpoints_cached",
-    "checkpoints_evicted",
-    "checkpoints_evicted_with_pages",
-)
-"""Of models with linear layers. Requests that were served something; less than the pages of their text that are kept,
-or nothing of these, for want of a checkpoint; a state that another had begun from. States that were kept, evicted for
-another, and evicted with their pages."""
-
 
 @dataclass
 class Kept:

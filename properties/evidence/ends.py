@@ -13,21 +13,6 @@ EndedBy = Literal["id", "eos", "sequence", "budget", "max_len"]
 ENDS: tuple[EndedBy, ...] = get_args(EndedBy)
 STOPS: frozenset[EndedBy] = frozenset({"id", "eos", "sequence"})
 """Those that a text ends by, and not by its length."""
-OF_ENDS = (
-    "ends_by_eos",
-    "eos_ignored",
-    "ends_by_sequence",
-    "sequences_across_rounds",
-    "sequences_in_accepted_run",
-    "sequences_before_minimum",
-    "sequences_from_prompt",
-    "stops_before_budget_in_run",
-    "ends_as_minimum_is_reached",
-)
-"""Requests that ended by an id of the model, that emitted one and went on, or that ended by a stop sequence: such whose
-tokens came in several rounds, or ended inside of an accepted run; in which a sequence came to its end before the
-minimum, or began in the prompt, and did not end the request; that stopped in a run that would have reached the budget;
-and that ended by the first token that could be a stop token."""
 
 
 def end_of(scenario: Scenario, request: Request, script: RequestScript, text: TokenIds) -> EndedBy | None:
@@ -57,7 +42,7 @@ def ended_by(scenario: Scenario, index: int, script: RequestScript) -> EndedBy |
 
 
 def count_ends(scenario: Scenario, index: int, script: RequestScript) -> Iterator[str]:
-    """Yield the counts of OF_ENDS that request number `index` adds to."""
+    """Yield the facts of the end of request number `index`, by their names."""
     request, text, by = scenario.requests[index], script.tokens, ended_by(scenario, index, script)
     last = script.rounds[-1] if script.rounds else None
     is_cut = last is not None and len(last.emitted) <= last.correct_len

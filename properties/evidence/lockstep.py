@@ -80,23 +80,8 @@ def _entries(one: Evidence, row: Row) -> int:
     return row.count + min(one.form.reach, start - served)
 
 
-OF_RANKS = (
-    "ranks_run",
-    "idle_steps",
-    "idle_launches",
-    "agreed_tokens",
-    "agreed_rows",
-    "agreed_sizes",
-    "agreed_steps",
-    "windows_of_ranks",
-)
-"""Ranks that ran beside others; their steps without a row of their own, and launches for another's sake; steps in which
-prompts, or batches, were padded to those of another rank; in which that took a larger captured size than alone, or more
-draft steps; ranks whose target has windows."""
-
-
 def rank_counts(one: Evidence) -> dict[str, int]:
-    """Return these counts of one rank."""
+    """Return how often a rank had nothing of its own to run, or ran more for another's sake, by the names of facts."""
     lockstep = one.lockstep
     if lockstep is None:
         return {}
@@ -108,7 +93,6 @@ def rank_counts(one: Evidence) -> dict[str, int]:
     rows = {step: len(own.get((step, 1), ())) for step in steps}
     beside = {step: lockstep.rows(step, 1) for step in steps if rows[step]}
     return {
-        "ranks_run": 1,
         "idle_steps": sum((step, 0) not in own and (step, 1) not in own for step in steps),
         "idle_launches": sum(launch.rows == 0 for launch in _graphed(one)),
         "agreed_tokens": sum(0 < sum(row.count for row in own.get((at, 0), ())) < lockstep.tokens(at) for at in steps),

@@ -76,22 +76,8 @@ def _heads(vector: np.ndarray, sections: tuple[int, ...], rank: int, ranks: int)
     return np.concatenate([np.split(part, ranks)[rank] for part in parts])
 
 
-OF_TENSOR_RANKS = (
-    "tensor_ranks_run",
-    "tensor_drafts_cut",
-    "tensor_drafts_whole",
-    "tensor_padded_launches",
-    "tensor_hybrids",
-    "tensor_draws",
-    "tensor_windows",
-)
-"""Ranks that shared every layer; scenarios in which they shared the draft's, too, or each had it whole; their replays
-with rows of padding; those of targets with linear layers; rounds of requests that draw tokens; scenarios with windows
-in the target."""
-
-
 def tensor_counts(one: Evidence) -> dict[str, int]:
-    """Return these counts of a scenario, by the run of one rank."""
+    """Return what ranks share of a scenario, by the names of facts, as the run of one of them tells."""
     if one.beside is None:
         return {}
     scenario = one.scenario

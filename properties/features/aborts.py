@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of, has
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import slots_for
 from draftproof.properties.values.scenario import Request, Scenario
@@ -113,6 +114,18 @@ def _served(request: Request) -> Request:
     return replace(request, abort_at=None)
 
 
+_request = facts_of("request", channels="round.rows")
+_FACTS = (
+    _request("aborted_waiting", has(aborted="waiting"), "aborted: waiting", effect=True),
+    _request("aborted_in_prefill", has(aborted="in_prefill"), "aborted: in its prefill", effect=True),
+    _request("aborted_in_decode", has(aborted="in_decode"), "aborted: between rounds", effect=True),
+    _request("aborted_preempted", has(aborted="preempted"), "aborted: preempted", takes="preemption", effect=True),
+    _request("aborted_before_others", lambda one: one.is_aborted_before_others, "aborted: before others"),
+    facts_of("request", channels="round.rows, round.table", takes="prefix-cache")(
+        "aborted_on_served_pages", lambda one: one.is_aborted_on_served_pages, "aborted: on served pages"
+    ),
+)
+
 FEATURE = Feature(
     name="aborts",
     what="a request is aborted",
@@ -121,5 +134,5 @@ FEATURE = Feature(
     draw=with_aborts,
     rule="S-SCHED-9",
     of_probes=True,
-    effects=("aborted_waiting", "aborted_in_prefill", "aborted_in_decode", "aborted_preempted"),
+    facts=_FACTS,
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import KvBits
 from draftproof.properties.values.fp8 import draft_keeps, target_keeps
@@ -40,6 +44,28 @@ def has_codes(scenario: Scenario) -> bool:
     return codes or target_keeps(scenario) or draft_keeps(scenario.draft)
 
 
+def _bits(part: str) -> Callable[[Any], int]:
+    """Return a reader of runs: in how many bits a probe's target or draft keeps its entries, 0 if it has none."""
+    return lambda run: getattr(getattr(run.scenario, part), "kv_bits", 0)
+
+
+def _differ(run: Any) -> bool:
+    return _bits("draft")(run) not in (0, _bits("model")(run))
+
+
+def _kept_in(bits: int) -> Callable[[Any], bool]:
+    return lambda run: bits in (_bits("model")(run), _bits("draft")(run))
+
+
+_run, _drafts = facts_of("run", real=False), facts_of("run", real=False, drafts=lambda kind: kind.extends)
+_FACTS = (
+    _run("coded_targets", lambda run: 0 < _bits("model")(run) < 64, "quantised entries: of the target", effect=True),
+    _drafts("coded_drafts", lambda run: 0 < _bits("draft")(run) < 64, "quantised entries: of the draft", effect=True),
+    _drafts("formats_differ", _differ, "quantised entries: of two formats"),
+    _run("codes_of_8_bits", _kept_in(8), "quantised entries: 8 bits"),
+    _run("codes_of_16_bits", _kept_in(16), "quantised entries: 16 bits"),
+)
+
 FEATURE = Feature(
     name="codes",
     what="KV entries of target or draft are kept in 8 or 16 bits",
@@ -47,5 +73,5 @@ FEATURE = Feature(
     without=without_codes,
     draw=with_codes,
     rule="S-KV-1",
-    effects=("coded_targets", "coded_drafts"),
+    facts=_FACTS,
 )

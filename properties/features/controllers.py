@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot
 
@@ -76,11 +79,47 @@ def adaptive(choose: Choose, pattern: str, steps: str) -> Adaptive | AdaptiveByB
     )
 
 
+def _is_unfound_beside_found(one: Any) -> bool:
+    """Return whether a lookup finds nothing for a row that may have drafts, beside others, under a controller."""
+    return one.run.form.proposes == "lookup" and one.run.is_controlled and one.is_unfound_beside_found
+
+
+_run, _batch = facts_of("scenario"), facts_of("batch")
+_FACTS = (
+    _run("adaptive_scenarios", lambda run: run.is_controlled, "adaptive: by accepted drafts or batch"),
+    _run(
+        "by_batch_scenarios",
+        lambda run: isinstance(run.scenario.adaptive, AdaptiveByBatch),
+        "adaptive: by batch",
+        real=False,
+    ),
+    _batch(
+        "step_switches_up", lambda one: one.steps_change > 0, "adaptive: steps up", takes="several drafts", effect=True
+    ),
+    _batch(
+        "step_switches_down",
+        lambda one: one.steps_change < 0,
+        "adaptive: steps down",
+        takes="several drafts",
+        effect=True,
+    ),
+    _batch("batches_without_steps", lambda one: one.steps == 0, "adaptive: zero steps", real=False, effect=True),
+    _batch("steps_after_none", lambda one: one.steps == one.steps_change > 0, "adaptive: and back", real=False),
+    _batch(
+        "unfound_beside_found",
+        _is_unfound_beside_found,
+        "adaptive: nothing found beside what was",
+        takes="several rows",
+        drafts=lambda kind: kind.proposes == "lookup",
+        real=False,
+    ),
+)
+
 FEATURE = Feature(
     name="controllers",
     what="a controller changes the step count from round to round",
     has=field_is_not("adaptive", None),
     without=field_put("adaptive", None),
     rule="S-ADAPT-1",
-    effects=("step_switches_up", "step_switches_down", "batches_without_steps"),
+    facts=_FACTS,
 )

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 
@@ -102,6 +103,17 @@ def first_ranks(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=requests)
 
 
+_run = facts_of("run", channels="rank.collectives")
+_FACTS = (
+    _run("idle_steps", shown="ranks: a step without a row"),
+    _run("idle_launches", shown="ranks: idle", effect=True),
+    _run("agreed_tokens", shown="ranks: uneven prompts", effect=True),
+    _run("agreed_rows", shown="ranks: uneven", effect=True),
+    _run("agreed_sizes", shown="ranks: larger graph", effect=True),
+    _run("agreed_steps", shown="ranks: more steps", effect=True, takes="controllers"),
+    _run("windows_of_ranks", shown="ranks: windows", takes="windows"),
+)
+
 FEATURE = Feature(
     name="data-parallel",
     what="requests are spread over ranks in lockstep",
@@ -110,7 +122,7 @@ FEATURE = Feature(
     draw=with_ranks,
     rule="S-RANK-6",
     of_probes=True,
-    effects=("idle_launches", "agreed_tokens", "agreed_rows", "agreed_sizes", "agreed_steps"),
     # On each rank pages are enough for all of its few requests.
     lacks=("admitted_before_others",),
+    facts=_FACTS,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 
 FEATURE = Feature(
@@ -10,5 +11,13 @@ FEATURE = Feature(
     has=field_is_not("schedule.draft_batch", 0),
     without=field_put("schedule.draft_batch", 0),
     rule="S-LIMIT-5",
-    effects=("batches_too_large_for_drafts",),
+    facts=(
+        facts_of("batch")(
+            "batches_too_large_for_drafts",
+            lambda one: one.is_too_large_for_drafts,
+            "adaptive: a batch too large for drafts",
+            real=False,
+            effect=True,
+        ),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
@@ -132,6 +133,7 @@ def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
 
 
 has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences_at)
+_request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
     what="the model has stop ids, heeded or ignored",
@@ -140,7 +142,10 @@ EOS = Feature(
     draw=with_eos,
     rule="S-LIMIT-13",
     of_probes=True,
-    effects=("ends_by_eos", "eos_ignored"),
+    facts=(
+        _request("ends_by_eos", shown="stop: id of the model", effect=True),
+        _request("eos_ignored", shown="stop: id ignored", effect=True),
+    ),
 )
 MIN_TOKENS = Feature(
     name="min-tokens",
@@ -150,7 +155,13 @@ MIN_TOKENS = Feature(
     draw=with_min_tokens,
     rule="S-LIMIT-15",
     of_probes=True,
-    effects=("minimum_changed_choice",),
+    facts=(
+        _round("minimum_changed_choice", shown="minimum: moved a choice", effect=True),
+        _round("minimum_of_first_row", shown="minimum: by row"),
+        _round("minimum_in_window", shown="minimum: in the window"),
+        _round("minimum_in_accepted_run", shown="minimum: in the accepted run"),
+        _request("ends_as_minimum_is_reached", shown="minimum: met by a stop"),
+    ),
 )
 STOP_SEQUENCES = Feature(
     name="stop-sequences",
@@ -160,5 +171,20 @@ STOP_SEQUENCES = Feature(
     draw=with_stop_sequences,
     rule="S-LIMIT-14",
     of_probes=True,
-    effects=("ends_by_sequence", "sequences_before_minimum", "sequences_from_prompt"),
+    facts=(
+        _request("ends_by_sequence", shown="stop: sequence", effect=True),
+        _request("sequences_across_rounds", shown="stop: sequence across rounds"),
+        _request("sequences_in_accepted_run", shown="stop: sequence in the accepted run"),
+        _request(
+            "sequences_before_minimum", shown="stop: sequence before the minimum", takes="min-tokens", effect=True
+        ),
+        _request("sequences_from_prompt", shown="stop: sequence from the prompt", effect=True),
+        _request(
+            "sequences_across_resume",
+            lambda one: one.ends_across_resume,
+            "stop: sequence across a preemption",
+            channels="round.attempt",
+            takes="preemption",
+        ),
+    ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import Fact
 from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import Request, Scenario
@@ -24,8 +25,8 @@ class Feature:
     or the requests). `refuses` names features that it is not defined beside, each pair in one of its two rows, with the
     reason. `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the model,
-    and no subject lacks it. `effects` are counts of which one at least is not zero where it did something, and `lacks`
-    are counts that scenarios with the feature never reach.
+    and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios with it
+    never reach.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Feature:
     because: str = ""
     of_probes: bool = False
     of_model: bool = False
-    effects: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
     lacks: tuple[str, ...] = ()
 
 

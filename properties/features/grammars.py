@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.grammar import Grammar, end_token
@@ -48,6 +50,22 @@ def _constrained(choose: Choose, request: Request, vocab: int, patterns: Sequenc
     return replace(request, grammar=Grammar(pattern=choose.one_of(patterns)), stops=stops)
 
 
+def _is_free_beside(one: Any) -> bool:
+    return one.request.run.scenario.is_constrained and one.request.request.grammar is None
+
+
+_round = facts_of("round", real=False)
+_FACTS = (
+    facts_of("round")("grammar_changed_choice", shown="grammar: another choice", effect=True),
+    _round("grammar_by_draft_in_window", shown="grammar: by a draft of the round"),
+    _round("grammar_forces_token", shown="grammar: one token"),
+    _round("grammar_rejects_draft", shown="grammar: rejects a draft"),
+    _round("grammar_after_partial", shown="grammar: after a part was accepted"),
+    _round("grammar_ends", shown="grammar: ends"),
+    _round("grammar_sampled_rounds", shown="grammar: sampled", takes="sampling"),
+    _round("free_beside_grammar", _is_free_beside, "grammar: none beside one"),
+)
+
 FEATURE = Feature(
     name="grammars",
     what="a grammar says which tokens are allowed",
@@ -55,5 +73,5 @@ FEATURE = Feature(
     without=without_grammars,
     draw=with_grammars,
     rule="S-GRAMMAR-1",
-    effects=("grammar_changed_choice",),
+    facts=_FACTS,
 )

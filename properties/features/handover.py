@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.features.lasting import lasting
+from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -35,6 +40,45 @@ def _decoded(request: Request) -> Request:
 
 
 _SCHEDULE = "S-HANDOVER-3 moves what a request has at the end of its prompt, once; {} is decided again in later steps"
+
+
+def _moved(holds: Callable[[Any], object]) -> Callable[[Any], bool]:
+    """Return a reader: a request was handed over, and something holds of it."""
+    return lambda one: one.handed_over and bool(holds(one))
+
+
+def _has_hidden_states(kind: DraftKind) -> bool:
+    return kind.hidden != "none" and kind.proposes != "block"
+
+
+_request = facts_of("request", channels="round.rows")
+_FACTS = (
+    _request("handovers", lambda one: one.handed_over, "hand-over: of a prompt", effect=True),
+    _request(
+        "handovers_of_chunks",
+        _moved(lambda one: len(one.request.prompt) > one.run.scenario.schedule.chunk),
+        "hand-over: in chunks",
+    ),
+    _request(
+        "handovers_of_several_pages",
+        _moved(lambda one: len(one.request.prompt) > one.run.page_size),
+        "hand-over: of several pages",
+    ),
+    _request(
+        "handovers_of_partial_pages",
+        _moved(lambda one: len(one.request.prompt) % one.run.page_size),
+        "hand-over: of a part of a page",
+    ),
+    _request("handovers_waiting", _moved(lambda one: one.waited_for_place), "hand-over: after a wait"),
+    _request("handovers_of_states", _moved(lambda one: one.run.is_hybrid), "hand-over: with states", takes="hybrid"),
+    _request(
+        "handovers_of_hidden_states",
+        _moved(lambda one: one.has_hidden_handed),
+        "hand-over: with hidden states",
+        drafts=_has_hidden_states,
+    ),
+)
+
 FEATURE = Feature(
     name="handover",
     what="one engine runs prompts and hands requests over to one that decodes",
@@ -57,5 +101,5 @@ FEATURE = Feature(
         "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
         "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-HANDOVER-2 has two",
     },
-    effects=("handovers",),
+    facts=_FACTS,
 )

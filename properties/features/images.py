@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request
 from draftproof.properties.features.lasting import with_pages_of
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario, delta_of
 
 # Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.
 # Each of frames, rows and columns is the largest number of some: positions behind an image go by that.
@@ -54,6 +57,36 @@ def without_images(scenario: Scenario) -> Scenario:
     return replace(scenario, model=replace(scenario.model, mrope=False), requests=requests)
 
 
+def _delta(one: Any) -> int:
+    """Return how far the positions of a request's tokens are from their indices."""
+    return delta_of(len(one.request.prompt), one.request.images)
+
+
+def _cuts(one: Any) -> bool:
+    """Return whether a chunk of a prompt ends within an image."""
+    chunk = one.run.scenario.schedule.chunk
+    ends = range(chunk, len(one.request.prompt), chunk)
+    return one.is_prefilled and any(image.start < end < image.end for image in one.request.images for end in ends)
+
+
+_request = facts_of("request", channels="accept.emitted")
+_FACTS = (
+    _request(
+        "image_prompts",
+        lambda one: one.is_prefilled and bool(one.request.images),
+        "three positions: image",
+        effect=True,
+    ),
+    _request(
+        "prompts_of_several_images",
+        lambda one: one.is_prefilled and len(one.request.images) > 1,
+        "three positions: several images",
+    ),
+    _request("images_cut", _cuts, "three positions: image in two chunks"),
+    facts_of("round")("image_rounds", lambda one: _delta(one.request) != 0, "three positions: behind an image"),
+    facts_of("batch")("deltas_beside_each_other", lambda one: one.has_deltas, "three positions: rows of two deltas"),
+)
+
 FEATURE = Feature(
     name="images",
     what="a prompt has images, and tokens three positions (M-RoPE)",
@@ -62,5 +95,5 @@ FEATURE = Feature(
     draw=with_images,
     rule="S-MROPE-1",
     of_probes=True,
-    effects=("image_prompts",),
+    facts=_FACTS,
 )

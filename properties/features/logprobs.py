@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import PromptLogprobs, Request, Scenario
@@ -75,6 +77,28 @@ def without_prompt_logprobs(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(replace(one, prompt_logprobs=None) for one in scenario.requests))
 
 
+def _told(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a reader: something holds of a round whose request asks for logprobs."""
+    return lambda one: one.request.request.logprobs is not None and holds(one)
+
+
+_round, _request = facts_of("round", real=False), facts_of("request", real=False)
+_FACTS = (
+    facts_of("round")("logprobs_given", _told(lambda one: True), effect=True),
+    _round("logprobs_of_several", _told(lambda one: one.correct_len > 0), "logprobs: of several tokens"),
+    facts_of("round")(
+        "logprobs_behind_rejection", _told(lambda one: one.correct_len < one.drafts), "logprobs: behind a rejection"
+    ),
+    _round("logprobs_of_sampled", _told(lambda one: one.is_sampled), "logprobs: of a draw", takes="sampling"),
+)
+_OF_PROMPTS = (
+    _request("prompt_logprobs_told", shown="logprobs of prompts: told", effect=True),
+    _request("prompt_logprobs_in_chunks", shown="logprobs of prompts: in chunks", channels="round.rows"),
+    _request(
+        "prompt_logprobs_behind_prefix", shown="logprobs of prompts: behind what was served", takes="prefix-cache"
+    ),
+)
+
 LOGPROBS = Feature(
     name="logprobs",
     what="a request asks for logprobs",
@@ -82,7 +106,7 @@ LOGPROBS = Feature(
     without=without_logprobs,
     draw=with_logprobs,
     rule="S-SAMPLE-12",
-    effects=("rounds",),
+    facts=_FACTS,
 )
 PROMPT_LOGPROBS = Feature(
     name="prompt-logprobs",
@@ -92,5 +116,5 @@ PROMPT_LOGPROBS = Feature(
     draw=with_prompt_logprobs,
     rule="S-SAMPLE-16",
     of_probes=True,
-    effects=("prompt_logprobs_told",),
+    facts=_OF_PROMPTS,
 )

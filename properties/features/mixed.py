@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.some_requests import sooner
 from draftproof.properties.values.drafts import kind_of
@@ -110,6 +111,19 @@ def _one_after_another(choose: Choose, requests: tuple[Request, ...]) -> list[Re
 
 
 _ALONE = "S-MIXED-4 packs the rows of one engine's step by their number of tokens alone; "
+_run = facts_of("run", channels="graph.replay")
+_FACTS = (
+    variant("unmixed"),
+    _run("mixed_launches", shown="mixed launch: chunks beside rounds", effect=True),
+    _run("mixed_beside_no_drafts", shown="mixed launch: beside no drafts"),
+    _run("mixed_as_large_as_decode", shown="mixed launch: as large as decode"),
+    _run("prefill_as_large_as_decode", shown="mixed launch: chunks as large as decode"),
+    _run("buckets_padded", shown="mixed launch: bucket padded"),
+    _run("buckets_filled", shown="mixed launch: bucket filled"),
+    _run("buckets_exceeded", shown="mixed launch: beyond buckets"),
+    _run("buckets_after_larger", shown="mixed launch: after a larger one"),
+)
+
 FEATURE = Feature(
     name="mixed",
     what="chunks of prompts and verify rows share a launch",
@@ -124,5 +138,5 @@ FEATURE = Feature(
         "data-parallel": _ALONE + "ranks agree on one size for each kind of launch (S-RANK-3)",
         "tensor-parallel": _ALONE + "S-TP-3 counts the collectives of launches of one kind",
     },
-    effects=("mixed_launches",),
+    facts=_FACTS,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
 from draftproof.properties.features.some_requests import together
@@ -167,6 +168,24 @@ def without_overlap(scenario: Scenario) -> Scenario:
 
 
 _LATE = "S-OVERLAP-3 plans a step from lengths that are a step old; "
+_run = facts_of("run", channels="round.rows")
+_FACTS = (
+    variant("unoverlapped"),
+    _run("overlapped_steps", shown="overlap: at all", effect=True),
+    _run("overlap_late_steps", shown="overlap: as late as possible"),
+    _run("overlap_waits", shown="overlap: a step waited for"),
+    _run("overlap_rounds_after_end", shown="overlap: a round after the end"),
+    facts_of("run", channels="round.rows, commit.length")("overlap_cut_ends", shown="overlap: behind a cut end"),
+    _run("overlap_sure_ends", shown="overlap: a sure end"),
+    _run("overlap_pages_ahead", shown="overlap: a page boundary ahead"),
+    _run("overlap_pages_in_need", shown="overlap: a page in need"),
+    _run("overlap_widths_changed", shown="overlap: widths in flight", takes="controllers|draft-batch"),
+    _run("overlap_late_decisions", shown="overlap: a late decision", takes="controllers"),
+    facts_of("run", channels="round.rows, round.table")(
+        "overlap_admitted_behind", shown="overlap: pages after a discarded round"
+    ),
+)
+
 FEATURE = Feature(
     name="overlap",
     what="the host plans a step while the one before runs",
@@ -189,5 +208,5 @@ FEATURE = Feature(
         "penalties": _LATE + "penalties go by the tokens before a row (S-PENALTY-2), which the host uploads",
         "min-tokens": _LATE + "what is excluded goes by the number of tokens before a row (S-LIMIT-15)",
     },
-    effects=("overlapped_steps",),
+    facts=_FACTS,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.penalties import Penalties, TokenBias
@@ -44,6 +45,16 @@ def _penalties(choose: Choose, vocab: int) -> Penalties:
     )
 
 
+_round = facts_of("round", real=False)
+_FACTS = (
+    facts_of("round")("penalty_changed_choice", shown="penalties: another choice", effect=True),
+    _round("penalty_by_draft_in_window", shown="penalties: by a draft of the round"),
+    _round("bias_changed_choice", shown="penalties: by a bias"),
+    _round("repetition_changed_choice", shown="penalties: by repetition"),
+    _round("frequency_changed_choice", shown="penalties: by frequency"),
+    _round("presence_changed_choice", shown="penalties: by presence"),
+)
+
 FEATURE = Feature(
     name="penalties",
     what="logits change by bias, repetition, frequency or presence",
@@ -51,5 +62,5 @@ FEATURE = Feature(
     without=without_penalties,
     draw=with_penalties,
     rule="S-PENALTY-1",
-    effects=("penalty_changed_choice",),
+    facts=_FACTS,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
@@ -46,6 +47,32 @@ def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Reques
 
 
 _ALL = "S-SCHED-8 decides who gives way by the pages of all requests of one engine; "
+_request = facts_of("request", channels="round.attempt")
+_FACTS = (
+    _request("preemptions", lambda one: one.preemptions, "preempted: at all", effect=True),
+    _request("preempted_again", lambda one: one.preemptions > 1, "preempted: again"),
+    _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preempted: in its first round"),
+    _request(
+        "resumed_in_chunks",
+        lambda one: one.resumed_in_chunks,
+        "preempted: resumed in chunks",
+        channels="round.attempt, round.rows",
+    ),
+    _request(
+        "preemptions_of_hybrids",
+        lambda one: one.run.is_hybrid * one.preemptions,
+        "preempted: of a hybrid",
+        takes="hybrid",
+    ),
+    _request(
+        "variant_alone_of_resumed",
+        lambda one: one.run.changed == "alone" and one.preemptions > 0,
+        "variant: alone, of a resumed one",
+        takes="variant alone",
+        real=False,
+    ),
+)
+
 FEATURE = Feature(
     name="preemption",
     what="pages are taken on demand, and a request gives way where they run out",
@@ -57,5 +84,5 @@ FEATURE = Feature(
         "data-parallel": _ALL + "ranks would run prompts again in steps that they have agreed on (S-RANK-3)",
         "tensor-parallel": _ALL + "S-TP-2 has every rank own the same pages from admission to end",
     },
-    effects=("preemptions",),
+    facts=_FACTS,
 )

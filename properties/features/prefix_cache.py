@@ -5,12 +5,14 @@ Of a model with linear layers states are kept at ends of pages, or of some of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice, permutations
+from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.some_requests import endless, slots_for, sooner
 from draftproof.properties.values.penalties import Penalties, TokenBias
@@ -126,6 +128,61 @@ def without_prefix_cache(scenario: Scenario) -> Scenario:
 
 
 _KEPT = "S-CACHE-1 keeps at the end of a step the pages that are final by then; "
+
+
+def _hits_where(holds: Callable[[Scenario], object]) -> Callable[[Any], int]:
+    """Return a reader of runs: how many requests were served something, in scenarios of which something holds."""
+    return lambda run: bool(holds(run.scenario)) * run.notes.get("prefix_hits", 0)
+
+
+_SERVED = "round.rows, round.table"
+_run, _real = facts_of("run", channels=_SERVED, real=False), facts_of("run", channels=_SERVED)
+_states = facts_of("run", channels=_SERVED, takes="hybrid", real=False)
+_FACTS = (
+    _real("prefix_hits", shown="prefix cache: hit", effect=True),
+    _run("prefix_hits_in_part", shown="prefix cache: in part"),
+    _run("prefix_hits_of_whole", shown="prefix cache: of the whole"),
+    _run("prefix_hits_of_emitted", shown="prefix cache: of emitted tokens"),
+    _run("prefix_hits_after_preemption", shown="prefix cache: after preemption", takes="preemption"),
+    facts_of("run", channels="round.rows")("prefix_misses", shown="prefix cache: miss"),
+    _run("prefix_shared", shown="prefix cache: shared"),
+    _real("prefix_copies", shown="prefix cache: duplicates"),
+    _run("prefix_evictions", shown="prefix cache: evicted"),
+    _run("prefix_hits_on_running", shown="prefix cache: of one that runs"),
+    _run("prefix_hits_cut_by_logprobs", shown="prefix cache: cut by logprobs of prompts", takes="prompt-logprobs"),
+    _run(
+        "prefix_hits_of_trees",
+        _hits_where(lambda one: one.tree),
+        "prefix cache: beside trees",
+        takes="trees",
+        drafts=lambda kind: kind.trees,
+    ),
+    _run(
+        "prefix_hits_under_controllers",
+        _hits_where(lambda one: one.adaptive),
+        "prefix cache: under a controller",
+        takes="controllers",
+    ),
+    _run(
+        "prefix_hits_by_batch_size",
+        _hits_where(lambda one: one.schedule.draft_batch),
+        "prefix cache: by batch size",
+        takes="draft-batch",
+    ),
+    _states("prefix_hits_of_hybrids", shown="kept states: hit"),
+    _states("prefix_hits_cut_to_checkpoint", shown="kept states: pages without one"),
+    _states("prefix_hits_without_checkpoint", shown="kept states: none"),
+    _states("checkpoints_copied_again", shown="kept states: used again"),
+    facts_of("run", channels=_SERVED, takes="hybrid")("checkpoints_cached", shown="kept states: kept"),
+    _states("checkpoints_evicted", shown="kept states: evicted for another"),
+    _states("checkpoints_evicted_with_pages", shown="kept states: evicted with pages"),
+    facts_of("request", channels=_SERVED, takes="variant alone", real=False)(
+        "variant_alone_of_served",
+        lambda one: one.run.changed == "alone" and one.is_served,
+        "variant: alone, of a served one",
+    ),
+)
+
 FEATURE = Feature(
     name="prefix-cache",
     what="pages are kept for requests that begin with the same tokens",
@@ -140,5 +197,5 @@ FEATURE = Feature(
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
         "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries of which each rank has a part",
     },
-    effects=("prefix_hits",),
+    facts=_FACTS,
 )

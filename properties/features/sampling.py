@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.drafts import kind_of
@@ -83,6 +87,59 @@ def _sampling(choose: Choose) -> Sampling:
     )
 
 
+def _asks(holds: Callable[[Sampling], bool]) -> Callable[[Any], bool]:
+    """Return a reader of requests: something holds of how tokens are drawn."""
+    return lambda one: one.request.sampling is not None and holds(one.request.sampling)
+
+
+def _stops(one: Any) -> bool:
+    return one.is_sampled and one.stage in ("only", "last") and one.request.stopped_by is not None
+
+
+def _is_under_control(one: Any) -> bool:
+    """Return whether a round with drafts of a sampled request has as many as a controller or its batch allows."""
+    scenario = one.request.run.scenario
+    return one.is_sampled and one.drafts > 0 and bool(scenario.adaptive or scenario.schedule.draft_batch)
+
+
+_request, _round = facts_of("request", real=False), facts_of("round", real=False)
+_SAMPLED = (
+    facts_of("round")(
+        "sampled_accepted", lambda one: one.is_sampled * one.correct_len, "temperature: accepted", effect=True
+    ),
+    facts_of("round")(
+        "sampled_residuals",
+        lambda one: one.is_sampled and one.correct_len < one.drafts,
+        "temperature: from the rest",
+        effect=True,
+    ),
+    _round(
+        "sampled_after_all",
+        lambda one: one.is_sampled and one.accept == "all",
+        "temperature: after all drafts",
+        effect=True,
+    ),
+    _round(
+        "sampled_dynamic_rounds", _is_under_control, "temperature: under a controller", takes="controllers|draft-batch"
+    ),
+    _round("sampled_stops", _stops, "temperature: stopped"),
+    facts_of("round")("greedy_beside_sampled", lambda one: not one.is_sampled and one.request.run.scenario.is_sampled),
+    facts_of("batch", real=False)(
+        "half_sampled_batches", lambda one: one.is_half_sampled, "temperature: beside 0", takes="several rows"
+    ),
+    _round(
+        "sampled_top_k_1",
+        lambda one: one.is_sampled and one.request.request.sampling.top_k == 1,
+        "temperature: top-k 1",
+    ),
+    _request("temperatures_below_1", _asks(lambda one: one.temperature < 1), "temperature: below 1"),
+    _request("temperatures_of_1", _asks(lambda one: one.temperature == 1), "temperature: 1"),
+    _request("temperatures_above_1", _asks(lambda one: one.temperature > 1), "temperature: above 1"),
+    _request("filtered_by_top_k", _asks(lambda one: (one.top_k or 0) > 1), "filter: top-k"),
+    _request("filtered_by_top_p", _asks(lambda one: one.top_p < 1), "filter: top-p"),
+    _request("filtered_by_min_p", _asks(lambda one: one.min_p > 0), "filter: min-p"),
+)
+
 SAMPLING = Feature(
     name="sampling",
     what="a request draws its tokens",
@@ -90,8 +147,15 @@ SAMPLING = Feature(
     without=greedy,
     draw=with_sampling,
     rule="S-SAMPLE-1",
-    effects=("sampled_accepted", "sampled_residuals", "sampled_after_all"),
+    facts=_SAMPLED,
 )
+_DRAWN = (
+    _round("drafts_drawn", lambda one: one.is_drawn * one.drafts, "drafts drawn: at all", effect=True),
+    _round("drawn_accepted", lambda one: one.is_drawn * one.correct_len, "drafts drawn: accepted"),
+    _round("drawn_residuals", lambda one: one.is_drawn and one.correct_len < one.drafts, "drafts drawn: the rest"),
+    _round("drawn_after_all", lambda one: one.is_drawn and one.accept == "all", "drafts drawn: after all drafts"),
+)
+
 DRAWN_DRAFTS = Feature(
     name="drawn-drafts",
     what="drafts of a sampled request are drawn, too",
@@ -104,5 +168,5 @@ DRAWN_DRAFTS = Feature(
     drafts=lambda kind: kind.draws,
     because="it has no distribution to draw from",
     of_probes=True,
-    effects=("drafts_drawn",),
+    facts=_DRAWN,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -30,6 +31,13 @@ def _early(request: Request) -> Request:
 
 
 _ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
+_run = facts_of("run", channels="round.rows", effect=True)
+_FACTS = (
+    _run("drafts_cut_by_step_tokens", shown="step budget: cut drafts"),
+    _run("chunks_cut_by_step_tokens", shown="step budget: cut a chunk"),
+    _run("waits_for_step_tokens", shown="step budget: let somebody wait"),
+)
+
 FEATURE = Feature(
     name="step-budget",
     what="an engine step runs a limited number of tokens",
@@ -46,5 +54,5 @@ FEATURE = Feature(
         "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
         "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
     },
-    effects=("drafts_cut_by_step_tokens", "chunks_cut_by_step_tokens", "waits_for_step_tokens"),
+    facts=_FACTS,
 )

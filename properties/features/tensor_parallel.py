@@ -7,8 +7,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.drafts import ProbeDraft
+from draftproof.properties.values.drafts import DraftKind, ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Ranks, Scenario
 
 P = TypeVar("P", ProbeModel, ProbeDraft)
@@ -47,6 +48,21 @@ def _shared_linear(sizes: Linear, ranks: int) -> Linear:
     return replace(sizes, key_heads=ranks * sizes.key_heads, value_heads=ranks * sizes.value_heads)
 
 
+def _has_layers(kind: DraftKind) -> bool:
+    return kind.proposes != "lookup"
+
+
+_run, _of_layers = (facts_of("run", channels="rank.collectives", **more) for more in ({}, {"drafts": _has_layers}))
+_FACTS = (
+    _run("tensor_ranks_run", effect=True),
+    _of_layers("tensor_drafts_cut", shown="tensor ranks: draft cut"),
+    _of_layers("tensor_drafts_whole", shown="tensor ranks: draft whole"),
+    _run("tensor_padded_launches", shown="tensor ranks: padding"),
+    _run("tensor_hybrids", shown="tensor ranks: of a hybrid", takes="hybrid"),
+    _run("tensor_draws", shown="tensor ranks: drawn", takes="sampling"),
+    _run("tensor_windows", shown="tensor ranks: windows", takes="windows"),
+)
+
 FEATURE = Feature(
     name="tensor-parallel",
     what="ranks share the heads of every layer",
@@ -56,5 +72,5 @@ FEATURE = Feature(
     rule="S-TP-7",
     of_probes=True,
     refuses={"data-parallel": "S-TP-1 has all ranks serve all requests, and S-RANK-1 each request one rank"},
-    effects=("tensor_ranks_run",),
+    facts=_FACTS,
 )

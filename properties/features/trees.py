@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of, variant, within
 from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.lasting import lasting
 from draftproof.properties.features.sampling import with_greedy_drafts
 from draftproof.properties.features.some_requests import together
 from draftproof.properties.values.chain_tree import pages_as_tree
-from draftproof.properties.values.drafts import Eagle, Ngram, kind_of
+from draftproof.properties.values.drafts import DraftKind, Eagle, Ngram, kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
@@ -162,6 +164,69 @@ def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan
 
 
 _ROWS = "S-TREE-1 gives every round the same tree, cut to its limits; "
+
+
+def _is_beam(one: Any) -> bool:
+    return "tree_rounds" in one.notes and one.depth > 1 and one.request.run.form.proposes == "steps"
+
+
+def _is_path(commit: str) -> Callable[[Any], bool]:
+    """Return a reader: the rows that were accepted are not the first ones of a tree, beside states of this commit."""
+    return lambda one: one.request.run.layers == commit and "tree_entries_moved" in one.notes
+
+
+def _passes_checkpoint(one: Any) -> bool:
+    return one.is_hybrid and "tree_entries_moved" in one.notes and one.checkpoint in ("one", "two and more")
+
+
+def _is_off_first_branch(one: Any) -> bool:
+    return one.is_hybrid and "trees_off_first_branch" in one.notes
+
+
+def _is_lookup(kind: DraftKind) -> bool:
+    return kind.proposes == "lookup"
+
+
+def _is_beamed(kind: DraftKind) -> bool:
+    return kind.proposes != "lookup"
+
+
+_round, _found = facts_of("round", real=False), facts_of("round", real=False, drafts=_is_lookup)
+_sampled = facts_of("round", real=False, takes="sampling")
+_states = facts_of("round", real=False, takes="hybrid")
+_beamed = facts_of("round", drafts=_is_beamed)
+_FACTS = (
+    variant("chain_as_tree", real=False),
+    *within("topk of a tree", "run", "topk", (1, 2, 3, 5), real=False),
+    _beamed("beams", _is_beam, "tree: beams", channels="round.rows"),
+    _round("tree_rounds", shown="tree: at all", real=_is_beamed, effect=True),
+    _round("trees_of_their_own", shown="tree: proposed", real=_is_beamed),
+    _round("trees_cut", shown="tree: cut"),
+    _round("trees_cut_by_nodes", shown="tree: cut by its nodes", channels="round.rows"),
+    _round(
+        "trees_cut_by_limits",
+        lambda one: "tree_rounds" in one.notes and one.limit in ("budget", "max_len"),
+        "tree: cut by limits",
+        channels="round.rows",
+    ),
+    _round("trees_rejected", shown="tree: rejected"),
+    _round("trees_off_first_branch", shown="tree: off the first branch"),
+    _round("trees_ended_at_leaf", shown="tree: ended at a leaf"),
+    _round("trees_ended_inside", shown="tree: ended inside"),
+    _round("trees_moved_to_another_page", shown="tree: moved to another page"),
+    _found("matches_branched", shown="tree of matches: branched"),
+    _found("matches_merged", shown="tree of matches: merged"),
+    _found("matches_of_all_nodes", shown="tree of matches: all nodes"),
+    _found("later_match_accepted", shown="tree of matches: a later one accepted"),
+    _sampled("sampled_siblings_after_elder", shown="sampled tree: a sibling after its elder"),
+    _sampled("sampled_tree_residuals", shown="sampled tree: ended above others"),
+    _sampled("sampled_trees_rejected", shown="sampled tree: rejected"),
+    _states("tree_states_snapshot", _is_path("snapshot"), "states of a tree: snapshots"),
+    _states("tree_states_replay", _is_path("replay"), "states of a tree: replays"),
+    _states("tree_states_off_first_branch", _is_off_first_branch, "states of a tree: off the first branch"),
+    _states("tree_states_checkpoints", _passes_checkpoint, "states of a tree: checkpoints"),
+)
+
 FEATURE = Feature(
     name="trees",
     what="drafts are trees",
@@ -180,5 +245,5 @@ FEATURE = Feature(
         "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
         "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
     },
-    effects=("tree_rounds",),
+    facts=_FACTS,
 )

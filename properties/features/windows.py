@@ -5,9 +5,12 @@ They are seldom longer than a text, at times as long as a page, and mostly of tw
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of, has
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import Eagle, Mtp
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario, least_window
@@ -80,6 +83,32 @@ def without_windows(scenario: Scenario) -> Scenario:
     return replace(scenario, model=model, draft=draft)
 
 
+def _is_longer(one: Any) -> bool:
+    """Return whether a prompt is longer than the target's window."""
+    return one.is_prefilled and 0 < getattr(one.run.scenario.model, "window", 0) < len(one.request.prompt)
+
+
+def _are_unequal(run: Any) -> bool:
+    target, draft = (getattr(part, "window", 0) for part in (run.scenario.model, run.scenario.draft))
+    return target != draft and min(target, draft) > 0
+
+
+_request, _round = facts_of("request"), facts_of("round")
+_FACTS = (
+    _round("window_rounds", lambda one: one.window in ("left", "beyond"), "windows: of the target", effect=True),
+    _round(
+        "window_drafts",
+        lambda one: one.beyond_draft_window and one.drafts > 0,
+        "windows: of the draft",
+        drafts=lambda kind: kind.extends,
+        effect=True,
+    ),
+    _round("windows_left", has(window="left"), "windows: left within a round"),
+    _request("window_prompts", _is_longer, "windows: prompt beyond", channels="accept.emitted", effect=True),
+    _request("window_pages_freed", lambda one: one.pages_freed, "windows: pages freed", channels="round.table"),
+    facts_of("run")("windows_unequal", _are_unequal, "windows: of two lengths", drafts=lambda kind: kind.extends),
+)
+
 FEATURE = Feature(
     name="windows",
     what="layers of target or draft see a window of positions",
@@ -88,5 +117,5 @@ FEATURE = Feature(
     draw=with_windows,
     rule="S-WINDOW-4",
     of_probes=True,
-    effects=("window_rounds", "window_drafts", "window_prompts"),
+    facts=_FACTS,
 )

@@ -183,7 +183,7 @@ class DraftKind(NamedTuple):
     `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
     in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `draws`: it
     may draw its tokens (S-SAMPLE-9). `minimum` are the
-    counts (coverage/counts.py) of its own scenarios without which a check of it proves nothing, beside those that every
+    counts (coverage/facts.py) of its own scenarios without which a check of it proves nothing, beside those that every
     draft needs.
     """
 

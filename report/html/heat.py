@@ -1,20 +1,18 @@
-"""Functional coverage as tables of coloured cells: each coverpoint a line, each cross a heat map or several."""
+"""Coverage as tables of coloured cells: one for each group of facts, a line for each fact, a column for each draft."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Literal
 
-from draftproof.properties.coverage import CROSSES, POINTS, holes, impossible, split, universe
-from draftproof.properties.coverage.points import name_of
+from draftproof.properties.coverage.bins import name_of, split, universe
+from draftproof.properties.coverage.facts import GROUPS
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.report.numbers import short
 
-State = Literal["hit", "hole", "impossible", "outside"]
+State = Literal["hit", "hole", "impossible"]
 LEVELS = 5
 
 
@@ -29,47 +27,37 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Map:
-    """Rows and columns of one heat map; `caption` names the value of the third point, if the cross has one."""
+class FactGroup:
+    """The facts of a group by their words, each with a square for every draft."""
 
-    caption: str
-    across: tuple[str, ...]
+    name: str
     lines: tuple[tuple[str, tuple[Square, ...]], ...]
 
+    def count(self, *states: State) -> int:
+        """Return how many squares are in one of these states."""
+        return sum(square.state in states for _, squares in self.lines for square in squares)
 
-@dataclass(frozen=True)
-class Cross:
-    """A cross of two or three points; `down` and `across` name those of its maps."""
+    @property
+    def hit(self) -> int:
+        return self.count("hit")
 
-    name: str
-    down: str
-    across: str
-    maps: tuple[Map, ...]
-    hit: int
-    possible: int
-
-
-@dataclass(frozen=True)
-class Point:
-    """A coverpoint by itself: a square for each value."""
-
-    name: str
-    squares: tuple[tuple[str, Square], ...]
-    hit: int
-    possible: int
+    @property
+    def possible(self) -> int:
+        return self.count("hit", "hole")
 
 
 @dataclass(frozen=True)
 class Coverage:
     """Bins of a campaign.
 
-    `covered` can be hit and were; `holes`, by cross, were not; `strangers` are in the database but not declared.
+    `covered` can be hit and were; `holes`, the facts by draft, were not; `strangers` are in the database but not
+    declared.
     """
 
+    drafts: tuple[Algorithm, ...]
     covered: frozenset[str]
     possible: int
-    points: tuple[Point, ...]
-    crosses: tuple[Cross, ...]
+    groups: tuple[FactGroup, ...]
     holes: tuple[tuple[str, tuple[str, ...]], ...]
     strangers: tuple[str, ...]
 
@@ -81,94 +69,56 @@ class Coverage:
 
 @dataclass(frozen=True)
 class _Known:
-    """What squares are drawn from. `top` is the most hits of any bin, `counts` are (hit, possible) bins by cross."""
+    """What squares are drawn from. `top` is the most hits of any bin."""
 
     hits: Mapping[str, int]
     possible: frozenset[str]
     top: int
-    counts: Mapping[str, tuple[int, int]]
 
-    def square(self, cross: str, values: tuple[str, ...]) -> Square:
-        name = name_of(cross, values)
+    def square(self, name: str) -> Square:
         if hits := self.hits.get(name, 0):
             return Square("hit", short(hits), _level(hits, self.top))
         if name in self.possible:
             return Square("hole", "○", title=f"hole: {name}")
-        why = impossible(name)
-        if why:
-            return Square("impossible", "", title=f"impossible: {why}")
-        return Square("outside", "", title="not of these drafts")
+        return Square("impossible", "", title="no scenario of this draft, model and subject shows it")
 
 
-def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverage:
-    """Return the coverage by rows of the table `bins`, of all that scenarios of these drafts can reach."""
+def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str], never: Set[str] = frozenset()) -> Coverage:
+    """Return the coverage by rows of the table `bins`, of all that scenarios of these drafts can reach.
+
+    `never` names bins that the scenarios themselves say are beyond model or subject.
+    """
     wanted: tuple[Algorithm, ...] = tuple(name for name in ALGORITHMS if name in set(drafts)) or ALGORITHMS
     hits = {str(row["name"]): int(row["hits"]) for row in bins}
-    possible = frozenset(universe(wanted))
-    strangers = tuple(sorted(name for name in hits if not _declared(name)))
-    missed = defaultdict(list)
-    for name in holes(hits, wanted):
-        cross, _, values = name.partition(": ")
-        missed[cross].append(values)
-    known = _Known(hits, possible, max(hits.values(), default=1), _counts(hits, possible))
-    points = [_point(name, known) for name in CROSSES if len(CROSSES[name]) == 1]
-    crosses = [_cross(name, known) for name in CROSSES if len(CROSSES[name]) > 1]
+    possible = frozenset(name for name in universe(wanted) if name in hits or name not in never)
+    known = _Known(hits, possible, max(hits.values(), default=1))
+    missed = [split(name) for name in universe(wanted) if name in possible - hits.keys()]
+    holes = ((draft, tuple(fact for of, fact in missed if of == draft)) for draft in wanted)
     return Coverage(
+        drafts=wanted,
         covered=possible & hits.keys(),
         possible=len(possible),
-        points=tuple(point for point in points if point.possible),
-        crosses=tuple(cross for cross in crosses if cross.possible),
-        holes=tuple((cross, tuple(values)) for cross, values in missed.items()),
-        strangers=strangers,
+        groups=tuple(_groups(wanted, known)),
+        holes=tuple((draft, facts) for draft, facts in holes if facts),
+        strangers=tuple(sorted(name for name in hits if not _is_declared(name))),
     )
 
 
-def _counts(hits: Mapping[str, int], possible: frozenset[str]) -> Mapping[str, tuple[int, int]]:
-    able = Counter(name.partition(": ")[0] for name in possible)
-    seen = Counter(name.partition(": ")[0] for name in possible & hits.keys())
-    return {cross: (seen[cross], able[cross]) for cross in CROSSES}
+def _groups(drafts: Iterable[Algorithm], known: _Known) -> Iterable[FactGroup]:
+    """Yield the groups of which these drafts can have something."""
+    for name, facts in GROUPS.items():
+        lines = ((one.words, tuple(known.square(name_of(draft, one.name)) for draft in drafts)) for one in facts)
+        group = FactGroup(name, tuple(lines))
+        if group.possible:
+            yield group
 
 
-def _declared(name: str) -> bool:
+def _is_declared(name: str) -> bool:
     try:
         split(name)
     except ValueError:
         return False
     return True
-
-
-def _point(name: str, known: _Known) -> Point:
-    squares = tuple((value, known.square(name, (value,))) for value in POINTS[CROSSES[name][0]])
-    return Point(name, squares, *known.counts[name])
-
-
-def _cross(name: str, known: _Known) -> Cross:
-    """Draw a cross: the longer of its first two points goes down; a third makes a map for each of its values."""
-    first, second, *more = CROSSES[name]
-    down, across = (second, first) if len(POINTS[second]) > len(POINTS[first]) else (first, second)
-    thirds = (dict(zip(more, values, strict=True)) for values in product(*(POINTS[point] for point in more)))
-    made = [_map(name, down, across, third, known) for third in thirds]
-    return Cross(name, down, across, tuple(one for one in made if one.lines), *known.counts[name])
-
-
-def _map(name: str, down: str, across: str, third: Mapping[str, str], known: _Known) -> Map:
-    def square(row: str, column: str) -> Square:
-        values = {down: row, across: column, **third}
-        return known.square(name, tuple(values[point] for point in CROSSES[name]))
-
-    every = ((row, [square(row, column) for column in POINTS[across]]) for row in POINTS[down])
-    lines = [(row, squares) for row, squares in every if _within(squares)]
-    columns = [at for at in range(len(POINTS[across])) if _within(squares[at] for _, squares in lines)]
-    return Map(
-        caption=", ".join(f"{point} = {value}" for point, value in third.items()),
-        across=tuple(POINTS[across][at] for at in columns),
-        lines=tuple((row, tuple(squares[at] for at in columns)) for row, squares in lines),
-    )
-
-
-def _within(squares: Iterable[Square]) -> bool:
-    """Whether any of them has to do with these drafts."""
-    return any(square.state != "outside" for square in squares)
 
 
 def _level(hits: int, top: int) -> int:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.verdicts import verdicts
+from draftproof.properties.coverage.bins import name_of
 from draftproof.properties.coverage.covered import level_of
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.durations import show_duration
@@ -71,7 +72,7 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
     """Return the report of a run directory and detection matrices."""
     contracts = _judged(source)
     findings = views(source)
-    coverage = covered(source.bins, source.settings.drafts)
+    coverage = covered(source.bins, source.settings.drafts, _never(source))
     verdict = _verdict(source, contracts)
     last = _seconds(source)
     times = [float(row["at"]) for row in source.bins if row["name"] in coverage.covered]
@@ -94,6 +95,14 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
         troubles=tuple((show_duration(float(row["at"] or 0.0)), str(row["what"])) for row in troubles),
         left_out=(len(findings[MOST_FINDINGS:]), len(source.troubles) - len(troubles)),
     )
+
+
+def _never(source: RunSource) -> frozenset[str]:
+    """Return the bins of which all scenarios that were judged say that they are beyond model, draft or subject."""
+    counts = source.sums.draft_counts
+    judged = {draft: one.value for (draft, name), one in counts.items() if name == "scenarios"}
+    never = (of for of, one in counts.items() if 0 < judged.get(of[0], 0) <= one.beyond)
+    return frozenset(name_of(*of) for of in never)
 
 
 def _judged(source: RunSource) -> tuple[ContractRow, ...]:
@@ -269,5 +278,5 @@ def written(shown: CampaignPage, path: Path, size: int) -> WrittenReport:
         contracts=shown.contracts,
         hit=coverage.hit,
         possible=coverage.possible,
-        holes=tuple(f"{cross}: {values}" for cross, group in coverage.holes for values in group),
+        holes=tuple(name_of(draft, fact) for draft, facts in coverage.holes for fact in facts),
     )

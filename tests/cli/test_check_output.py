@@ -59,15 +59,15 @@ def test_everything_is_listed_if_asked_for(printed):
     assert [line for line in lines if "rare_thing" in line]
 
 
-def test_triggers_are_listed_in_shares_of_scenarios(capsys):
+def test_what_happened_is_listed_in_shares_of_scenarios(capsys):
     of = msgspec.structs.replace(
         report(*PASSING, outcome=Outcome.PASS),
         examples=50,
-        triggers={"tree": {"topk above 1": 3}, "adaptive": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
+        shares={"tree": {"topk above 1": 3}, "adaptive": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
     )
     show(of, 1.0, "draftproof check", {}, verbose=True)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert [line for line in lines if line.startswith("trigger ")] != []
+    assert [line for line in lines if line.startswith("what happened ")] != []
     assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive ", "stop "))] == [
         "topk above 1 6",
         "up 40, and back 0",

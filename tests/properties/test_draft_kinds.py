@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.coverage.counts import NAMES
+from draftproof.properties.coverage.facts import NAMES
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, KINDS, SPECS
 from tests.structure import parsed

@@ -10,7 +10,8 @@ import pytest
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
+from draftproof.properties.coverage.counts import counts, total
+from draftproof.properties.coverage.facts import NAMES
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.relations import OffBy, Zero
@@ -20,6 +21,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
+from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
@@ -170,8 +172,9 @@ def test_many_ties_are_inconclusive(name: str, ties: str, most: int) -> None:
 
 def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed() -> None:
     """Real models only: probes are generated, so that each kind of them is there."""
-    judged = Judgement({"output.lossless": None, "launch.graphs": None}, None, evidence().subject.channels, HYBRID)
-    enough = ENOUGH | dict.fromkeys(HYBRID, 0)
+    hybrid, channels = taking("hybrid"), evidence().subject.channels
+    judged = Judgement({"output.lossless": None, "launch.graphs": None}, None, channels, hybrid)
+    enough = ENOUGH | dict.fromkeys(hybrid, 0)
     verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], [enough])}
     assert verdicts["launch.graphs"] is Outcome.PASS
     assert verdicts["commit.state"] is verdicts["variant.other_commit"] is Outcome.SKIP

@@ -8,7 +8,8 @@ import pytest
 
 from draftproof.harness.check import Checker
 from draftproof.properties.coverage import shares
-from draftproof.properties.coverage.counts import NAMES, counts
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.facts import NAMES
 from draftproof.properties.coverage.shares import PATTERNS, Pattern
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference import request_solver as solving

@@ -19,7 +19,7 @@ from draftproof.faults.trial import FaultOutcome
 from draftproof.fuzz.campaign.schema import FINDING, SCHEMA
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage import universe
+from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Timeline, timeline
 from draftproof.properties.judge import judge
 from draftproof.properties.values.case import encode

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.coverage import CROSSES, POINTS, impossible, universe
+from draftproof.properties.coverage.bins import universe
+from draftproof.properties.coverage.facts import SHOWN
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.report.html.chart import MOST_POINTS, chart, steps
 from draftproof.report.html.grid import WIDEST, grid
@@ -55,59 +56,41 @@ def test_every_bin_has_one_square_of_its_state():
     known = universe(ALGORITHMS)
     names = known[:: max(1, len(known) // 300)]
     shown = covered([{"name": name, "hits": 10 + at} for at, name in enumerate(names)], ALGORITHMS)
-    points = [cell for point in shown.points for _, cell in point.squares]
-    crossed = [cell for cross in shown.crosses for one in cross.maps for _, line in one.lines for cell in line]
-    states = Counter(cell.state for cell in (*points, *crossed))
-    assert states["hit"] == len(names) == shown.hit
-    assert states["hole"] == len(known) - len(names) == sum(len(values) for _, values in shown.holes)
-    assert states["impossible"] > 20
-    assert states["outside"] == 0
-    every = 0
-    for points_of in CROSSES.values():
-        size = 1
-        for point in points_of:
-            size *= len(POINTS[point])
-        every += size
-    assert states.total() == every
-    assert {cell.level for cell in (*points, *crossed)} <= set(range(6))
-    assert all(cell.title for cell in (*points, *crossed) if cell.state != "hit")
+    cells = [cell for group in shown.groups for _, line in group.lines for cell in line]
+    states = Counter(cell.state for cell in cells)
+    assert states["hit"] == len(names) == shown.hit == sum(group.hit for group in shown.groups)
+    assert states["hole"] == len(known) - len(names) == sum(len(facts) for _, facts in shown.holes)
+    assert shown.possible == len(known) == sum(group.possible for group in shown.groups)
+    assert states.total() == len(SHOWN) * len(ALGORITHMS)
+    assert states["impossible"] == states.total() - len(known) > 20
+    assert {cell.level for cell in cells} <= set(range(6))
+    assert all(cell.title for cell in cells if cell.state != "hit")
 
 
-def test_a_square_lies_where_its_values_cross():
-    name = next(name for name in universe(ALGORITHMS) if name == "K x page: K=2, page=after")
-    shown = covered([{"name": name, "hits": 1234}], ALGORITHMS)
-    cross = next(cross for cross in shown.crosses if cross.name == "K x page")
-    assert (cross.down, cross.across, cross.hit) == ("K", "page", 1)
-    lines = dict(cross.maps[0].lines)
-    square = lines["2"][cross.maps[0].across.index("after")]
-    assert (square.state, square.text, square.level) == ("hit", "1.2k", 5)
-    turned = next(cross for cross in shown.crosses if cross.name == "accept x K")
-    assert (turned.down, turned.across) == ("K", "accept")
-    impossible_ = dict(turned.maps[0].lines)["0"][turned.maps[0].across.index("all")]
-    assert impossible_.state == "impossible"
-    assert impossible("accept x K: accept=all, K=0") in impossible_.title
-    three = next(cross for cross in shown.crosses if cross.name == "accept x rows x draft")
-    assert [one.caption for one in three.maps] == [f"draft = {draft}" for draft in ALGORITHMS]
+def test_a_square_lies_where_a_fact_meets_a_draft():
+    shown = covered([{"name": "ngram: matches_of_fewer", "hits": 1234}], ALGORITHMS)
+    group = next(group for group in shown.groups if group.name == "lookup")
+    squares = dict(zip(shown.drafts, dict(group.lines)["found fewer"], strict=True))
+    assert (squares["ngram"].state, squares["ngram"].text, squares["ngram"].level) == ("hit", "1.2k", 5)
+    assert {cell.state for draft, cell in squares.items() if draft != "ngram"} == {"impossible"}
+    assert group.hit == 1
+    assert group.possible == len(group.lines)
 
 
-def test_bins_of_other_drafts_are_neither_holes_nor_impossible():
-    shown = covered([], ("eagle",))
-    draft = next(point for point in shown.points if point.name == "draft")
-    states = {value: cell.state for value, cell in draft.squares}
-    assert states == {name: "hole" if name == "eagle" else "outside" for name in ALGORITHMS}
-    assert shown.possible == len(universe(("eagle",)))
-    three = next(cross for cross in shown.crosses if cross.name == "accept x rows x draft")
-    assert [one.caption for one in three.maps] == ["draft = eagle"]
-    two = next(cross for cross in shown.crosses if "draft" in CROSSES[cross.name] and len(CROSSES[cross.name]) == 2)
-    assert "eagle" in (*two.maps[0].across, *dict(two.maps[0].lines))
-    assert "mtp" not in (*two.maps[0].across, *dict(two.maps[0].lines))
-    assert "accept x chain" not in [cross.name for cross in shown.crosses]
-    assert "chain" not in [point.name for point in shown.points]
+def test_what_cannot_be_is_no_hole():
+    never = {"eagle: handovers", "eagle: accept_all"}
+    shown = covered([{"name": "eagle: accept_all", "hits": 1}], ("eagle",), never)
+    assert shown.possible == len(universe(("eagle",))) - 1
+    assert dict(shown.holes).keys() == {"eagle"}
+    assert "handovers" not in dict(shown.holes)["eagle"]
+    assert shown.covered == {"eagle: accept_all"}
+    assert "lookup" not in [group.name for group in shown.groups]
+    assert shown.drafts == ("eagle",)
 
 
 def test_names_that_nobody_declares_are_listed():
-    shown = covered([{"name": "accept: accept=most", "hits": 3}], ALGORITHMS)
-    assert shown.strangers == ("accept: accept=most",)
+    shown = covered([{"name": "eagle: most", "hits": 3}], ALGORITHMS)
+    assert shown.strangers == ("eagle: most",)
     assert shown.hit == 0
 
 

@@ -22,7 +22,7 @@ from draftproof.cli.inputs import InputError
 from draftproof.cli.report import write_report
 from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
-from draftproof.properties.coverage import universe
+from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Mark
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -173,7 +173,7 @@ def evil_run(path: Path) -> Path:
         finding(identity="broken", divergence=f"{{{EVIL}", slug="../../d", state=EVIL, outcome=EVIL, at=7.0),
     ]
     settings = Settings(fault=EVIL, subject=SubjectChoice(name=EVIL, python=EVIL, settings={EVIL: EVIL}))
-    made = make(path, rows, settings, bins=[(EVIL, 4, 1, 0.5), (f"accept: accept={EVIL}", 1, 1, 0.7)])
+    made = make(path, rows, settings, bins=[(EVIL, 4, 1, 0.5), (f"eagle: {EVIL}", 1, 1, 0.7)])
     marks = tuple(_hostile(mark) for mark in drawn().marks)
     hostile = msgspec.structs.replace(drawn(), first=first, marks=marks, run=EVIL)
     (made / "findings" / "draft-positions-0a" / "timeline.json").write_text(msgspec.json.encode(hostile).decode())

@@ -18,9 +18,8 @@ from draftproof.properties.coverage.samples import BatchSample, RequestSample, R
 from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.ends import OF_ENDS
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.rank_counts import OF_RANKS, OF_TENSOR_RANKS
 from draftproof.properties.evidence.schedule import StepLaunch
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.scenario import VARIANTS, WRONG

@@ -31,8 +31,7 @@ from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
-from draftproof.properties.evidence.lockstep import OF_RANKS
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
+from draftproof.properties.evidence.rank_counts import OF_RANKS, OF_TENSOR_RANKS
 from draftproof.properties.values.features import BY_NAME, FEATURES
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG

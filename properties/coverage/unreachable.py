@@ -26,8 +26,7 @@ from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.evidence.lockstep import OF_RANKS
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
+from draftproof.properties.evidence.rank_counts import OF_RANKS, OF_TENSOR_RANKS
 from draftproof.properties.values.drafts import ALGORITHMS
 
 _STEPS = {"draft_steps", "second_draft_steps"}

@@ -128,7 +128,7 @@ def changed(of: Evidence, rank: int, old: Observation, *new: Observation) -> Evi
     other = replace(one, subject=replace(one.subject, observations=(*kept, *new)))
     ranks = (*of.ranks[:rank], other, *of.ranks[rank + 1 :])
     assert of.beside is not None
-    beside = replace(of.beside, all=tuple(replace(one, beside=None) for one in ranks))
+    beside = replace(of.beside, subjects=tuple(one.subject for one in ranks))
     return replace(of, ranks=tuple(replace(one, beside=beside) for one in ranks))
 
 

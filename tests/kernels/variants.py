@@ -48,8 +48,8 @@ def main(seed: int, count: int) -> None:
     """Run scenarios, and print."""
     # What registers kernels is imported only now that a registration has them launched, too.
     from draftproof.engine.subject import EngineSubject
-    from draftproof.harness.lockstep import solved
     from draftproof.properties.strategies.scenarios import generate
+    from draftproof.reference.solved import solved
 
     subject = EngineSubject(device="cpu")
     for scenario in generate(seed, count):

@@ -21,8 +21,7 @@ from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.coverage.read_mixed import OF_MIXED
 from draftproof.properties.coverage.read_overlap import OF_OVERLAP
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.lockstep import OF_RANKS
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
+from draftproof.properties.evidence.rank_counts import OF_RANKS, OF_TENSOR_RANKS
 from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.strategies.overlap import without_overlap
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm

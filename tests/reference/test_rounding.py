@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
-from draftproof.harness.lockstep import solved
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_glm4_moe
 from tests.drawn import generate
 

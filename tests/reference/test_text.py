@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
-from draftproof.harness.lockstep import evidence, solved
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
@@ -24,6 +24,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits
 from draftproof.reference.memo import Memo
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_llama
 
 Choose = Callable[[list[float]], int]

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.releases.packages import PackagePart
 from draftproof.fuzz.releases.plans import Plan
-from draftproof.harness.lockstep import SubjectCrashedError, evidence
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.handovers import without_handover

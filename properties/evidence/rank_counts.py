@@ -1,0 +1,81 @@
+"""Counts of ranks: those that agree on what each step launches, and those that share every layer."""
+
+from __future__ import annotations
+
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import StepLaunch
+from draftproof.properties.values.drafts import ProbeDraft
+from draftproof.properties.values.observed import GRAPHED
+from draftproof.properties.values.scenario import ProbeModel
+
+OF_RANKS = (
+    "ranks_run",
+    "idle_steps",
+    "idle_launches",
+    "agreed_tokens",
+    "agreed_rows",
+    "agreed_sizes",
+    "agreed_steps",
+    "windows_of_ranks",
+)
+"""Ranks that ran beside others; their steps without a row of their own, and launches for another's sake; steps in which
+prompts, or batches, were padded to those of another rank; in which that took a larger captured size than alone, or more
+draft steps; ranks whose target has windows."""
+OF_TENSOR_RANKS = (
+    "tensor_ranks_run",
+    "tensor_drafts_cut",
+    "tensor_drafts_whole",
+    "tensor_padded_launches",
+    "tensor_hybrids",
+    "tensor_draws",
+    "tensor_windows",
+)
+"""Ranks that shared every layer; scenarios in which they shared the draft's, too, or each had it whole; their replays
+with rows of padding; those of targets with linear layers; rounds of requests that draw tokens; scenarios with windows
+in the target."""
+
+
+def rank_counts(one: Evidence) -> dict[str, int]:
+    """Return these counts of one rank."""
+    lockstep = one.lockstep
+    if lockstep is None:
+        return {}
+    own, steps, sizes = one.schedule.batches, range(lockstep.last_step + 1), one.scenario.graphs.sizes
+
+    def size(rows: int) -> int:
+        return next((size for size in sizes if size >= rows), 0)
+
+    rows = {step: len(own.get((step, 1), ())) for step in steps}
+    beside = {step: lockstep.rows(step, 1) for step in steps if rows[step]}
+    return {
+        "ranks_run": 1,
+        "idle_steps": sum((step, 0) not in own and (step, 1) not in own for step in steps),
+        "idle_launches": sum(launch.rows == 0 for launch in _graphed(one)),
+        "agreed_tokens": sum(0 < sum(row.count for row in own.get((at, 0), ())) < lockstep.tokens(at) for at in steps),
+        "agreed_rows": sum(rows[step] < most for step, most in beside.items()),
+        "agreed_sizes": sum(size(rows[step]) != size(most) for step, most in beside.items()),
+        "agreed_steps": sum(one.plans.width(step) < lockstep.width(step) for step in beside),
+        "windows_of_ranks": int(getattr(one.scenario.model, "window", 0) > 0),
+    }
+
+
+def _graphed(one: Evidence) -> list[StepLaunch]:
+    return [launch for launch in one.schedule.launches if launch.kind in GRAPHED]
+
+
+def tensor_counts(one: Evidence) -> dict[str, int]:
+    """Return these counts of a scenario, by the run of one rank."""
+    if one.beside is None:
+        return {}
+    scenario = one.scenario
+    model, has_layers = scenario.model, isinstance(scenario.draft, ProbeDraft)
+    drawing = {number for number, request in enumerate(scenario.requests) if request.sampling}
+    return {
+        "tensor_ranks_run": len(one.beside.subjects),
+        "tensor_drafts_cut": int(has_layers and scenario.ranks.draft_tensor > 1),
+        "tensor_drafts_whole": int(has_layers and scenario.ranks.draft_tensor == 1),
+        "tensor_padded_launches": sum(0 < launch.rows < launch.size for launch in one.schedule.launches),
+        "tensor_hybrids": int(one.hybrid),
+        "tensor_draws": sum(request in drawing for request, _ in one.schedule.decode_steps),
+        "tensor_windows": int(isinstance(model, ProbeModel) and model.window > 0),
+    }

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from draftproof.properties.evidence.observed_run import ObservedRun, ObservedBatches, Place
+from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, Place
 from draftproof.properties.evidence.tolerances import right_part, slack_of_entries
 from draftproof.properties.values.fp8 import draft_keeps, target_keeps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -27,6 +27,9 @@ from draftproof.reference.solve import UNCHANGED, resolve
 from draftproof.reference.solved import Solved, traced
 from draftproof.reference.stored import Following
 from draftproof.reference.text import TokenGaps, token_gaps
+
+Texts = Mapping[int, TokenIds]
+"""The text of requests, by their number."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,7 @@ def answer_variant(
     return _right_run(followed, followed.varied or followed.trace, gaps, observed)
 
 
-def follow(
-    known: Solved, observed: ObservedRun, limits: Limits = NO_LIMITS, texts: Mapping[int, TokenIds] = UNCHANGED
-) -> Solved:
+def follow(known: Solved, observed: ObservedRun, limits: Limits = NO_LIMITS, texts: Texts = UNCHANGED) -> Solved:
     """Solve a scenario for the drafts that a subject verified, and their numbers where it chose these (S-FOLLOW-1).
 
     `texts` are those to follow behind a tie, by request (S-FOLLOW-8).
@@ -108,9 +109,7 @@ def _verified(trace: Trace, channel: str, seen: Mapping[Place, TokenIds]) -> boo
     return all(rows.get(Key(*place), ()) == of_round for place, of_round in seen.items())
 
 
-def _resolved(
-    known: Solved, observed: ObservedRun, limits: Limits, texts: Mapping[int, TokenIds], memo: Memo
-) -> Solved:
+def _resolved(known: Solved, observed: ObservedRun, limits: Limits, texts: Texts, memo: Memo) -> Solved:
     """Return the scenario with the rounds that a subject ran, and the steps in force in its batches."""
     scenario, batches = known.scenario, observed.batches
     script = resolve(
@@ -151,7 +150,7 @@ def _gaps(known: Solved, observed: ObservedRun) -> TokenGaps:
     return token_gaps(known.scenario, known.script, observed.texts, observed.in_place, following)
 
 
-def _right_texts(scenario: Scenario, observed: ObservedRun, gaps: TokenGaps) -> Mapping[int, TokenIds]:
+def _right_texts(scenario: Scenario, observed: ObservedRun, gaps: TokenGaps) -> Texts:
     """Return the texts that go another right way, each as far as it is right (S-FOLLOW-8)."""
     parts = {at: right_part(scenario, observed.texts[at], of_text) for at, of_text in gaps.items()}
     return {at: part for at, part in parts.items() if any(gap.below > 0 for gap in gaps[at][: len(part)])}

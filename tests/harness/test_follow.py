@@ -159,7 +159,7 @@ def test_who_says_other_drafts_than_it_verified_is_caught(forced: bool, change: 
 def test_who_ignores_forced_drafts_fails_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own proposals are what it verifies, as it says: nothing else is wrong than what it verified."""
     scenario = mixed(STATIC)
-    monkeypatch.setattr("draftproof.engine.subject.recorder.forced", lambda *_: None)
+    monkeypatch.setattr("draftproof.engine.subject.steering.forced", lambda *_: None)
     judged = judge(evidence(EngineSubject(), scenario))
     assert failed(judged) == ["draft.verified", "verify.steered"]
 

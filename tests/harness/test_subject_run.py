@@ -91,9 +91,9 @@ def test_declared_channels_of_which_nothing_is_observed_are_silent() -> None:
 def test_declared_channels_that_a_trace_lacks_are_a_crash() -> None:
     known, nothing = solved(STATIC).trace, Trace("", frozenset(), ())
     assert known is not None
-    with pytest.raises(SubjectCrashedError, match="the trace lacks accept.bonus, which its subject declares"):
+    with pytest.raises(SubjectCrashedError, match=r"the trace lacks accept\.bonus, which its subject declares"):
         silent_channels(Telling(), STATIC, nothing, known)
-    with pytest.raises(SubjectCrashedError, match="'accept.bonas'.*did you mean accept.bonus"):
+    with pytest.raises(SubjectCrashedError, match=r"'accept\.bonas'.*did you mean accept\.bonus"):
         silent_channels(Telling(declared="accept.bonas"), STATIC, nothing, known)
     with pytest.raises(SubjectCrashedError, match="in its declaration"):
         silent_channels(Telling(error=KeyError("x")), STATIC, nothing, known)

@@ -12,10 +12,8 @@ from draftproof.properties.evidence.rank_work import rank_work
 from draftproof.properties.values.observed import Collective
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence, ranked
 
-ONE = RankWork(
-    steps={1: StepWork(2, 7, 9, 1, 1, 1, 3, False), 2: StepWork(rows=3, going_on=0)}, last_step=2, collectives={}
-)
-OTHER = RankWork(steps={1: StepWork(1, 8, 8, 2, 0, 4, 4, True)}, last_step=5, collectives={})
+ONE = RankWork({1: StepWork(2, 7, 9, 1, 1, 1, 3, False), 2: StepWork(rows=3)}, last_step=2, collectives={})
+OTHER = RankWork({1: StepWork(1, 8, 8, 2, 0, 4, 4, True)}, last_step=5, collectives={})
 
 
 def test_the_largest_of_each_number_is_agreed() -> None:
@@ -50,7 +48,7 @@ def test_the_work_of_a_rank_is_that_of_its_batches(scenario: object) -> None:
             assert own.width == of.plans.width(step)
             assert own.planned_width >= own.width
             assert own.rows - own.going_on == len(of.schedule.ending(step, 1))
-            assert own.drafts or own.width == 1
+            assert own.drafts == any(of.form.entries(of.depth(row)) for row in rows)
         else:
             assert own.tokens == sum(row.count for row in rows)
             assert own.entries >= own.tokens

@@ -24,6 +24,11 @@ from tests.properties.evidence import ABORTED, ADAPTIVE, CACHED, OVERLAPPED, PRE
 OWN = msgspec.structs.replace(STATIC, variant="other_commit")
 """A scenario of which the reference says something else under its variant."""
 
+_PLANS = (msgspec.structs.replace(STATIC.requests[1].rounds[0], num_drafts=3, num_correct=3),)
+_STOPPED = msgspec.structs.replace(STATIC.requests[0], rounds=_PLANS, stop_at=5, budget=12)
+CUT = msgspec.structs.replace(STATIC, requests=(_STOPPED, *STATIC.requests[1:]))
+"""A request ends at a stop token in the middle of a round."""
+
 
 @cache
 def ran(scenario: Scenario) -> tuple[Solved, ObservedRun]:
@@ -93,7 +98,7 @@ def test_rows_that_a_cache_served_are_left_out() -> None:
 
 
 def test_an_uncut_end_is_followed() -> None:
-    known, observed = ran(STATIC)
+    known, observed = ran(CUT)
     cut, uncut = (answer(known, observed, Limits(finish=finish)).trace for finish in ("cut", "uncut"))  # type: ignore[arg-type]
     assert cut.texts == uncut.texts
     assert cut.channel("commit.length") != uncut.channel("commit.length")

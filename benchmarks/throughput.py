@@ -16,12 +16,14 @@ import torch
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.collector import settle
-from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.observed_run import read_run
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.scenario import Scenario
+from draftproof.reference.answer import follow
+from draftproof.reference.solved import solved
 
 PARTS = ("engine", "reference", "compare")
 Times = dict[str, float]
@@ -73,7 +75,7 @@ def pair(subject: EngineSubject, scenario: Scenario, times: Times) -> None:
     with timed(times, "engine"):
         trace = subject.run(scenario, known.script)
     with timed(times, "reference"):
-        known = resolved(known, trace)
+        known = follow(known, read_run(scenario, trace))
     with timed(times, "compare"):
         assert known.trace is not None
         judged = judge(Evidence(scenario, known.script, known.trace, trace))

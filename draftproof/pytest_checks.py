@@ -13,7 +13,6 @@ from draftproof.errors import CheckpointError
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
-from draftproof.harness.lockstep import solved
 from draftproof.harness.subjects import Device, is_engine, make_from, present
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
@@ -35,6 +34,7 @@ from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_failures import ContractError, Failure
 from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS
+from draftproof.reference.solved import solved
 from draftproof.report.commands import command
 from draftproof.report.text import sentence
 

@@ -31,13 +31,13 @@ from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.own_error import own_error
 from draftproof.faults.trial import SeedResult, has_died, trial
 from draftproof.harness.kernel_runs import cases
-from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.harness.workers.start import fork
 from draftproof.harness.workers.worker import Preloaded
 from draftproof.harness.workers.worker import main as serve_orders
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 from draftproof.subjects.process import die_with_parent
 
 OURS = ("draftproof.engine", "draftproof.kernels")

@@ -12,7 +12,6 @@ import msgspec
 
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
-from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import assumed, versions_of
 from draftproof.harness.subjects import is_engine
@@ -46,6 +45,7 @@ from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
+from draftproof.reference.solved import Reference, solved
 
 if TYPE_CHECKING:
     from draftproof.harness.kernel_runs import KernelCalls

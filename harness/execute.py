@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.ranks.world import RanksHangError
 from draftproof.harness.signals import TimeLimitError, time_limit
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
 from draftproof.properties.contracts.base import Contract
@@ -33,6 +34,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import Reference, Solved, solved
 
 DEADLINE = 120.0
 """Seconds for one scenario in the process that asks."""

@@ -8,7 +8,6 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.execute import DEADLINE, Executor
-from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.effects import acts
@@ -20,6 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+from draftproof.reference.solved import Solved, solved
 
 
 class StaleCaseError(DraftproofError, ValueError):

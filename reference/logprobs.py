@@ -6,6 +6,8 @@ Weights come from floats, so that rounding may tell others: the gap says how far
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
@@ -22,9 +24,9 @@ Told = tuple[int, ...]
 
 
 def logprob_gaps(
-    scenario: Scenario, reference: Trace, subject: Trace, following: Following | None = None
+    scenario: Scenario, reference: Trace, told: Mapping[Key, Told], following: Following | None = None
 ) -> dict[Key, TokenGap]:
-    """Return the gap of what a subject told of each token that the reference emits, of requests beside a real model.
+    """Return the gap of what was `told` of each token that the reference emits, of requests beside a real model.
 
     The rows are those of the reference's text; what is told of another text has the gaps that it has there.
     """
@@ -32,7 +34,6 @@ def logprob_gaps(
         return {}
     memo = Memo(following=following)
     targets, gaps = exact_and_rounded(scenario.model, memo), dict[Key, TokenGap]()
-    told = subject.typed("accept.logprobs", tuple)
     keys = sorted(reference.channel("accept.logprobs"))
     for index, request in enumerate(scenario.requests):
         if request.logprobs is None:

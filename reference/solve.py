@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from draftproof.properties.evidence.observed_run import Place
 from draftproof.properties.values.limits import FirstDrafts
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, Scenario
@@ -23,8 +24,6 @@ from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
 from draftproof.reference.tree_solver import TreeSolver
 
-Place = tuple[int, int]
-"""A request, and its own round."""
 NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
 UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
 UNENDED: Mapping[int, int] = MappingProxyType({})

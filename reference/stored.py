@@ -8,11 +8,12 @@ number near their middle may become.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.trace import Key
 
 Slack = Callable[[int], float]
 """How far off a number at a position may be before it is rounded, relative to the largest of its entry (or to 1)."""
@@ -23,15 +24,17 @@ _LAST = 1 << 30
 class Following:
     """Entries by request, round, layer and position, and the round of a request that passes are asked for now.
 
-    `texts` are all tokens of each request, its prompt first.
+    `stored` are those that a subject reports, by channel, `texts` all tokens of each request, its prompt first.
     """
 
-    def __init__(self, trace: Trace, texts: Sequence[tuple[int, ...]], slack: Slack) -> None:
+    def __init__(
+        self, stored: Mapping[str, Mapping[Key, Datum]], texts: Sequence[tuple[int, ...]], slack: Slack
+    ) -> None:
         self._texts, self.slack = texts, slack
         self._request, self._round = 0, _LAST
         self._reported: dict[tuple[str, int, int], dict[int, list[tuple[int, np.ndarray]]]] = {}
         for model, channel in CHANNELS.items():
-            for key, entry in sorted(trace.channel(channel).items()):
+            for key, entry in sorted(stored.get(channel, {}).items()):
                 if isinstance(entry, np.ndarray):
                     rows = self._reported.setdefault((model, key.request, key.layer), defaultdict(list))
                     rows[key.row].append((key.round, entry))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from draftproof.properties.evidence.observed_run import InPlace
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
@@ -20,21 +21,19 @@ from draftproof.reference.rounding import exact_and_rounded
 from draftproof.reference.stored import Following
 
 TokenGaps = Mapping[int, tuple[TokenGap, ...]]
-Given = Mapping[int, tuple[tuple[int, ...], ...]]
-"""request -> for each token that it emitted the drafts that stood in its place: one of a chain, siblings of a tree."""
-UNKNOWN: Given = MappingProxyType({})
+UNKNOWN: InPlace = MappingProxyType({})
 
 
 def token_gaps(
     scenario: Scenario,
     script: Script,
     texts: Mapping[int, tuple[int, ...]],
-    given: Given = UNKNOWN,
+    in_place: InPlace = UNKNOWN,
     following: Following | None = None,
 ) -> TokenGaps:
     """Return the gaps, by request, of every text of a real model that is not the script's.
 
-    `texts` are the tokens that each request emitted, `given` the drafts that stood in the place of each (S-SAMPLE-2).
+    `texts` are the tokens that each request emitted, `in_place` the drafts in the place of each (S-SAMPLE-2).
     Ids outside of the vocabulary, and what follows them, have none.
     """
     if not isinstance(scenario.model, Checkpoint):
@@ -52,7 +51,7 @@ def token_gaps(
         first = len(tokens) - len(known)
         if known:
             request = scenario.requests[at]
-            drafts = given.get(at, ((),) * len(known))
+            drafts = in_place.get(at, ((),) * len(known))
             places = [TokenPlace(first + i, _known_of(drafts[i], scenario.model.vocab)) for i in range(len(known))]
             targets = target_of(exact, request), target_of(rounded, request)
             gaps[at] = _gaps(targets, request.sampling, tokens, places)

@@ -53,13 +53,13 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def imports_of(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that running the code makes, those in functions too, but none for type checkers alone."""
+def imports_of(node: ast.AST, *, types: bool = False) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports that running the code makes, those in functions too; with `types` those for type checkers."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
-        elif not is_type_checking(child):
-            yield from imports_of(child)
+        elif types or not is_type_checking(child):
+            yield from imports_of(child, types=types)
 
 
 def module_of(name: str, modules: dict[str, tuple[Path, ast.Module]] | set[str]) -> str | None:
@@ -70,14 +70,16 @@ def module_of(name: str, modules: dict[str, tuple[Path, ast.Module]] | set[str])
 
 
 @cache
-def graph() -> dict[str, frozenset[str]]:
-    """Return the modules that each module imports."""
+def graph(*, types: bool = False) -> dict[str, frozenset[str]]:
+    """Return the modules that each module imports, with `types` also those that only type checkers do."""
     modules = sources()
     arrows = {}
     for name, (path, tree) in modules.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         found = {
-            module_of(imported, modules) for node in imports_of(tree) for imported in imported_names(node, package)
+            module_of(imported, modules)
+            for node in imports_of(tree, types=types)
+            for imported in imported_names(node, package)
         }
         arrows[name] = frozenset(module for module in found if module is not None and module != name)
     return arrows

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import draftproof
-from draftproof.harness.lockstep import solved
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import Judgement, summarise
+from draftproof.reference.solved import solved
 
 FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
 LOSSLESS = "output.lossless"

@@ -18,7 +18,15 @@ FOLDERS += ("draftproof",)
 ALLOWED = {
     "properties": ("draftproof.properties", "draftproof.errors"),
     "kernels": ("draftproof.kernels", "draftproof.errors"),
-    "reference": ("draftproof.reference", "draftproof.properties.values", "draftproof.errors"),
+    # Beside values: what it takes of a subject, how far rounding may go, and what a variant changes of a scenario.
+    "reference": (
+        "draftproof.reference",
+        "draftproof.properties.values",
+        "draftproof.properties.evidence.observed_run",
+        "draftproof.properties.evidence.tolerances",
+        "draftproof.properties.variants",
+        "draftproof.errors",
+    ),
     # What a checkpoint's files say is a format of Hugging Face's, read once for both sides.
     "engine": (
         "draftproof.engine",
@@ -104,6 +112,8 @@ def test_nobody_imports_the_command_line():
         ("reference/x.py", "from draftproof.engine import cache"),
         ("reference/x.py", "import draftproof.kernels.ring"),
         ("reference/x.py", "from draftproof.properties.strategies import scenarios"),
+        ("reference/x.py", "from draftproof.properties.evidence.evidence import Evidence"),
+        ("reference/x.py", "from draftproof.properties.evidence.schedule import ObservedSchedule"),
         ("properties/x.py", "from draftproof.reference.solve import solve"),
         ("properties/x.py", "from draftproof import engine"),
         ("kernels/x.py", "def f():\n    from draftproof.engine.pages import PagePool"),
@@ -122,6 +132,7 @@ def test_a_forbidden_import_is_seen(path, source):
     ("path", "source"),
     [
         ("reference/x.py", "from draftproof.properties.values.trace import Trace"),
+        ("reference/x.py", "from draftproof.properties.evidence.observed_run import ObservedRun"),
         ("engine/subject/x.py", "from draftproof.properties.values.trace import Trace"),
         ("engine/x.py", "from draftproof.kernels import kv_write"),
     ],

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.structure import ROOMS, ROOT, cycles, graph, module_of, sources
+from tests.structure import ROOMS, ROOT, cycles, graph, imports_of, module_of, sources
 
 BELOW = ("draftproof.errors", "draftproof.kernels", "draftproof.properties", "draftproof.reference")
 JUDGING = (*BELOW, "draftproof.engine", "draftproof.harness", "draftproof.subjects")
@@ -38,7 +38,16 @@ def wrong_arrows(arrows: dict[str, frozenset[str]]) -> list[str]:
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    assert cycles(graph()) == []
+    """Nor for type checkers alone: a type that contains itself by way of another module is a circle, too."""
+    assert cycles(graph(types=True)) == []
+
+
+def test_imports_for_type_checkers_are_seen():
+    tree = ast.parse("import a\nif TYPE_CHECKING:\n    import b\nelse:\n    import c\ndef f():\n    import d\n")
+    assert [node.names[0].name for node in imports_of(tree)] == ["a", "d"]
+    assert [node.names[0].name for node in imports_of(tree, types=True)] == ["a", "b", "c", "d"]
+    assert all(graph()[name] <= others for name, others in graph(types=True).items())
+    assert "draftproof.engine.subject" in graph(types=True)["draftproof"] - graph()["draftproof"]
 
 
 def test_a_circle_would_be_seen():

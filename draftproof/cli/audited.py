@@ -99,7 +99,7 @@ def record(
 ) -> Recorded:
     """Run a subject on the prompts; one that raises ends the command. Raises InputError, LogError and Ended."""
     from draftproof.harness.audit.record import record
-    from draftproof.harness.lockstep import SubjectCrashedError
+    from draftproof.harness.subject_crash import SubjectCrashedError
     from draftproof.harness.subject_report import assumed, versions_of
     from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.scenario import Checkpoint

@@ -140,7 +140,7 @@ class EngineSubject(Subject):
     ) -> Engine:
         """Return an engine whose memory is poisoned, and watched by the recorder."""
         kind = OverlapEngine if config.overlap else Engine
-        engine = kind(models.target, models.draft, config, self._device, recorder, self.parts(scenario), group)
+        engine = kind(models.target, models.draft, config, self._device, recorder.probes, self.parts(scenario), group)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)

@@ -14,6 +14,7 @@ from torch import Tensor
 from draftproof.engine.runtime import acceptance
 from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan
 from draftproof.engine.subject.recorder import TraceRecorder
+from draftproof.engine.subject.steering import relayed
 from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
 from draftproof.properties.values.trace import Key
 
@@ -38,11 +39,7 @@ class OverlapRecorder(TraceRecorder):
 
     def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
         """Return the rows as the device has them, which a script is followed by, and which are reported."""
-        relayed = zip(*(inputs[name].tolist() for name in ("positions", "pending_tokens", "num_drafts")), strict=True)
-        known = tuple(
-            replace(row, seq_len=seq_len, pending_token=token, num_drafts=count)
-            for row, (seq_len, token, count) in zip(batch, relayed, strict=True)
-        )
+        known = relayed(batch, inputs)
         self._plan = replace(self._plan, decode=known)
         return known
 

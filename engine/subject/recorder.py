@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -23,8 +23,10 @@ from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
+from draftproof.engine.subject.probe_switch import ProbeSwitch
 from draftproof.engine.subject.reachable import footprint, judged_otherwise, nodes_beyond
 from draftproof.engine.subject.state_recorder import StateRecorder
+from draftproof.engine.subject.steering import SilentRecorder, Steering
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
@@ -38,13 +40,13 @@ from draftproof.properties.values.observed import (
     StepsInForce,
     TokenIds,
 )
-from draftproof.properties.values.scenario import Scenario, round_plan
-from draftproof.properties.values.script import Script, forced
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation
 
 
 class TraceRecorder(Probes):
-    """Collects the trace of one run and steers it by the script."""
+    """Collects the trace of one run and steers it by the script; an engine is given its `probes`."""
 
     def __init__(
         self,
@@ -55,7 +57,8 @@ class TraceRecorder(Probes):
         log: ObservationLog | None = None,
     ) -> None:
         super().__init__(taps)
-        self._announce, self._scenario, self._script = announce, scenario, script
+        self._announce, self._scenario, self._steering = announce, scenario, Steering(scenario, script)
+        self.probes = ProbeSwitch(self)
         self._recording, self._log = taps, log or ObservationLog()
         self._prefill: TraceRecorder | None = None
         self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, [0, 0]
@@ -103,16 +106,10 @@ class TraceRecorder(Probes):
             )
 
     def stop_recording(self) -> None:
-        """Do no more than steer from now on."""
+        """Let a recorder that does no more than steer go on from here."""
         if self._prefill:
             self._prefill.stop_recording()
-        quiet = Probes()
-        self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
-        self._shaped = _report_no_shape  # type: ignore[method-assign]
-        self._weighed = _report_no_weights  # type: ignore[method-assign]
-        for name in vars(Probes):
-            if name.startswith(("on_", "before_")):
-                setattr(self, name, getattr(quiet, name))
+        self.probes.turn_to(SilentRecorder(self._steering))
 
     def on_layer(self, layer_type: str, index: int) -> None:
         # Of an idle rank there is no plan; of graphs layers run when they are captured.
@@ -188,56 +185,22 @@ class TraceRecorder(Probes):
             self._log.add("round.rows", Key(row.request, row.round, step=0), decoded)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
-        """Return the script's drafts in place of the proposals, which are reported as they were.
-
-        Where none are forced the proposal goes on as it is: an engine may know its own tensors, and have put them where
-        they are read.
-        """
-        draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
-        weights = None if proposal.weights is None else proposal.weights.clone()
-        own, is_forced = proposal.draft_tokens.tolist(), False
+        """Return the script's drafts in place of the proposals, which are reported as they were."""
+        steered = self._steering.steered(batch, proposal)
+        pairs = zip(batch, steered.num_drafts, strict=True)
+        self._plan = replace(self._plan, decode=tuple(replace(row, num_drafts=count) for row, count in pairs))
+        proposed, verified = (_rows(one.draft_tokens, one.num_drafts) for one in (proposal, steered))
         for index, row in enumerate(batch):
-            self._proposed(row, tuple(own[index][: num_drafts[index]]))
-            if weights is not None and row.sampling and row.sampling.draft == "sampled":
-                self._weighed(row, tuple(map(tuple, weights[index].tolist()[: num_drafts[index]])))
-            tokens = self._forced(row)
-            if tokens:
-                is_forced = True
-                tokens = tokens[: draft_tokens.shape[1]]
-                draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
-                num_drafts[index] = len(tokens)
-                if weights is not None:
-                    # Nobody drew what is forced.
-                    weights[index] = 0
-            self._verified(row, tuple(draft_tokens[index].tolist()[: num_drafts[index]]))
-        verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
-        self._plan = replace(self._plan, decode=verified)
-        parents = self._steered(batch, proposal, num_drafts)
-        if not is_forced:
-            return proposal
-        return Proposal(draft_tokens, tuple(num_drafts), parents, weights)
-
-    def _forced(self, row: DecodeRow) -> TokenIds | None:
-        """Return the drafts that a row is to verify in place of what is proposed, if the script says any."""
-        # A second service goes on counting requests.
-        number = row.request % len(self._scenario.requests)
-        emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
-        return forced(self._script.requests[number], row.round, emitted, self._scenario.most_drafts(row.num_drafts))
-
-    def _steered(self, batch: tuple[DecodeRow, ...], proposal: Proposal, num_drafts: list[int]) -> Tensor | None:
-        """Return the parents of a tree's drafts, those of shapes that are forced in place of others."""
-        if proposal.parents is None:
-            return None
-        parents, own = proposal.parents.clone(), proposal.parents.tolist()
-        for index, row in enumerate(batch):
-            most = self._scenario.most_drafts(row.num_drafts)
-            proposed = tuple(own[index][: proposal.num_drafts[index]])
-            plan = round_plan(self._scenario.requests[row.request % len(self._scenario.requests)], row.round)
-            if plan.shape and self._forced(row):
-                rows = plan.shape.cut(row.num_drafts, most).parents
-                parents[index, : len(rows)] = torch.tensor(rows, dtype=torch.int64, device=parents.device)
-            self._shaped(row, proposed, tuple(parents[index].tolist()[: num_drafts[index]]))
-        return parents
+            self._proposed(row, proposed[index])
+            if proposal.weights is not None and row.sampling and row.sampling.draft == "sampled":
+                drawn_by = proposal.weights[index].tolist()[: proposal.num_drafts[index]]
+                self._weighed(row, tuple(map(tuple, drawn_by)))
+            self._verified(row, verified[index])
+        if proposal.parents is not None and steered.parents is not None:
+            shapes = _rows(proposal.parents, proposal.num_drafts), _rows(steered.parents, steered.num_drafts)
+            for row, shape, verified_shape in zip(batch, *shapes, strict=True):
+                self._shaped(row, shape, verified_shape)
+        return steered
 
     def _shaped(self, row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
         key = Key(row.request, row.round)
@@ -327,9 +290,9 @@ class TraceRecorder(Probes):
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, or from an idle pair of them, but for the observers."""
-        observers = (self, self._prefill) if self._prefill else (self,)
-        taps = tuple(one.taps for one in observers)
-        found = footprint(served, (*observers, *taps), judged_otherwise(self._scenario))
+        recorders = (self, self._prefill) if self._prefill else (self,)
+        observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
+        found = footprint(served, observers, judged_otherwise(self._scenario))
         beyond = nodes_beyond(self._engine.scheduler.cache)
         found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
@@ -394,13 +357,6 @@ class TraceRecorder(Probes):
         self.paged.report_pools(plan.step)
 
 
-def _report_nothing(row: DecodeRow, tokens: TokenIds) -> None:
-    """Do nothing."""
-
-
-def _report_no_shape(row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
-    """Do nothing."""
-
-
-def _report_no_weights(row: DecodeRow, weights: tuple[TokenIds, ...]) -> None:
-    """Do nothing."""
+def _rows(tensor: Tensor, counts: Sequence[int]) -> list[TokenIds]:
+    """Return the first `counts` entries of each row."""
+    return [tuple(row[:count]) for row, count in zip(tensor.tolist(), counts, strict=False)]

@@ -19,7 +19,6 @@ from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.shrinking.shrink import shrink
 from draftproof.harness.identity import Level
-from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import Case, case_text, encode, read_case
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -27,6 +26,7 @@ from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 
 RUNS = 3
 """How often a finding is run to be confirmed."""

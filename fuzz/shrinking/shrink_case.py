@@ -7,7 +7,6 @@ from pathlib import Path
 
 from draftproof.fuzz.shrinking.shrink import ALIKE, Run, Shrunk, confirm, shrink
 from draftproof.harness.identity import Identity
-from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text, read_case
@@ -18,6 +17,7 @@ from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 
 TIMES = 3
 """Runs that confirm the smallest case."""

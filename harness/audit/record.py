@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from draftproof.harness.lockstep import SubjectCrashedError, run_subject
+from draftproof.harness.subject_crash import SubjectCrashedError
+from draftproof.harness.subject_run import run_subject
 from draftproof.properties.fit import fit
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds

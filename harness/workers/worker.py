@@ -32,8 +32,8 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.subjects.process import die_with_parent
 
 if TYPE_CHECKING:
-    from draftproof.harness.lockstep import Solved
     from draftproof.properties.kernels.case import KernelCase
+    from draftproof.reference.solved import Solved
 
 BROKEN_DEVICE, OWN_ERROR = 113, 114
 """Exit codes: the device does not work any more in this process; our own code raised outside of an order."""
@@ -165,7 +165,7 @@ class _Work:
             return Unmade(error)
 
     def _solved(self, scenario: Scenario) -> Solved:
-        from draftproof.harness.lockstep import solved
+        from draftproof.reference.solved import solved
 
         return self._preloaded.solved.get(scenario) or solved(scenario)
 

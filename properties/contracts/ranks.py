@@ -23,7 +23,7 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
-    if apart := list(parted(evidence, lockstep.alone)):
+    if apart := list(parted(evidence, (one.collectives for one in lockstep.ranks))):
         # What ranks did behind it is no news.
         yield from apart
         return
@@ -34,11 +34,10 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("rank.collectives", key, None, value, Surplus())
 
 
-def parted(evidence: Evidence, ranks: Iterable[Evidence]) -> Iterator[Mismatch]:
-    """Yield the first collective of this rank that another does not issue, or that only another does."""
+def parted(evidence: Evidence, ranks: Iterable[Mapping[Key, Collective]]) -> Iterator[Mismatch]:
+    """Yield the first collective of this rank that one of these does not issue, or that only that one does."""
     own = evidence.subject.typed("rank.collectives", Collective)
-    for other in ranks:
-        theirs = other.subject.typed("rank.collectives", Collective)
+    for theirs in ranks:
         for key in sorted(own.keys() | theirs.keys(), key=lambda key: (key.round, key.step)):
             if own.get(key) != theirs.get(key):
                 expected, got = theirs.get(key), own.get(key)

@@ -10,6 +10,7 @@ from draftproof.properties.contracts.ranks import GATHER, SUM, differing, issued
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
+from draftproof.properties.evidence.rank_work import rank_work
 from draftproof.properties.values.drafts import Eagle3, ProbeDraft
 from draftproof.properties.values.observed import Collective
 from draftproof.properties.values.relations import Different, Missing, Relation, Surplus
@@ -42,10 +43,11 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that all ranks issue the same, and but for captures that it is what the forwards of each step need."""
     assert evidence.beside is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
-    if apart := list(parted(evidence, evidence.beside.all)):
+    of_ranks = (one.typed("rank.collectives", Collective) for one in evidence.beside.subjects)
+    if apart := list(parted(evidence, of_ranks)):
         yield from apart
         return
-    alone = Lockstep((evidence,))
+    alone = Lockstep((rank_work(evidence),))
     for step in range(alone.last_step + 1):
         yield from differing(step, 0, list(expected(evidence, alone, step)), issued_in(reported, step, 0))
     for key, value in reported.items():
@@ -91,7 +93,7 @@ def _embedded(draft: ProbeDraft, model: ProbeModel) -> int:
 def _decisions(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that what a rank decides is what the first rank does."""
     assert evidence.beside is not None
-    first = evidence.beside.all[0].subject
+    first = evidence.beside.subjects[0]
     for channel in DECISIONS:
         expected, got = first.channel(channel), evidence.subject.channel(channel)
         for key in expected.keys() | got.keys():

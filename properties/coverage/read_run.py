@@ -11,8 +11,7 @@ from draftproof.properties.coverage.read_step_tokens import read_step_tokens
 from draftproof.properties.coverage.samples import RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.lockstep import rank_counts
-from draftproof.properties.evidence.tensor_ranks import tensor_counts
+from draftproof.properties.evidence.rank_counts import rank_counts, tensor_counts
 from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.observed import LaunchKind
 

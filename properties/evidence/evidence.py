@@ -35,7 +35,7 @@ class Evidence:
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
     channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
     it can run. Of a data-parallel rank `lockstep` is what it shares with the others, of a tensor-parallel one `beside`
-    is the runs of all; the evidence of a scenario with ranks is that of the first, with those of all in `ranks`.
+    is what all of them did; the evidence of a scenario with ranks is that of the first, with those of all in `ranks`.
     """
 
     scenario: Scenario

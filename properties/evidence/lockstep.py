@@ -1,107 +1,85 @@
-"""What ranks that run in lockstep have to agree on, read off the schedules of all (docs/semantics.md, S-RANK)."""
+"""What ranks that run in lockstep have to agree on: the most of what each has to run (docs/semantics.md, S-RANK)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from draftproof.properties.values.observed import GRAPHED
+from draftproof.properties.values.observed import Collective
+from draftproof.properties.values.trace import Key
 
-if TYPE_CHECKING:
-    from draftproof.properties.evidence.evidence import Evidence
-    from draftproof.properties.evidence.schedule import Row, StepLaunch
+
+class StepWork(NamedTuple):
+    """What a rank has to run in an engine step, as if it were alone; by default nothing.
+
+    Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them. Of the decode batch
+    they are `rows`, those that are `going_on` after it, the verify `width`, the one that is planned before drafts are
+    known (`planned_width`), and whether the draft runs for any row (`drafts`).
+    """
+
+    chunks: int = 0
+    tokens: int = 0
+    entries: int = 0
+    rows: int = 0
+    going_on: int = 0
+    width: int = 1
+    planned_width: int = 1
+    drafts: bool = False
+
+
+IDLE = StepWork()
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """What a rank has to run, by engine step, up to its last; `collectives` are those that it entered."""
+
+    steps: Mapping[int, StepWork]
+    last_step: int
+    collectives: Mapping[Key, Collective]
 
 
 @dataclass(frozen=True)
 class Lockstep:
-    """The runs of all ranks, each as if it were alone."""
+    """The work of all ranks."""
 
-    alone: tuple[Evidence, ...]
+    ranks: tuple[RankWork, ...]
 
     def rows(self, step: int, phase: int) -> int:
         """Return the most rows that a rank has in a batch."""
-        return self._most(lambda one: len(one.schedule.batches.get((step, phase), ())))
+        return self._most(step, lambda one: one.rows if phase else one.chunks)
 
     def tokens(self, step: int) -> int:
         """Return the most prompt tokens that a rank has in a step."""
-        return self._most(lambda one: sum(row.count for row in one.schedule.batches.get((step, 0), ())))
+        return self._most(step, lambda one: one.tokens)
 
     def going_on(self, step: int) -> int:
         """Return the most rows of a decode batch that go on after it on one rank."""
-        return self._most(lambda one: len(one.schedule.batches.get((step, 1), ())) - len(one.schedule.ending(step, 1)))
+        return self._most(step, lambda one: one.going_on)
 
     def width(self, step: int) -> int:
         """Return the verify width of a step: the planned one, or 1 where no rank has any draft in the end."""
-        has_drafts = any(one.plans.width(step) > 1 for one in self.alone if (step, 1) in one.schedule.batches)
+        has_drafts = self._most(step, lambda one: one.width) > 1
         return self.planned_width(step) if has_drafts else 1
-
-    def proposes(self, step: int) -> bool:
-        """Return whether any rank has a row that may have drafts."""
-        return self.planned_width(step) > 1
 
     def planned_width(self, step: int) -> int:
         """Return the largest verify width that the batch of a rank is planned with, before its drafts are known."""
-        return self._most(lambda one: _planned_width(one, step), 1)
+        return self._most(step, lambda one: one.planned_width)
 
     def entries(self, step: int) -> int:
         """Return the most rows that a rank's draft has in a step of the prompts that run."""
-        return self._most(lambda one: sum(_entries(one, row) for row in one.schedule.batches.get((step, 0), ())))
+        return self._most(step, lambda one: one.entries)
 
     def drafts(self, step: int) -> bool:
         """Return whether any rank has a row for which its draft runs."""
-        return any(
-            bool(one.form.entries(one.depth(row)))
-            for one in self.alone
-            for row in one.schedule.batches.get((step, 1), ())
-        )
+        return bool(self._most(step, lambda one: one.drafts))
 
     @cached_property
     def last_step(self) -> int:
         """The last step in which any rank has something to run, or to abort."""
-        return self._most(lambda one: one.schedule.last_step, -1)
+        return max((one.last_step for one in self.ranks), default=-1)
 
-    def _most(self, of: Callable[[Evidence], int], least: int = 0) -> int:
-        return max(map(of, self.alone), default=least)
-
-
-def _planned_width(one: Evidence, step: int) -> int:
-    rows = one.schedule.batches.get((step, 1), ())
-    if not any(one.plans.drafts_allowed(row, one.contexts[row.request, row.round]) for row in rows):
-        return 1
-    return one.scenario.most_drafts(one.plans.steps_in_force(step)) + 1
-
-
-def _entries(one: Evidence, row: Row) -> int:
-    """Return how many entries a draft makes of a chunk: its tokens, and of a chain those made with guesses again."""
-    start = one.schedule.chunk_starts[row.request, row.round, row.chunk]
-    served = one.schedule.cached.get((row.request, row.round), 0)
-    return row.count + min(one.form.reach, start - served)
-
-
-def rank_counts(one: Evidence) -> dict[str, int]:
-    """Return how often a rank had nothing of its own to run, or ran more for another's sake, by the names of facts."""
-    lockstep = one.lockstep
-    if lockstep is None:
-        return {}
-    own, steps, sizes = one.schedule.batches, range(lockstep.last_step + 1), one.scenario.graphs.sizes
-
-    def size(rows: int) -> int:
-        return next((size for size in sizes if size >= rows), 0)
-
-    rows = {step: len(own.get((step, 1), ())) for step in steps}
-    beside = {step: lockstep.rows(step, 1) for step in steps if rows[step]}
-    return {
-        "idle_steps": sum((step, 0) not in own and (step, 1) not in own for step in steps),
-        "idle_launches": sum(launch.rows == 0 for launch in _graphed(one)),
-        "agreed_tokens": sum(0 < sum(row.count for row in own.get((at, 0), ())) < lockstep.tokens(at) for at in steps),
-        "agreed_rows": sum(rows[step] < most for step, most in beside.items()),
-        "agreed_sizes": sum(size(rows[step]) != size(most) for step, most in beside.items()),
-        "agreed_steps": sum(one.plans.width(step) < lockstep.width(step) for step in beside),
-        "windows_of_ranks": int(getattr(one.scenario.model, "window", 0) > 0),
-    }
-
-
-def _graphed(one: Evidence) -> list[StepLaunch]:
-    return [launch for launch in one.schedule.launches if launch.kind in GRAPHED]
+    def _most(self, step: int, of: Callable[[StepWork], int]) -> int:
+        return max((of(one.steps.get(step, IDLE)) for one in self.ranks), default=0)

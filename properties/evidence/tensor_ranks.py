@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,18 +14,15 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Scenario
 from draftproof.properties.values.trace import Observation, Trace
 
-if TYPE_CHECKING:
-    from draftproof.properties.evidence.evidence import Evidence
-
 OF_STATES = ("commit.state", "commit.intermediate", "commit.base", "commit.checkpoint", "commit.final")
 Cut = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class TensorRanks:
-    """The runs of all ranks, which serve the same requests; `whole` is what the reference says of one that is alone."""
+    """What all ranks did, which serve the same requests; `whole` is what the reference says of one that is alone."""
 
-    all: tuple[Evidence, ...]
+    subjects: tuple[Trace, ...]
     whole: Trace
 
 
@@ -74,21 +70,3 @@ def _heads(vector: np.ndarray, sections: tuple[int, ...], rank: int, ranks: int)
     """Return the rank's part of each section: of several ranks each has as much, one behind the other."""
     parts = np.split(vector, np.cumsum(sections)[:-1])
     return np.concatenate([np.split(part, ranks)[rank] for part in parts])
-
-
-def tensor_counts(one: Evidence) -> dict[str, int]:
-    """Return what ranks share of a scenario, by the names of facts, as the run of one of them tells."""
-    if one.beside is None:
-        return {}
-    scenario = one.scenario
-    model, has_layers = scenario.model, isinstance(scenario.draft, ProbeDraft)
-    drawing = {number for number, request in enumerate(scenario.requests) if request.sampling}
-    return {
-        "tensor_ranks_run": len(one.beside.all),
-        "tensor_drafts_cut": int(has_layers and scenario.ranks.draft_tensor > 1),
-        "tensor_drafts_whole": int(has_layers and scenario.ranks.draft_tensor == 1),
-        "tensor_padded_launches": sum(0 < launch.rows < launch.size for launch in one.schedule.launches),
-        "tensor_hybrids": int(one.hybrid),
-        "tensor_draws": sum(request in drawing for request, _ in one.schedule.decode_steps),
-        "tensor_windows": int(isinstance(model, ProbeModel) and model.window > 0),
-    }

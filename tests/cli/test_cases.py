@@ -10,9 +10,9 @@ import pytest
 import draftproof
 from draftproof import pytest_options
 from draftproof.cli.app import run
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.located import folders
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_llama
 from tests.named import named
 

@@ -13,10 +13,10 @@ import pytest
 
 from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.reference.solved import solved
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
 from tests.named import OF_DRAFT, named
 

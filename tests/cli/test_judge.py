@@ -14,7 +14,6 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios, one_draft, real_scenarios
-from draftproof.harness.lockstep import solved
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.values.judged_log import LoggedRun, encode_log
@@ -23,6 +22,7 @@ from draftproof.properties.values.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_head, tiny_llama
 
 Rows = list[dict[str, Any]]

@@ -15,11 +15,11 @@ from draftproof.cli.app import run
 from draftproof.fuzz.campaign.drive import _origin
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.harness.check import WORK
-from draftproof.harness.lockstep import solved
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.values.case import Case, case_fault, case_text
 from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Scenario
+from draftproof.reference.solved import solved
 from tests.harness.subjects import Raising, as_it_is
 from tests.named import named
 

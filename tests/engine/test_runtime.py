@@ -11,11 +11,11 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
-from draftproof.harness.lockstep import solved
 from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind, LaunchRecord, LaunchWork, WriteSet
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.trace import Trace
+from draftproof.reference.solved import solved
 from tests.properties.evidence import ADAPTIVE, STATIC
 
 SIZES = (1, 2, 3)

@@ -16,9 +16,9 @@ from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.runtime import acceptance
 from draftproof.engine.subject import build
 from draftproof.engine.upload import UploadBlock, uploaded
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, Memory, States
+from draftproof.reference.solved import solved
 from tests.engine.scenarios import HEAD, MODEL, request, scenario
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

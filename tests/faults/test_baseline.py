@@ -12,11 +12,11 @@ from draftproof.faults.run import run_faults
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome
 from draftproof.harness.execute import Executor
-from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import PlainOrder
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
+from draftproof.reference.solved import Solved, solved
 from tests.faults.listed import NAMES
 from tests.faults.test_run import STEP, fault
 from tests.harness.subjects import Altered, Raising, as_it_is

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.relations import Different, OffBy, Poison, Zero
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 from tests.fuzz.campaigns import campaign, only, rows, wrong_pages
 from tests.harness.doubles import Pool, crashing, diverging, failing, passing
 

@@ -18,7 +18,8 @@ from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, closed, kernels_used
-from draftproof.harness.lockstep import SubjectCrashedError, evidence
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.twins import KERNELS, twins
 from draftproof.harness.workers import worker
 from draftproof.harness.workers.journal import Journal

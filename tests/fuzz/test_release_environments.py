@@ -15,8 +15,8 @@ from draftproof.cli.app import run
 from draftproof.fuzz.releases import environment, packages
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import Recipe
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import encode
+from draftproof.reference.solved import solved
 from tests.named import named
 
 ENGINE = '''

@@ -12,7 +12,8 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker, CheckReport
-from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.judge import judge
 from draftproof.properties.values.case import encode, read_case
@@ -24,6 +25,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+from draftproof.reference.solved import solved
 from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
 from tests.named import OF_DRAFT, named
 

@@ -15,8 +15,9 @@ import pytest
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import DecodeRow, HostDrafts, Proposal
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.lockstep import evidence, resolved, solved
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.observed_run import read_run
 from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import FirstDrafts, Limits
@@ -25,9 +26,11 @@ from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, 
 from draftproof.properties.values.script import RequestScript, Script, forced
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.reference.answer import follow
 from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits, verify
 from draftproof.reference.memo import Memo
+from draftproof.reference.solved import solved
 from tests.properties.evidence import ADAPTIVE, OF_DRAFTS, STATIC
 
 PLANS = tuple(RoundPlan(num_drafts=3, num_correct=right) for right in (1, -1, -1, 2, -1, 0))
@@ -156,7 +159,7 @@ def test_who_says_other_drafts_than_it_verified_is_caught(forced: bool, change: 
 def test_who_ignores_forced_drafts_fails_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own proposals are what it verifies, as it says: nothing else is wrong than what it verified."""
     scenario = mixed(STATIC)
-    monkeypatch.setattr("draftproof.engine.subject.recorder.forced", lambda *_: None)
+    monkeypatch.setattr("draftproof.engine.subject.steering.forced", lambda *_: None)
     judged = judge(evidence(EngineSubject(), scenario))
     assert failed(judged) == ["draft.verified", "verify.steered"]
 
@@ -214,7 +217,8 @@ def test_a_wrong_accept_of_the_drafts_that_were_verified_fails() -> None:
 
 def test_who_verified_what_was_expected_is_solved_once() -> None:
     known = solved(mixed(STATIC))
-    assert resolved(known, EngineSubject().run(known.scenario, known.script)) is known
+    ran = EngineSubject().run(known.scenario, known.script)
+    assert follow(known, read_run(known.scenario, ran)) is known
 
 
 class WithPrompt(Subject):

@@ -15,14 +15,14 @@ from msgspec.structs import replace as put
 from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.ranks import group_of
 from draftproof.harness.execute import Executor
-from draftproof.harness.lockstep import evidence, solved
+from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks import world as worlds
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.lockstep import OF_RANKS
+from draftproof.properties.evidence.rank_counts import OF_RANKS
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -34,6 +34,7 @@ from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 from tests.named import named
 
 UNEVEN, ONE_IDLE = "ranks_data", "ranks_one_idle"

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
-from draftproof.harness.workers.messages import Answer, Order
+from draftproof.harness.workers.journal import Journal
+from draftproof.harness.workers.messages import Answer, Order, Place
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
@@ -120,7 +122,7 @@ def changed(of: Evidence, rank: int, old: Observation, *new: Observation) -> Evi
     other = replace(one, subject=replace(one.subject, observations=(*kept, *new)))
     ranks = (*of.ranks[:rank], other, *of.ranks[rank + 1 :])
     assert of.beside is not None
-    beside = replace(of.beside, all=tuple(replace(one, beside=None) for one in ranks))
+    beside = replace(of.beside, subjects=tuple(one.subject for one in ranks))
     return replace(of, ranks=tuple(replace(one, beside=beside) for one in ranks))
 
 
@@ -159,6 +161,21 @@ def test_a_decision_that_only_one_rank_makes_is_found(rank: int) -> None:
     for channel in DECISIONS:
         if channel in reported:
             assert fails(changed(of, rank, reported[channel]), "tensor.decisions"), channel
+
+
+class Raising(EngineSubject):
+    """Every rank raises."""
+
+    def run_rank(self, scenario: Scenario, script: Script, place: RankPlace) -> Trace:
+        raise RuntimeError(f"rank {place.rank} does nothing")
+
+
+def test_what_ranks_do_is_not_noted_as_the_references_doing(tmp_path: Path) -> None:
+    """A hang in the reference is an error of ours, and one of ranks is not."""
+    executor = Executor(Raising(), journal=Journal(tmp_path / "journal"))
+    answer = executor.answer(Order(number=0, scenario=named("ranks_tensor")))
+    assert answer.outcome is Outcome.CRASH
+    assert answer.place == Place(run="base")
 
 
 class Misbehaving(EngineSubject):

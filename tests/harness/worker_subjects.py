@@ -19,6 +19,7 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
+from draftproof.reference.answer import RightRun
 
 ORDERS_IN = "DRAFTPROOF_TEST_ACTS"
 """Environment variable that names the folder."""
@@ -76,13 +77,13 @@ class Acting(EngineSubject):
 
     def trips_the_reference(self) -> None:
         """Not the subject's doing at all: our own code raises, once."""
-        right = lockstep.resolved
+        right = lockstep.answer
 
-        def resolved(*_: object, **__: object) -> lockstep.Solved:
-            lockstep.resolved = right
+        def answer(*_: object, **__: object) -> RightRun:
+            lockstep.answer = right
             raise ZeroDivisionError("of our own")
 
-        lockstep.resolved = resolved
+        lockstep.answer = answer
 
     def prints(self) -> None:
         """What looks like an answer; and reads what would be the next order."""

@@ -49,9 +49,9 @@ def main(paths: list[str]) -> None:
     """Run the scenarios of files, and print."""
     # What registers kernels is imported only now that a registration has them launched, too.
     from draftproof.engine.subject import EngineSubject
-    from draftproof.harness.lockstep import solved
     from draftproof.properties.values.case import decode
     from draftproof.properties.values.scenario import Scenario
+    from draftproof.reference.solved import solved
 
     subject = EngineSubject(device="cpu")
     for path in paths:

@@ -11,15 +11,17 @@ import msgspec
 import pytest
 
 from draftproof.harness.lockstep import evidence as lockstep
-from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.observed_run import read_run
 from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import LaunchKind, LayerKind, StepsInForce
 from draftproof.properties.values.relations import Different, OffBy, OutOfOrder, Relation, Resized
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
+from draftproof.reference.answer import follow
+from draftproof.reference.solved import solved
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
 from tests.properties.ideal import IdealSubject
 
@@ -52,13 +54,13 @@ def test_a_dynamic_scenario_is_resolved_by_what_ran() -> None:
     assert known.trace is None
     assert not any(request.rounds for request in known.script.requests)
     ran = IdealSubject().run(ADAPTIVE, known.script)
-    done = resolved(known, ran)
+    done = follow(known, read_run(known.scenario, ran))
     drafts = {round_.drafts for request in done.script.requests for round_ in request.rounds}
     assert drafts >= {0, 1, 3}
     assert done.trace is not None
     assert done.trace.channel("control.steps") == ran.channel("control.steps")
     still = solved(STATIC)
-    assert resolved(still, IdealSubject().run(STATIC, still.script)) is still
+    assert follow(still, read_run(STATIC, IdealSubject().run(STATIC, still.script))) is still
 
 
 def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:

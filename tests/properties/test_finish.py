@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
@@ -18,6 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.validate import validate
+from draftproof.reference.solved import solved
 from tests.properties.evidence import ADAPTIVE, CHAIN, STATIC
 from tests.properties.ideal import IdealSubject
 

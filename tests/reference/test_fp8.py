@@ -19,7 +19,7 @@ from draftproof.errors import CheckpointError
 from draftproof.kernels.eager_fp8 import decoded, encoded
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint
-from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.trace import Key
 from draftproof.reference.checkpoints import load
 from draftproof.reference.memo import ALL_SURE, Memo
 from draftproof.reference.models.fp8 import LARGEST, Fp8, e4m3, scales_of
@@ -135,8 +135,8 @@ def followed(stored: float, x: float, slack: float = 1e-3) -> tuple[float, int]:
 
     The second row has the same number, and no subject reports it.
     """
-    trace = Trace("subject", frozenset({"commit.kv"}), (Observation("commit.kv", Key(0, 0, -1, 0, 0), entry(stored)),))
-    memo = Memo(following=Following(trace, [(3, 4)], lambda position: slack))
+    entries = {"commit.kv": {Key(0, 0, -1, 0, 0): entry(stored)}}
+    memo = Memo(following=Following(entries, [(3, 4)], lambda position: slack))
     store = Fp8(((1.0, 1.0),), "target", 0).store((3, 4), memo)
     k, v = store.kept(torch.tensor([[[x]], [[x]]], dtype=torch.float64), torch.ones(2, 1, 1, dtype=torch.float64))
     assert (v == 1).all()
@@ -163,8 +163,8 @@ def test_any_other_entry_is_the_references_own():
 
 
 def test_what_is_reported_later_is_followed_later_and_of_the_same_text_only():
-    made = [Observation("commit.kv", Key(0, number, -1, 0, 0), entry(float(number))) for number in (0, 2)]
-    following = Following(Trace("subject", frozenset({"commit.kv"}), tuple(made)), [(3, 4)], lambda position: 0.0)
+    made = {Key(0, number, -1, 0, 0): entry(float(number)) for number in (0, 2)}
+    following = Following({"commit.kv": made}, [(3, 4)], lambda position: 0.0)
     for round_, expected in ((0, 0.0), (1, 0.0), (2, 2.0), (3, 2.0)):
         following.move(0, round_)
         assert following.entries("target", (3, 4), 0)[0][0, 0] == expected

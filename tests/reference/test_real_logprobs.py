@@ -163,7 +163,7 @@ def observing(done: Evidence, key: Key, value: tuple[int, ...]) -> Evidence:
         for other in done.subject.observations
     )
     subject = Trace(done.subject.subject, done.subject.channels, observations)
-    gaps = logprob_gaps(done.scenario, done.reference, subject)
+    gaps = logprob_gaps(done.scenario, done.reference, subject.typed("accept.logprobs", tuple))
     reference = dataclasses.replace(done.reference, logprob_gaps=gaps)
     return dataclasses.replace(done, subject=subject, reference=reference)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draftproof.harness.lockstep import solved
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_glm4_moe
 from tests.named import named
 from tests.named.real import real

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from draftproof.harness.lockstep import evidence, solved
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
@@ -23,6 +23,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits
 from draftproof.reference.memo import Memo
+from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_llama
 from tests.named.real import real
 

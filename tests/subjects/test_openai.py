@@ -14,7 +14,6 @@ from draftproof.cli.app import run
 from draftproof.errors import ConditionError
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
-from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Order
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.fit import fitted
@@ -24,6 +23,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 from draftproof.subjects.making import made
 from draftproof.subjects.openai import OpenaiSubject
 from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, text_of

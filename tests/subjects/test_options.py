@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram
@@ -18,6 +17,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
+from draftproof.reference.solved import solved
 from tests.named import named
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.execute import Executor
-from draftproof.harness.lockstep import solved
 from draftproof.harness.remote import RemoteError, RemoteStartError, RemoteSubject
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
@@ -28,6 +27,7 @@ from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solved import solved
 from tests.named import named
 from tests.subjects.other import lean_subjects
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from draftproof.harness.lockstep import SubjectCrashedError, evidence
+from draftproof.harness.lockstep import evidence
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.values.scenario import Adaptive, Graphs

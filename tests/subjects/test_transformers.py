@@ -14,10 +14,10 @@ from transformers.generation import candidate_generator as generators
 
 import draftproof
 from draftproof.harness.checkpoint_scenarios import one_draft
-from draftproof.harness.lockstep import solved
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
+from draftproof.reference.solved import solved
 from draftproof.subjects.transformers import TransformersSubject, hooks
 from draftproof.subjects.transformers.taps import TargetTaps
 from tests.checkpoints import tiny_dflash, tiny_glm4_moe, tiny_llama, tiny_qwen3

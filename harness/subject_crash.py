@@ -1,0 +1,38 @@
+"""The error of a subject that raised, or whose trace cannot be judged: which run, and where."""
+
+from __future__ import annotations
+
+import traceback
+
+from draftproof.errors import ConditionError, DraftproofError
+
+
+class SubjectCrashedError(DraftproofError):
+    """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback.
+
+    Of a condition that needs none `trace` is the message.
+    """
+
+    def __init__(self, during: str, error: BaseException) -> None:
+        self.during, self.cause = during, error
+        self.where = _where(error)
+        is_condition = isinstance(error, ConditionError)
+        self.trace = str(error) if is_condition else "".join(traceback.format_exception(error))
+        text = str(error).strip().splitlines()
+        self.error = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+        super().__init__(str(error) if is_condition else f"{self.error}, in {self.where}, {during}")
+
+
+def _where(error: BaseException) -> str:
+    """Return the innermost frame of ours, as file:line function; the innermost of all if there is none.
+
+    An error of a subject in another Python says itself where it was raised.
+    """
+    if isinstance(elsewhere := getattr(error, "where", None), str):
+        return elsewhere
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return "no frame"
+    ours = [frame for frame in frames if "/engine/" in frame.filename or "/kernels/" in frame.filename]
+    frame = (ours or list(frames))[-1]
+    return f"{'/'.join(frame.filename.split('/')[-2:])}:{frame.lineno} {frame.name}"

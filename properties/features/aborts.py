@@ -128,6 +128,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="aborts",
+    weight=0.25,
     what="a request is aborted",
     has=lambda one: one.has_aborts,
     without=without_aborts,

@@ -117,6 +117,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="controllers",
+    weight=0.2,
     what="a controller changes the step count from round to round",
     has=field_is_not("adaptive", None),
     without=field_put("adaptive", None),

@@ -7,6 +7,7 @@ from draftproof.properties.features.feature import Feature, field_is_not, field_
 
 FEATURE = Feature(
     name="draft-batch",
+    weight=0.1,
     what="batches of more than so many rows get no drafts",
     has=field_is_not("schedule.draft_batch", 0),
     without=field_put("schedule.draft_batch", 0),

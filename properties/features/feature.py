@@ -27,6 +27,7 @@ class Feature:
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the model,
     and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios with it
     never reach.
+    `weight` is the share of rows that have it where nothing else decides: lower for what leaves others less to do.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Feature:
     of_model: bool = False
     facts: tuple[Fact, ...] = ()
     lacks: tuple[str, ...] = ()
+    weight: float = 0.4
 
 
 def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from draftproof.properties.choose import SeededChoose
+from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.strategies.rows import (
     CHOSEN,
     DIMENSIONS,
@@ -26,6 +27,8 @@ from draftproof.properties.strategies.shapes import SIZES
 _CANDIDATES = 8
 _BASE = 0.3
 """How often a value is drawn that meets nothing new, beside one that would meet a pair."""
+_SEARCHING = 3
+"""Of so many rows of a draft one has no lead, and only values that meet something new where there are any."""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
@@ -34,8 +37,6 @@ _SECOND_RUN = 0.7
 """What the run of a variant adds to the cost of a scenario."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_NEW, _KNOWN = 80, 40
-"""In how many of a hundred rows a feature is taken that is allowed there: if it meets something new, and if not."""
 _LEADS = (
     *("trees", "trees", "overlap", "overlap", "handover", "handover", "step-budget", "data-parallel"),
     *("tensor-parallel", "prefix-cache", "prefix-cache", "preemption", "controllers", "draft-batch", "mixed", ""),
@@ -132,9 +133,10 @@ class Array:
     def next(self) -> frozenset[Point]:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
-        draft, lead = self._drafts[player], self._lead(turn, player)
+        draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
+        lead = None if searches else self._lead(turn - turn // _SEARCHING, player)
         self._number += 1
-        candidates = [self._candidate(draft, lead) for _ in range(_CANDIDATES)]
+        candidates = [self._candidate(draft, lead, 0.0 if searches else _BASE) for _ in range(_CANDIDATES)]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
 
@@ -171,7 +173,7 @@ class Array:
         name = SeededChoose(f"{self._name} leads {player} {block}").shuffled(_LEADS)[place]
         return _ORDER[Point("feature", name)] if name else None
 
-    def _candidate(self, draft: int, lead: int | None) -> int:
+    def _candidate(self, draft: int, lead: int | None, base: float) -> int:
         """Put a row together: its lead, a pair that has not met, and then a point of each dimension in any order."""
         choose = self._choose
         bits = 1 << draft
@@ -184,8 +186,8 @@ class Array:
             if not free or any(bits >> place & 1 for place in places):
                 continue
             if POINTS[free[0]].dimension != "feature":
-                bits = self._with(bits, self._drawn(bits, free))
-            elif features < most and choose.integer(0, 99) < (_NEW if self._gain(bits, free[0]) else _KNOWN):
+                bits = self._with(bits, self._drawn(bits, free, base))
+            elif features < most and choose.integer(0, 99) < 100 * self._share(bits, free[0]):
                 bits = self._with(bits, free[0])
                 features += 1
         return self._with_quantities(bits)
@@ -224,9 +226,16 @@ class Array:
         """Return how many pairs a point would meet."""
         return (self._pairs[place] & bits).bit_count()
 
-    def _drawn(self, bits: int, free: Sequence[int]) -> int:
+    def _share(self, bits: int, place: int) -> float:
+        """Return how often a feature is taken that is allowed beside a row: oftener if it meets something new."""
+        weight = FEATURES[POINTS[place].value].weight
+        return (1 + weight) / 2 if self._gain(bits, place) else weight
+
+    def _drawn(self, bits: int, free: Sequence[int], base: float) -> int:
         """Draw a value, by its weight and by how much it meets that is new."""
-        weights = [(_BASE + self._gain(bits, place)) * _WEIGHT.get(POINTS[place], 1.0) for place in free]
+        gains = [self._gain(bits, place) for place in free]
+        base = base if any(gains) else 1.0
+        weights = [(base + gain) * _WEIGHT.get(POINTS[place], 1.0) for gain, place in zip(gains, free, strict=True)]
         at = self._choose.integer(0, 9999) / 10_000 * sum(weights)
         for place, weight in zip(free, weights, strict=True):
             at -= weight

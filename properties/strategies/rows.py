@@ -65,10 +65,10 @@ _ONE_OF_ROW = ("shape", "size", "steps", "layers", "variant", "graphs", "entries
 DIMENSIONS: dict[str, dict[str, float]] = {
     "shape": {one.name: 1.0 for one in SHAPES},
     "size": {one.name: 6.0 / one.cost**2 for one in SIZES},
-    "steps": {"one": 1.0, "several": 4.0, "many": 1.0},
+    "steps": {"one": 0.7, "several": 10.0, "many": 1.0},
     "layers": {"dense": 1.5, "snapshot": 1.0, "replay": 1.0},
     "variant": {"none": 6.0, **dict.fromkeys(VARIANTS, 1.0)},
-    "graphs": {"captured": 10.0, "padded": 0.5, "eager": 0.7},
+    "graphs": {"captured": 30.0, "padded": 0.5, "eager": 0.7},
     "entries": {"64": 8.0, "16": 0.5, "8": 1.0},
     "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},
 }

@@ -20,14 +20,15 @@ def _every_draft(_kind: DraftKind) -> bool:
 class Feature:
     """A feature: its name in `check --with`, limits, reports and documents, and what it is in a line.
 
-    `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it away, as
-    shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn with the model
-    or the requests). `refuses` names features that it is not defined beside, each pair in one of its two rows, with the
-    reason. `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
-    others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the model,
-    and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios with it
-    never reach.
-    `weight` is the share of rows that have it where nothing else decides: lower for what leaves others less to do.
+    `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it
+    away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn
+    with the model or the requests), and `finish` changes what goes by all the rest, when that has been drawn.
+    `refuses` names features that it is not defined beside, each pair in one of its two rows, with the reason.
+    `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
+    others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
+    model, and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios
+    with it never reach. `weight` is the share of rows that have it where nothing else decides: lower for what
+    leaves others less to do.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Feature:
     has: Callable[[Scenario], bool]
     without: Callable[[Scenario], Scenario]
     draw: Callable[[Choose, Scenario], Scenario] | None = None
+    finish: Callable[[Choose, Scenario], Scenario] | None = None
     rule: str = ""
     refuses: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()

@@ -7,37 +7,56 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
-_LONGER = 7
+_LONGER, _MOST_TOKENS = 9, 8
 # Whether rounds take more pages than the ones behind them, and keep them.
 _SPARE = (False, True, False, False)
 
 
 def with_preemption(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw how many pages there are: enough for the longest request, and for the prefills of all, or for a few more.
+    """Return requests that come soon after each other, each with a row, and go on for some rounds.
 
-    Requests come soon after each other, each with a row, and go on for some rounds. In some scenarios each owns more
-    pages than it needs in every other round.
+    In some scenarios each owns more pages than it needs in every other round.
     """
     requests = tuple(
         replace(one, arrival=min(one.arrival, 1), budget=max(one.budget, _LONGER)) for one in scenario.requests
     )
     if len(requests) == 1:
         return scenario
-    memory = scenario.memory
+    # On larger pages most rounds take none.
+    size = min(scenario.memory.page_size, _MOST_TOKENS)
+    pages = -(-scenario.memory.pages * scenario.memory.page_size // size)
+    memory = replace(scenario.memory, page_size=size, pages=pages)
     if choose.one_of(_SPARE) and scenario.variant != "taps_off":
         requests, memory = _with_spare_pages(requests, scenario.steps), replace(memory, page_size=1)
     memory = replace(memory, request_slots=max(scenario.memory.request_slots, len(requests)))
-    scenario = replace(scenario, requests=requests, memory=memory)
-    needs = [pages_needed(scenario, request) for request in requests]
-    prefills = sum(len(request.prompt) // memory.page_size + 1 for request in requests)
-    pages = min(prefills + choose.one_of((0, -1, 1, -2)), sum(needs) - 1)
-    return replace(
-        scenario,
-        memory=replace(memory, pages=max(pages, *needs)),
-        schedule=replace(scenario.schedule, preemption=True),
-    )
+    schedule = replace(scenario.schedule, preemption=True)
+    made = replace(scenario, requests=requests, memory=memory, schedule=schedule)
+    return put_in(made, "memory", pages=max(memory.pages, *(pages_needed(made, one) for one in requests)))
+
+
+def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw how many pages there are: enough for the prefills of a few requests at once, and not for all their rounds.
+
+    Pages that prompts have in common are taken once where a prefix cache shares them.
+    """
+    if not scenario.schedule.preemption:
+        return scenario
+    size, most = scenario.memory.page_size, min(scenario.schedule.max_batch, scenario.memory.request_slots)
+    first = sorted(scenario.requests, key=lambda one: one.arrival)[: max(2, choose.one_of((2, most)))]
+    taken = [_pages_of(one.prompt, size) for one in first]
+    prefills = len(set().union(*taken)) if scenario.schedule.prefix_cache else sum(map(len, taken))
+    rounds = sum(pages_needed(scenario, one) - len(pages) for one, pages in zip(first, taken, strict=True))
+    longest = max(pages_needed(scenario, one) for one in scenario.requests)
+    least = max(prefills, longest)
+    return put_in(scenario, "memory", pages=choose.integer(least, max(least, prefills + (rounds - 1) // 2)))
+
+
+def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
+    """Return what each page of a prompt, and the first entry behind it, are known by: the tokens up to their ends."""
+    return {prompt[: start + size] for start in range(0, len(prompt) + 1, size)}
 
 
 def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
@@ -79,6 +98,7 @@ FEATURE = Feature(
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),
     draw=with_preemption,
+    finish=with_few_pages,
     rule="S-SCHED-8",
     refuses={
         "data-parallel": _ALL + "ranks would run prompts again in steps that they have agreed on (S-RANK-3)",

@@ -236,7 +236,9 @@ QUANTITIES: Mapping[str, Quantity] = {
     "chunk": Quantity(_of("schedule.chunk"), lambda s, n: put(s, "schedule.chunk", n), 1, 1040, "above 1024"),
     "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
     "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say"),
-    "pages": Quantity(_of("memory.pages"), lambda s, n: put(s, "memory.pages", n), 1, 4100, "above 4096"),
+    "pages": Quantity(
+        _of("memory.pages"), lambda s, n: put(s, "memory.pages", n), 1, 4100, "above 4096", without=("preemption",)
+    ),
     "max_len": Quantity(_of("memory.max_len"), lambda s, n: put(s, "memory.max_len", n), 4, 4100, "above 4096"),
     "request slots": Quantity(
         _of("memory.request_slots"), lambda s, n: put(s, "memory.request_slots", n), 1, 256, "what a scenario can say"

@@ -134,8 +134,11 @@ def scenario_of(choose: Choose, row: Row) -> tuple[Scenario, Row]:
         changed = boundary(choose, made, name, choose.one_of(RELATIONS))
         if changed is not made:
             made, found = changed, [*found, name]
+    for feature in FEATURES:
+        if feature.finish is not None and feature.name in row.features:
+            made = feature.finish(choose, made)
     fields = {name: getattr(row, name) for name in Row.__dataclass_fields__}
-    return made, Row(**{**fields, "quantities": tuple(found)})
+    return validate(made), Row(**{**fields, "quantities": tuple(found)})
 
 
 def _with_entries(scenario: Scenario, target: KvBits, draft: KvBits) -> Scenario:

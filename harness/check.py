@@ -36,6 +36,7 @@ from draftproof.properties.judge import (
     skipped_where_unconcerned,
     summarise,
 )
+from draftproof.properties.strategies.covering import Met, met_by
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -72,7 +73,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
-    scenarios each fact was, by its group, `weights` how often a tensor of each kind was perturbed. `subject` is the
+    scenarios each fact was, by its group, `met` how many pairs and triples of what is generated met, `weights` how often a tensor of each kind was perturbed. `subject` is the
     subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
     that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
     scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be
@@ -88,6 +89,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     contracts: tuple[Verdict, ...]
     findings: tuple[CheckFinding, ...] = ()
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    met: Met | None = None
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     subject: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
@@ -198,6 +200,7 @@ class Checker:
             contracts=verdicts,
             findings=tuple(tally.findings.values()),
             shares=came_up(tally.counts),
+            met=met_by([one for one in listed if isinstance(one.model, ProbeModel)]),
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
             versions=versions_of(self.subject),

@@ -117,6 +117,11 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
         screen.show(("what happened", "in percent of scenarios"), _shares(report))
+        if met := report.met:
+            pairs, triples = f"{met.pairs:,} of {met.all_pairs:,}", f"{met.triples:,} of {met.all_triples:,}"
+            screen.line(
+                f"of features, drafts, forms, sizes, variants and launches {pairs} pairs met, {triples} triples"
+            )
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         lacking = _lacking(report)

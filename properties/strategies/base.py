@@ -39,7 +39,8 @@ _SERVICES = (1, 2)
 def base(choose: Choose, row: Row) -> Scenario:
     """Draw a scenario with an EAGLE draft and no features but those that come with the model and the requests."""
     shape, size = _shape(choose, row), SIZE_BY_NAME[row.size]
-    model, head = models(choose, row.layers != "dense", size.layers)
+    features = {"two": 2, "three": 3}.get(dict(row.forms).get("features", ""), 1)
+    model, head = models(choose, row.layers != "dense", size.layers, features)
     controller = adaptive(choose, shape.pattern, row.steps) if shape.adaptive else None
     steps = max(controller.steps) if controller else _steps(choose, row, shape)
     page_size = choose.one_of(size.pages)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME as FEATURES
@@ -21,8 +20,12 @@ from draftproof.properties.strategies.rows import (
     Point,
     allowed,
     needed_by,
+    points_of,
 )
 from draftproof.properties.strategies.shapes import SIZES
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES = 8
 _BASE = 0.3
@@ -44,13 +47,23 @@ _LEADS = (
 """Features that leave no room for many others: rows begin with one of them in turn, with some twice as often."""
 
 
-class Met(NamedTuple):
-    """How many of the allowed pairs and triples of promised points have met."""
+class Met(Value, frozen=True):
+    """How many of the allowed pairs and triples of promised points have met, and how many there are."""
 
     pairs: int
     all_pairs: int
     triples: int
     all_triples: int
+
+
+def met_by(scenarios: Sequence[Scenario]) -> Met | None:
+    """Return what has met in scenarios of probes, of all that is allowed with their drafts; None without any."""
+    if not scenarios:
+        return None
+    array = Array("", tuple(dict.fromkeys(algorithm(one.draft) for one in scenarios)))
+    for one in scenarios:
+        array.meet(points_of(one))
+    return array.met
 
 
 @lru_cache(maxsize=1)

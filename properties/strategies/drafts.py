@@ -25,6 +25,7 @@ from draftproof.properties.values.drafts import (
     Mtp,
     Ngram,
     Standalone,
+    algorithm,
 )
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
@@ -74,6 +75,35 @@ def forms_of(name: Algorithm) -> dict[FormName, tuple[str, ...]]:
     return {form: values for form, (kinds, values) in FORMS.items() if SPECS[name] in kinds}
 
 
+def read_forms(scenario: Scenario) -> dict[FormName, str]:
+    """Return the forms of a probe scenario's draft, as FORMS names them."""
+    draft, target = scenario.draft, scenario.model
+    own = forms_of(algorithm(draft))
+    features, vocab = getattr(draft, "features", ()), getattr(draft, "head_vocab", 0)
+    layers, most = getattr(draft, "layers", 0), scenario.steps if isinstance(draft, Mtp) else 1
+    widths = {getattr(target, "lanes", 0) * count for count in (1, len(features))}
+    read: dict[FormName, str] = {
+        "takes": getattr(draft, "takes", ""),
+        "handed": getattr(draft, "handed", ""),
+        "embedding": "own" if getattr(draft, "own_embedding", False) else "target's",
+        "head": "own" if getattr(draft, "own_head", False) else "target's",
+        "vocabulary": "target's" if not vocab else "other order" if vocab == target.vocab else "reduced",
+        "first": "masked" if getattr(draft, "masks_first", False) else "seen",
+        "chain": "chained" if getattr(draft, "chain", True) else "unchained",
+        "spare": "layers" if layers > most else "no layer",
+        "features": ("", "one", "two", "three")[min(3, len(features))],
+        "width": "alike" if getattr(draft, "lanes", 0) in widths else "other",
+        "match": getattr(draft, "match", ""),
+        "span": "as long as there may be" if _span(draft) == 1 else "down to one",
+    }
+    return {name: read[name] for name in own}
+
+
+def _span(draft: object) -> int:
+    """Return of how many lengths a lookup's suffixes are."""
+    return getattr(draft, "max_n", 1) - getattr(draft, "min_n", 1) + 1
+
+
 def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms) -> Scenario:
     """Return the scenario with a draft of another algorithm in the place of its EAGLE draft, in these forms.
 
@@ -121,7 +151,7 @@ def _value(choose: Choose, field: str, kind: DraftKind, scenario: Scenario, form
             alike = choose.one_of((target.lanes, min(64, target.lanes * min(features, target.layers))))
             return alike if forms.get("width") == "alike" else own.lanes
         case "max_n":
-            return max(choose.one_of((3, 2, 4, 1)), 2 if scenario.adaptive else 1)
+            return choose.one_of((3, 2, 4) if forms.get("span") != "as long as there may be" else (3, 2, 4, 1))
         case "min_n":
             return 1
         case "match":

@@ -36,10 +36,10 @@ def _distinct(choose: Choose, low: int, high: int, taken: set[int]) -> int:
     return size
 
 
-def models(choose: Choose, hybrid: bool, layers: int = 4) -> tuple[ProbeModel, Eagle]:
+def models(choose: Choose, hybrid: bool, layers: int = 4, least: int = 1) -> tuple[ProbeModel, Eagle]:
     """Draw head sizes and widths of target and head, pairwise distinct but for some in a fifth of them.
 
-    Queries are grouped half the time; a target has at most `layers` layers.
+    Queries are grouped half the time; a target has from `least` to `layers` layers.
     """
     alike, taken = choose.one_of(_ALIKE), set[int]()
     key, value = _distinct(choose, 2, 4, taken), _distinct(choose, 2, 5, taken)
@@ -51,12 +51,12 @@ def models(choose: Choose, hybrid: bool, layers: int = 4) -> tuple[ProbeModel, E
         head_lanes = lanes
     kv_heads, groups = choose.one_of(((1, 2), (2, 1), (2, 2), (1, 3)))
     head_kv, head_groups = choose.one_of(((3, 1), (1, 1), (1, 2)))
-    patterns = [types for types in _PATTERNS if len(types) <= layers]
+    patterns = [types for types in _PATTERNS if least <= len(types) <= layers]
     types = choose.one_of(patterns) if hybrid else ()
     vocab = choose.one_of((37, 23, 61, 131, 509))
     model = ProbeModel(
         seed=choose.integer(0, 15),
-        layers=len(types) or min(choose.one_of((1, 2, 2, 3)), layers),
+        layers=len(types) or max(least, min(choose.one_of((1, 2, 2, 3)), layers)),
         heads=kv_heads * groups,
         kv_heads=kv_heads,
         key_dim=key,

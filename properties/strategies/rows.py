@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast
 
 from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.features import features_of, refusal
-from draftproof.properties.strategies.drafts import FormName, forms_of
+from draftproof.properties.strategies.drafts import FormName, forms_of, read_forms
 from draftproof.properties.strategies.quantities import QUANTITIES
 from draftproof.properties.strategies.shapes import SHAPES, SIZES, ShapeName, SizeName, Steps
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits, algorithm
@@ -110,6 +110,8 @@ def _go_together(one: Point, other: Point) -> bool:
             return FEATURES[other.value].drafts(KINDS[cast(Algorithm, one.value)])
         case "draft", "variant" if other.value == "chain_as_tree":
             return KINDS[cast(Algorithm, one.value)].trees
+        case "steps", "feature":
+            return one.value != "one" or other.value != "controllers"
         case "draft", "draft_entries":
             return other.value == "64" or KINDS[cast(Algorithm, one.value)].extends
         case "draft", form if form.startswith("form "):
@@ -164,28 +166,38 @@ def needed_by(point: Point) -> tuple[Point, ...]:
     return ()
 
 
-def points_of(row: Row, scenario: Scenario) -> tuple[Point, ...]:
-    """Return the points of a row that its scenario has.
-
-    Features, draft, layers, variant, launches and entries are read off the scenario.
-    """
+def points_of(scenario: Scenario) -> tuple[Point, ...]:
+    """Return the promised points that a scenario has, as it shows them."""
     graphs = scenario.graphs
     launches = ("captured" if graphs.capture else "padded") if graphs.sizes else "eager"
     present = features_of(scenario)
     return (
         Point("draft", algorithm(scenario.draft)),
-        *(Point(f"form {form}", value) for form, value in row.forms),
-        Point("shape", row.shape),
-        Point("size", row.size),
-        Point("steps", row.steps),
+        *(Point(f"form {form}", value) for form, value in read_forms(scenario).items()),
+        Point("size", _size(scenario)),
+        Point("steps", "one" if scenario.steps == 1 else "several" if scenario.steps <= _SEVERAL else "many"),
         Point("layers", scenario.states.commit if "hybrid" in present else "dense"),
         Point("variant", scenario.variant),
         Point("graphs", launches),
         Point("entries", str(getattr(scenario.model, "kv_bits", 64))),
         Point("draft_entries", str(getattr(scenario.draft, "kv_bits", 64))),
         *(Point("feature", name) for name in present if name in CHOSEN),
-        *(Point("quantity", name) for name in row.quantities),
     )
+
+
+def outside(row: Row) -> tuple[Point, ...]:
+    """Return the points of a row that nothing is promised of, and that a scenario does not show."""
+    return (Point("shape", row.shape), *(Point("quantity", name) for name in row.quantities))
+
+
+_SEVERAL, _LONG, _MANY = 5, 32, 6
+"""The most drafts that are several, the longest prompt that is short, and the fewest requests of a wide scenario."""
+
+
+def _size(scenario: Scenario) -> SizeName:
+    if max(len(one.prompt) for one in scenario.requests) > _LONG:
+        return "long"
+    return "wide" if len(scenario.requests) >= _MANY else "small"
 
 
 def row_of(points: frozenset[Point]) -> Row:

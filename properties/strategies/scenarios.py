@@ -16,7 +16,7 @@ from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.quantities import MOST_WORK, RELATIONS, boundary, work_of
-from draftproof.properties.strategies.rows import Point, Row, points_of, row_of
+from draftproof.properties.strategies.rows import Point, Row, outside, points_of, row_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -74,7 +74,7 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
     for number in range(count):
         row = row_of(array.next())
         scenario, row = _made(f"{name} {number}", row)
-        array.meet(points_of(row, scenario))
+        array.meet((*points_of(scenario), *outside(row)))
         yield Listed(scenario, row, array.met)
 
 

@@ -81,7 +81,7 @@ LONG = Size(
     shortest=33,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
     pages=(8, 16, 64),
-    layers=2,
+    layers=3,
 )
 WIDE = Size(
     "wide",
@@ -89,7 +89,7 @@ WIDE = Size(
     pages=(2, 4, 7, 16),
     requests=(6, 6, 8, 8, 12, 17, 33),
     captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24)),
-    layers=2,
+    layers=3,
 )
 SIZES: tuple[Size, ...] = (SMALL, LONG, WIDE)
 Steps = Literal["one", "several", "many"]

@@ -73,7 +73,8 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
-    scenarios each fact was, by its group, `met` how many pairs and triples of what is generated met, `weights` how often a tensor of each kind was perturbed. `subject` is the
+    scenarios each fact was, by its group, `met` how many pairs and triples of what is generated met, `weights` how
+    often a tensor of each kind was perturbed. `subject` is the
     subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
     that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
     scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be

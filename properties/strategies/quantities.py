@@ -312,9 +312,16 @@ def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) 
     for _ in range(min(_TRIES, len(options))):
         value = options.pop(choose.integer(0, len(options) - 1))
         made = with_room(quantity.put(scenario, value))
-        if made != scenario and sum(_totals(made)) <= _MOST_TOKENS and is_valid(made):
+        if made != scenario and _stands(made, name, value, relation) and is_valid(made):
             return made
     return scenario
+
+
+def _stands(made: Scenario, name: str, value: int, relation: Relation) -> bool:
+    """Return whether a value is what was asked for, and in that relation, although others made room for it."""
+    values = QUANTITIES[name].values(made) or (value,)
+    few = sum(_totals(made)) <= _MOST_TOKENS
+    return few and value in values and value in _targets(made, name, relation)
 
 
 def _targets(scenario: Scenario, name: str, relation: Relation) -> Iterator[int]:

@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_written_ends_a_campaign_that_goes_on(tmp_path: Pa
         patch.setattr(RunDir, "begin", lambda *_: Settings(seed=3, drafts=("eagle",)))
         end = campaign(tmp_path / "full", Pool(wrong_pages))
     assert (end.reason, end.verdict) == ("disk", Outcome.ERROR)
-    assert "json cannot be written: No space left on device" in end.troubles[-1]
+    assert "cannot be written: No space left on device" in end.troubles[-1]
     assert campaign(tmp_path / "full", Pool(wrong_pages)).reason == "examples"
     campaign(tmp_path / "never", Pool(wrong_pages))
     assert known(tmp_path / "full") == known(tmp_path / "never")

@@ -47,7 +47,9 @@ def waiting() -> list[QueuedScenario]:
 
 def answer_to(number: int) -> Answer:
     order = Order(number=number, scenario=SCENARIOS[number])
-    return failing(order) if number % 4 == 1 else passing(order)
+    answer = failing(order) if number % 4 == 1 else passing(order)
+    own = tuple(f"bin {number} {place}" for place in range(20 * number))
+    return msgspec.structs.replace(answer, bins=(*answer.bins, *own))
 
 
 def take(store: Store, number: int) -> list[str]:
@@ -147,7 +149,7 @@ def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path: Path):
 @pytest.mark.parametrize("damage", ["garbage", "header", "middle", "row"])
 def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
     path = tmp_path / "results.sqlite"
-    filled(path, list(range(12))).close()
+    filled(path, list(range(11))).close()
     raw = bytearray(path.read_bytes())
     if damage == "garbage":
         raw[:] = b"nonsense" * 600
@@ -158,7 +160,7 @@ def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
     path.write_bytes(raw)
     if damage == "row":
         with closing(sqlite3.connect(path)) as db, db:
-            db.execute("UPDATE entries SET scenario = '{'")
+            db.execute("UPDATE texts SET scenario = '{'")
     with pytest.raises(CampaignError, match=r"results\.sqlite cannot be used: .*; expected a whole database"):
         Store(path)
 

@@ -48,7 +48,7 @@ def waiting() -> list[QueuedScenario]:
 def answer_to(number: int) -> Answer:
     order = Order(number=number, scenario=SCENARIOS[number])
     answer = failing(order) if number % 4 == 1 else passing(order)
-    own = tuple(f"bin {number} {place}" for place in range(20 * number))
+    own = tuple(f"bin {number} {place}" for place in range(80 * number))
     return msgspec.structs.replace(answer, bins=(*answer.bins, *own))
 
 

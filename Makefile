@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix smoke mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -60,6 +60,10 @@ matrix: $(READY)
 # Some faults of every part, on one seed: at most three minutes on two cores.
 smoke: $(READY)
 	$(BIN) -m draftproof.cli faults run --smoke --seed 3 --seeds 1 --examples 24 $(ARGS)
+
+# The tables of features in docs/semantics.md and docs/cli.md, from the features themselves.
+tables: $(READY)
+	$(BIN) -m draftproof.report.feature_tables
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)

@@ -128,9 +128,11 @@ def _put_prompt(scenario: Scenario, length: int) -> Scenario:
 
 
 def _put_repeats(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a token that the first prompt has so many times in a row."""
-    first = scenario.requests[0]
-    return _put_prompt(_first(scenario, prompt=(*first.prompt, *first.prompt[-1:] * count)), len(first.prompt) + count)
+    """Return the scenario with a token that the first prompt has so many times in a row, at its end."""
+    *before, last = scenario.requests[0].prompt
+    while before and before[-1] == last:
+        before.pop()
+    return _put_prompt(_first(scenario, prompt=(*before, *(last,) * count)), len(before) + count)
 
 
 def _put_budget(scenario: Scenario, budget: int) -> Scenario:

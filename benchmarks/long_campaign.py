@@ -29,7 +29,7 @@ import psutil
 from msgspec.structs import replace
 
 from draftproof.fuzz.campaign.drive import Campaign
-from draftproof.fuzz.campaign.plan import Plan, Planned
+from draftproof.fuzz.campaign.plan import CampaignPlan, Planned
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
 from draftproof.fuzz.campaign.standing import CampaignStatus
@@ -128,7 +128,7 @@ class Instant:
 class Repeating:
     """A plan with one block of `repeat`; the others are the same scenarios with other pages."""
 
-    def __init__(self, plan: Plan, repeat: int) -> None:
+    def __init__(self, plan: CampaignPlan, repeat: int) -> None:
         self._plan, self._repeat, self._count = plan, repeat, 0
         self._last: list[Planned] = []
 
@@ -157,7 +157,7 @@ def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any
 
     with RunDir(path) as directory:
         settings = directory.begin(Asked(seed=arguments.seed), {})
-        planner = Repeating(Plan(settings.seed, settings.drafts), arguments.repeat)
+        planner = Repeating(CampaignPlan(settings.seed, settings.drafts), arguments.repeat)
         limits = CampaignLimits(36_000.0, None, arguments.scenarios)
         possible = universe(settings.drafts)
         Campaign(

@@ -24,7 +24,7 @@ class Planned(NamedTuple):
     origin: str
 
 
-class Plan:
+class CampaignPlan:
     """The blocks of a campaign, each a function of seed, drafts and its number only.
 
     One list follows the other, so that a campaign begins to meet pairs again, of other scenarios.

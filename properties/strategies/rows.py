@@ -29,7 +29,7 @@ Launches = Literal["captured", "padded", "eager"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ArrayRow:
     """What one scenario is to be; what it leaves open is drawn.
 
     `entries` and `draft_entries` are the bits of an entry of target and draft; `quantities` names those that are put on
@@ -161,7 +161,7 @@ def needed_by(point: Point) -> tuple[Point, ...]:
     return ()
 
 
-def points_of(row: Row, scenario: Scenario) -> tuple[Point, ...]:
+def points_of(row: ArrayRow, scenario: Scenario) -> tuple[Point, ...]:
     """Return the points of a row that its scenario has.
 
     Features, draft, layers, variant, launches and entries are read off the scenario.
@@ -185,13 +185,13 @@ def points_of(row: Row, scenario: Scenario) -> tuple[Point, ...]:
     )
 
 
-def row_of(points: frozenset[Point]) -> Row:
+def row_of(points: frozenset[Point]) -> ArrayRow:
     """Return the row of points that are allowed together, one of each dimension."""
     given = {dimension: value for dimension, value in points if dimension not in ("feature", "quantity")}
     forms = tuple((cast(FormName, name[5:]), value) for name, value in sorted(given.items()) if name[:5] == "form ")
     fields: dict[str, object] = {name: given[name] for name in ("draft", *_ONE_OF_ROW) if name in given}
     fields |= {name: int(given[name]) for name in ("entries", "draft_entries") if name in given}
-    return Row(
+    return ArrayRow(
         **fields,  # type: ignore[arg-type]  # by name, each value of its dimension
         forms=forms,
         features=frozenset(value for dimension, value in points if dimension == "feature"),

@@ -50,7 +50,7 @@ class Cross:
 
 
 @dataclass(frozen=True)
-class Point:
+class HeatPoint:
     """A coverpoint by itself: a square for each value."""
 
     name: str
@@ -68,7 +68,7 @@ class Coverage:
 
     covered: frozenset[str]
     possible: int
-    points: tuple[Point, ...]
+    points: tuple[HeatPoint, ...]
     crosses: tuple[Cross, ...]
     holes: tuple[tuple[str, tuple[str, ...]], ...]
     strangers: tuple[str, ...]
@@ -137,9 +137,9 @@ def _declared(name: str) -> bool:
     return True
 
 
-def _point(name: str, known: _Known) -> Point:
+def _point(name: str, known: _Known) -> HeatPoint:
     squares = tuple((value, known.square(name, (value,))) for value in POINTS[CROSSES[name][0]])
-    return Point(name, squares, *known.counts[name])
+    return HeatPoint(name, squares, *known.counts[name])
 
 
 def _cross(name: str, known: _Known) -> Cross:

@@ -13,14 +13,15 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.strategies.turns import turns
+from draftproof.properties.fit import fit
 from draftproof.properties.values.case import Case, case_fault, decode, encode, read_case
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from draftproof.report.text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
-from tests.drawn import example, generate
+from tests.drawn import generate
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
 
@@ -201,7 +202,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 
 def test_what_a_scenario_is_in_words():
-    adaptive = next(one for one in generate(3, 25) if one.adaptive and one.variant != "none")
+    adaptive = next(one for one in generate(3, 60) if one.adaptive and one.variant != "none")
     assert f"adaptive, variant {adaptive.variant}" in describe_scenario(adaptive)
 
 
@@ -209,9 +210,10 @@ def test_what_a_scenario_is_in_words():
 def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
-    # Six requests beside captured graphs, and nothing else of a schedule: the fault shows in it.
-    turn = list(turns(0, 150, ("eagle",)))[-1]
-    case.write_text(encode(example(0, turn)), encoding="utf-8")
+    # Several requests beside captured graphs, and nothing else of a schedule: the fault shows in it.
+    plain = (fit(one, Limits()) for one in generate(0, 60) if one.graphs.sizes and one.graphs.capture)
+    several = next(one for one in plain if len(one.requests) > 3 and one.schedule.max_batch > 2)
+    case.write_text(encode(several), encoding="utf-8")
     arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0
     told = json.loads(report.read_text())

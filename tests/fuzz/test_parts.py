@@ -26,10 +26,9 @@ from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.kernels.registry import counted
+from draftproof.properties.features import BY_NAME, FEATURES
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.ends import without_ends
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import Different
@@ -147,8 +146,9 @@ def test_any_parts_can_be_off_together(number):
 
 def test_what_is_off_already_is_not_there():
     scenario = next(one for one in SCENARIOS if one.graphs.sizes)
-    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive=None)
-    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive"}
+    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none")
+    plain = BY_NAME["controllers"].without(plain)
+    assert not names_of(plain) & {"graphs", "padding", "variant", "controllers"}
     exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
     assert "graphs" in names_of(exact)
     assert "padding" not in names_of(exact)
@@ -177,11 +177,9 @@ GONE = Answer(number=0, outcome=Outcome.PASS)
 OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept.greedy"))
 BROKEN = Answer(number=0, outcome=Outcome.ERROR)
 RICH = next(
-    without_tree(one)
+    fit(one, Limits())
     for one in generate(2, 90, ALGORITHMS)
-    if one.model.linear and one.graphs.sizes and len(one.requests) > 1 and not one.dynamic
-    # Kernels of ranks run in processes of their own.
-    if one.ranks.size == 1 and not one.model.window and one.model.kv_bits == 64
+    if one.model.linear and one.graphs.capture and one.graphs.sizes and len(one.requests) > 1
 )
 
 
@@ -205,7 +203,7 @@ def row(found: Bisection, name: str):
 
 def test_parts_and_kernels_that_it_takes():
     found = bisected(hybrid_in_a_graph)
-    assert found.needed == ("graphs", "linear layers", f"{KERNEL}gdn_verify")
+    assert found.needed == ("graphs", "hybrid", f"{KERNEL}gdn_verify")
     assert row(found, "graphs").alone is Alone.GONE
     assert row(found, f"{KERNEL}gdn_verify").alone is Alone.GONE
     assert row(found, "requests").alone is Alone.STAYS
@@ -225,7 +223,7 @@ def test_on_a_gpu_no_twin_runs_beside_graphs():
     assert not any(replaced and capture for replaced, capture in asked)
     assert found.needed == (
         "graphs",
-        "linear layers",
+        "hybrid",
         *(f"{KERNEL}{name}" for name in ("kv_write", "gdn_verify", "rope")),
     )
     assert found.notes == (search.TOGETHER,)
@@ -239,8 +237,8 @@ def test_a_gpu_kernel_is_found_where_no_graph_is_needed():
 def test_it_may_take_none_or_all_of_two_ways():
     assert bisected(lambda *_: FAILS).needed == ()
     either = bisected(lambda _, one: FAILS if one.model.linear or one.graphs.capture else GONE)
-    assert either.needed in (("graphs",), ("linear layers",))
-    assert {row(either, name).alone for name in ("graphs", "linear layers")} == {Alone.STAYS}
+    assert either.needed in (("graphs",), ("hybrid",))
+    assert {row(either, name).alone for name in ("graphs", "hybrid")} == {Alone.STAYS}
 
 
 def test_another_failure_is_shown_as_such():
@@ -250,9 +248,9 @@ def test_another_failure_is_shown_as_such():
         return FAILS if scenario.graphs.capture else BROKEN
 
     found = bisected(answer)
-    assert found.needed == ("graphs", "linear layers")
-    assert row(found, "linear layers").alone is Alone.OTHER
-    assert row(found, "linear layers").other.startswith("accept.greedy | ")
+    assert found.needed == ("graphs", "hybrid")
+    assert row(found, "hybrid").alone is Alone.OTHER
+    assert row(found, "hybrid").other.startswith("accept.greedy | ")
     assert row(found, "graphs").alone is Alone.BROKEN
 
 
@@ -269,7 +267,7 @@ def test_what_a_subject_cannot_do_without_stays_on():
     """Off would be a page size, a draft or a commit that it does not have: another failure, and no cause."""
     rich = next(one for one in SCENARIOS if algorithm(one.draft) == "eagle" and one.memory.page_size < 4)
     sizes, drafts = (rich.memory.page_size,), ("eagle",)
-    limits = Limits(page_sizes=sizes, drafts=drafts)
+    limits = Limits(page_sizes=sizes, drafts=drafts, features="all")
     ran: list[Scenario] = []
 
     def run(orders):
@@ -345,7 +343,7 @@ def judged(orders: Sequence[Order]) -> list[Answer]:
 
 @pytest.mark.filterwarnings("ignore:Warning only once")
 def test_a_broken_kernel_of_the_engine_is_named():
-    chains = (without_ends(without_tree(one)) for one in generate(2, 75, ALGORITHMS) if not one.dynamic)
+    chains = (fit(one, Limits()) for one in generate(2, 75, ALGORITHMS) if not one.dynamic)
     plain = (one for one in chains if not one.model.linear and one.graphs.sizes and rejects(one))
     scenario = min(plain, key=tokens_in)
     with wrong("greedy_accept", all_right):
@@ -382,7 +380,7 @@ def test_twins_serve_until_they_are_let_go():
 
 @pytest.mark.filterwarnings("ignore:Warning only once")
 def test_a_worker_has_twins_for_one_order_only(tmp_path):
-    chains = (without_tree(one) for one in SCENARIOS if not one.dynamic)
+    chains = (fit(one, Limits()) for one in SCENARIOS if not one.dynamic)
     scenario = min((one for one in chains if not one.model.linear and rejects(one)), key=tokens_in)
     work = worker._Work(SubjectSpec(), Journal(tmp_path / "journal"), tmp_path / "kernels", None)
     plain = Order(number=0, scenario=scenario)

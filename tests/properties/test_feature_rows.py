@@ -12,7 +12,7 @@ from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import NAMES
 from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.strategies.rows import CHOSEN, Row
+from draftproof.properties.strategies.rows import CHOSEN, ArrayRow
 from draftproof.properties.strategies.scenarios import scenario_of
 from draftproof.properties.strategies.shapes import SHAPES
 from draftproof.properties.values.drafts import KINDS
@@ -57,10 +57,10 @@ def test_without_it_other_scenarios_stay_as_they_are(feature: Feature) -> None:
             assert feature.without(scenario) == scenario
 
 
-def row(feature: Feature, draft: str, number: int) -> Row:
+def row(feature: Feature, draft: str, number: int) -> ArrayRow:
     """Return a row that asks for one feature, and for what it needs."""
     linear = feature.name == "hybrid" or not number % 3
-    return Row(
+    return ArrayRow(
         draft=draft,  # type: ignore[arg-type]
         shape=SHAPES[number % len(SHAPES)].name,
         layers="replay" if linear else "dense",
@@ -88,7 +88,7 @@ def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
     if feature.draw is None:
         return
     kind = next(filter(feature.drafts, KINDS))
-    plain, _ = scenario_of(SeededChoose("plain"), Row(draft=kind.name, shape="reuse", features=frozenset(feature.needs)))
+    plain, _ = scenario_of(SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs)))
     first, again = (feature.draw(SeededChoose("0"), plain) for _ in range(2))
     assert first == again != plain
 

@@ -16,8 +16,9 @@ from draftproof.properties.features import BY_NAME, features_of
 from draftproof.properties.fit import fit
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
+from draftproof.properties.strategies.drawn import scenarios
 from draftproof.properties.strategies.rows import PROMISED, points_of
-from draftproof.properties.strategies.scenarios import Listed, scenarios
+from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.case import decode, encode

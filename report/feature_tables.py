@@ -37,7 +37,7 @@ def written(page: str, table: str) -> str:
     """Return a page with a table between its two comments. Raises TableError if it has none."""
     pattern = re.compile(r"(<!-- features -->\n\n).*?(\n\n<!-- /features -->)", re.DOTALL)
     if len(pattern.findall(page)) != 1:
-        raise TableError("invalid page: expected <!-- features --> and <!-- /features --> once, with lines between them")
+        raise TableError("invalid page: expected <!-- features --> and <!-- /features --> once, with lines between")
     return pattern.sub(lambda found: found[1] + table + found[2], page)
 
 

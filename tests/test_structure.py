@@ -129,7 +129,9 @@ PROPERTIES = (
 
 def floor(module: str) -> int:
     """Return the floor of a module of `properties`: that with the longest name that fits."""
-    fitting = {len(name): number for number, names in enumerate(PROPERTIES) for name in names if lies_in(module, (name,))}
+    fitting = {
+        len(name): number for number, names in enumerate(PROPERTIES) for name in names if lies_in(module, (name,))
+    }
     return fitting[max(fitting)]
 
 

@@ -1,4 +1,4 @@
-"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; and a minimum of tokens."""
+"""What ends a request besides its own stop ids and limits: ids of the model, stop sequences; a minimum of tokens."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def without_min_tokens(scenario: Scenario) -> Scenario:
 
 
 def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests end by a stop sequence of their text, where it is known: near the end, or before a minimum."""
+    """Draw which requests end by a stop sequence of their text, where it is known: near the end or before a minimum."""
 
     def changed(request: Request) -> Request:
         if not _knows_text(scenario, request):

@@ -1,8 +1,8 @@
 """A list of rows in which points meet: every allowed pair soon, and triples as the list goes on.
 
 This is AETG's greedy choice (Cohen, Dalal, Fredman, Patton 1997): of a few rows that are put together at random, point
-by point for what has not met yet, the one is taken that brings most for its cost. A row that does not come out as it was
-asked for (its scenario lacks a point) has not met anything: what was read off the scenario counts.
+by point for what has not met yet, the one is taken that brings most for its cost. A row that does not come out as it
+was asked for (its scenario lacks a point) has not met anything: what was read off the scenario counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from draftproof.properties.strategies.shapes import SIZES
 
 _CANDIDATES = 6
 _FEATURES = (2, 3, 4, 5, 6, 8, 12)
-"""How many features a row takes at most: some few, so that a failure has few causes, and some as many as go together."""
+"""How many features a row takes at most: some few, so that a failure has few causes, some as many as go together."""
 _QUANTITIES = 3
 _COST = {Point("size", one.name): one.cost for one in SIZES}
 _SECOND_RUN = 0.7

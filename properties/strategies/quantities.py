@@ -1,8 +1,8 @@
 """Quantities of a scenario, how large each may be, and how one is put on a boundary.
 
 Bugs sit where a number equals another one, is one more or one less or a multiple of it, or passes a power of two that a
-kernel, a table or a counter is blocked by. A boundary is made by changing one quantity of a scenario that was drawn; the
-rest gets the room that it needs then.
+kernel, a table or a counter is blocked by. A boundary is made by changing one quantity of a scenario that was drawn;
+the rest gets the room that it needs then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.paths import get, put, put_in
 from draftproof.properties.values.scenario import (
     ProbeModel,
+    Request,
     RoundPlan,
     Scenario,
     TokenSpan,

@@ -16,7 +16,7 @@ from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.quantities import RELATIONS, boundary
-from draftproof.properties.strategies.rows import Point, ArrayRow, points_of, row_of
+from draftproof.properties.strategies.rows import ArrayRow, Point, points_of, row_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -76,7 +76,7 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
 
 
 def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
-    """Return the scenario of a row, and the row as it came out: what cannot be run is drawn again, with less at last."""
+    """Return the scenario of a row, and the row as it came out: what cannot be run is drawn anew, at last with less."""
     wanted = [feature.name for feature in FEATURES if feature.name in row.features]
     while True:
         for number in range(_TRIES):

@@ -17,7 +17,11 @@ from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
 from tests.drawn import generate
 
-SCENARIO = next(one for one in generate(3, 25) if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
+SCENARIO = next(
+    one
+    for one in generate(3, 25)
+    if one.model.linear and one.graphs.sizes and one.graphs.capture and len(one.requests) > 1
+)
 USED = ("gdn_verify", "greedy_accept", "kv_write", "rope")
 
 

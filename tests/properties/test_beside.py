@@ -42,7 +42,9 @@ def test_the_table_has_every_pair_once_and_all_that_drafts_and_checkpoints_lack(
     drafts = {name: set(re.findall(r"`(\w+)`", other)) for name, other, _ in rows if other.startswith("a draft ")}
     lacking = {one.name: {kind.name for kind in KINDS if not one.drafts(kind)} for one in FEATURES}
     assert drafts == {name: others for name, others in lacking.items() if others}
-    assert {name for name, other, _ in rows if other == "a checkpoint"} == {one.name for one in FEATURES if one.of_probes}
+    assert {name for name, other, _ in rows if other == "a checkpoint"} == {
+        one.name for one in FEATURES if one.of_probes
+    }
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)

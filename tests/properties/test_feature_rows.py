@@ -88,7 +88,9 @@ def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
     if feature.draw is None:
         return
     kind = next(filter(feature.drafts, KINDS))
-    plain, _ = scenario_of(SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs)))
+    plain, _ = scenario_of(
+        SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs))
+    )
     first, again = (feature.draw(SeededChoose("0"), plain) for _ in range(2))
     assert first == again != plain
 

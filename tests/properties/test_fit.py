@@ -95,7 +95,7 @@ def test_a_subject_that_lacks_one_feature_gets_all_others(name: str) -> None:
 
 
 def test_a_feature_that_there_is_not_is_told() -> None:
-    with pytest.raises(UnfitError, match="invalid limits.features 'windos': expected some of .*windows"):
+    with pytest.raises(UnfitError, match=r"invalid limits\.features 'windos': expected some of .*windows"):
         fit(DRAWN[0], Limits(features=("windos",)))
 
 

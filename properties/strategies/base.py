@@ -95,7 +95,7 @@ def unforced(scenario: Scenario) -> Scenario:
     changed = tuple(replace(one, rounds=(own,)) for one in scenario.requests)
     draft = scenario.draft
     if getattr(draft, "head_vocab", 0) and isinstance(scenario.model, ProbeModel):
-        draft = replace(draft, head_vocab=scenario.model.vocab)  # type: ignore[call-arg]  # it has the field
+        draft = replace(draft, head_vocab=scenario.model.vocab)
     return replace(scenario, model=replace(scenario.model, agreement=256), draft=draft, requests=changed)
 
 

@@ -59,7 +59,7 @@ def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
 def _first(scenario: Scenario, **fields: object) -> Scenario:
     """Return the scenario with fields of its first request replaced."""
     first, *others = scenario.requests
-    return replace(scenario, requests=(replace(first, **fields), *others))  # type: ignore[arg-type]
+    return replace(scenario, requests=(replace(first, **fields), *others))
 
 
 def _put_requests(scenario: Scenario, count: int) -> Scenario:
@@ -181,8 +181,7 @@ def _put_vocab(scenario: Scenario, vocab: int) -> Scenario:
 def _sampled(scenario: Scenario, **fields: object) -> Scenario:
     """Return the scenario with fields of all samplings replaced."""
     requests = tuple(
-        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one  # type: ignore[arg-type]
-        for one in scenario.requests
+        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one for one in scenario.requests
     )
     return replace(scenario, requests=requests)
 

@@ -111,7 +111,7 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)
-    found = []
+    found = list[str]()
     for name in row.quantities:
         changed = boundary(choose, made, name, choose.one_of(RELATIONS))
         if changed is not made:

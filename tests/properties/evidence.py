@@ -14,9 +14,9 @@ import msgspec
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.tensor_ranks import with_tensor_ranks
+from draftproof.properties.features.tensor_parallel import with_tensor_ranks
 from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
@@ -165,7 +165,7 @@ NGRAM = drafting(
     ),
 )
 _OWN = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE, "eagle3": WIDE}
-OF_DRAFTS = {name: _OWN[name] if name in _OWN else with_draft(STATIC, name, 0) for name in ALGORITHMS}
+OF_DRAFTS = {name: _OWN[name] for name in ALGORITHMS}
 """One scenario of each algorithm."""
 CHANGING = msgspec.structs.replace(
     ADAPTIVE,
@@ -424,10 +424,23 @@ def ranked(*ranks: int) -> tuple[Evidence, ...]:
     return tuple(replace(one, ranks=()) for one in lockstep(EngineSubject(), scenario).ranks)
 
 
+class _Fixed(SeededChoose):
+    """The first of all values, and yes."""
+
+    def one_of(self, values):
+        return values[0]
+
+    def boolean(self) -> bool:
+        return True
+
+
+TWO_AND_SHARED = _Fixed("")
+
+
 @lru_cache
 def tensor_ranked() -> Evidence:
     """A run of the second of two tensor-parallel ranks, which share target and draft."""
-    return lockstep(EngineSubject(), validate(with_tensor_ranks(STATIC, cut=True))).ranks[1]
+    return lockstep(EngineSubject(), validate(with_tensor_ranks(TWO_AND_SHARED, STATIC))).ranks[1]
 
 
 @lru_cache

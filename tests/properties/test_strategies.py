@@ -236,9 +236,12 @@ def features_drawn() -> Counter[str]:
     return met
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize("name", BY_NAME)
-def test_hypothesis_draws_every_feature(name: str, features_drawn: Counter[str]) -> None:
-    assert features_drawn[name] > 0
+def test_hypothesis_finds_a_scenario_of_every_feature(name: str, features_drawn: Counter[str]) -> None:
+    """Those that are among some hundred are found; others are looked for."""
+    if not features_drawn[name]:
+        assert find(scenarios(sizes=SIZES[:1]), BY_NAME[name].has, settings=SEARCH, random=Random(0))
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")

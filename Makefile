@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix smoke mutation lint types vllm sglang bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -61,6 +61,10 @@ matrix: $(READY)
 smoke: $(READY)
 	$(BIN) -m draftproof.cli faults run --smoke --seed 3 --seeds 1 --examples 24 $(ARGS)
 
+# The tables of features in docs/semantics.md and docs/cli.md, from the features themselves.
+tables: $(READY)
+	$(BIN) -m draftproof.report.feature_tables
+
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)
 	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
@@ -79,9 +83,6 @@ vllm: $(READY)
 SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
-
-bench-coverage: $(READY)
-	$(BENCH) benchmarks/coverage_closure.py $(ARGS)
 
 # What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl

@@ -56,7 +56,7 @@ def main() -> None:
 
 def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> list[tuple[str, float]]:
     """Return the three fastest cuts, the default one and torch's linear, in seconds per layer."""
-    from draftproof.kernels.triton_linear import Shape, launch
+    from draftproof.kernels.triton_linear import LaunchShape, launch
 
     outputs, inputs = weights[0].shape
     x = torch.randn(tokens, inputs, dtype=torch.bfloat16, device="cuda")
@@ -66,13 +66,13 @@ def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> 
     def seconds(run: Callable[[torch.Tensor], object]) -> float:
         return bench.launch_seconds("cuda", [partial(run, weight) for weight in weights], least=1)
 
-    def of(shape: Shape | None) -> float:
+    def of(shape: LaunchShape | None) -> float:
         return seconds(lambda weight: launch(out, x, weight, shape=shape, **kept))
 
     times = []
     for elements, warps in CUTS:
         if PER_THREAD[0] <= elements // (32 * warps) <= PER_THREAD[1] and elements >= inputs:
-            times.append((f"{elements} elements, {warps} warps", of(Shape(elements, warps))))
+            times.append((f"{elements} elements, {warps} warps", of(LaunchShape(elements, warps))))
     whole = torch.empty(tokens, outputs, dtype=torch.bfloat16, device="cuda")
     fixed = [("default", of(None)), ("torch", seconds(lambda weight: torch.mm(x, weight.t(), out=whole)))]
     return sorted(times, key=lambda item: item[1])[:3] + fixed

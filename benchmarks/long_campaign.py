@@ -1,11 +1,12 @@
-"""How large a long campaign becomes: its store, its corpus, its report, and the memory of the process that drives it.
+"""How large a long campaign becomes: its store, its report, and the memory of the process that drives it.
 
-The campaign is a real one, with its loop, guide, store, corpus, findings and report; only the subject is a stand-in
-that answers at once, in this process. What it says are answers of the engine to a few scenarios (templates), with a few
-bins more for each scenario, so that the corpus grows as guided campaigns let it grow. One of `--fail-every` scenarios
-fails, with one of `--findings` identities and a detail of a traceback's size; nothing smaller fails in the same way.
+The campaign is a real one, with its loop, plan, store, findings and report; only the subject is a stand-in that answers
+at once, in this process. What it says are answers of the engine to a few scenarios (templates), with a few bins more
+for each scenario. One of `--fail-every` scenarios fails, with one of `--findings` identities and a detail of a
+traceback's size; nothing smaller fails in the same way.
 
-The guide takes 20 ms for a scenario: it plans one block of `--repeat`, and the others are that one with other pages.
+To make a scenario takes longer than such an answer: one block of `--repeat` is planned, and the others are that one
+with other pages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ import psutil
 from msgspec.structs import replace
 
 from draftproof.fuzz.campaign.drive import Campaign
-from draftproof.fuzz.campaign.guide import Guide, Proposed
+from draftproof.fuzz.campaign.plan import CampaignPlan, Planned
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
 from draftproof.fuzz.campaign.standing import CampaignStatus
@@ -52,7 +53,6 @@ GROWTH: dict[str, Callable[[Any], object]] = {
     "scenarios": lambda row: row["scenarios"],
     "seconds": lambda row: f"{row['seconds']:.0f}",
     "store": lambda row: f"{row['store_bytes'] / 1e6:.1f} MB",
-    "corpus": lambda row: row["corpus"],
     "memory": lambda row: f"{row['memory_bytes'] / 1e6:.0f} MB",
 }
 
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--templates", type=int, default=24, help="scenarios that are really run")
     parser.add_argument("--fail-every", type=int, default=50)
     parser.add_argument("--findings", type=int, default=60, help="identities of what fails")
-    parser.add_argument("--repeat", type=int, default=10, help="blocks for each that the guide plans")
+    parser.add_argument("--repeat", type=int, default=10, help="blocks for each that is planned")
     parser.add_argument("--workers", type=int, default=8, help="width of the campaign's batches")
     parser.add_argument("--run", type=Path, help="keep the campaign in this directory")
     arguments = parser.parse_args()
@@ -126,16 +126,16 @@ class Instant:
 
 
 class Repeating:
-    """A guide that plans one block of `repeat`; the others are the same scenarios with other pages."""
+    """A plan with one block of `repeat`; the others are the same scenarios with other pages."""
 
-    def __init__(self, guide: Guide, repeat: int) -> None:
-        self._guide, self._repeat, self._count = guide, repeat, 0
-        self._last: list[Proposed] = []
+    def __init__(self, plan: CampaignPlan, repeat: int) -> None:
+        self._plan, self._repeat, self._count = plan, repeat, 0
+        self._last: list[Planned] = []
 
-    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> list[Proposed]:
+    def block(self, number: int) -> list[Planned]:
         if not number % self._repeat:
-            self._last = self._guide.block(number, seen, corpus)
-        return [Proposed(self._numbered(one.scenario), one.origin) for one in self._last]
+            self._last = self._plan.block(number)
+        return [Planned(self._numbered(one.scenario), one.origin) for one in self._last]
 
     def _numbered(self, scenario: Scenario) -> Scenario:
         self._count += 1
@@ -153,11 +153,11 @@ def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any
         size = sum(file.stat().st_size for file in path.glob("results.sqlite*"))
         memory, seconds = process.memory_info().rss, time.perf_counter() - began
         row = {"scenarios": status.scenarios, "seconds": seconds, "store_bytes": size}
-        growth.append({**row, "corpus": status.corpus, "memory_bytes": memory})
+        growth.append({**row, "memory_bytes": memory})
 
     with RunDir(path) as directory:
         settings = directory.begin(Asked(seed=arguments.seed), {})
-        planner = Repeating(Guide(settings.seed, settings.drafts), arguments.repeat)
+        planner = Repeating(CampaignPlan(settings.seed, settings.drafts), arguments.repeat)
         limits = CampaignLimits(36_000.0, None, arguments.scenarios)
         possible = universe(settings.drafts)
         Campaign(
@@ -168,9 +168,8 @@ def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any
 
 def measured(path: Path) -> dict[str, Any]:
     """Return bytes and seconds: of files, of a call that resumes the campaign and ends at once, of a report."""
-    files, found = list((path / "corpus").glob("*.json")), list((path / "findings").rglob("*"))
     sizes = {"store_bytes": _bytes(path.glob("results.sqlite*")), "tables": _tables(path)}
-    sizes |= {"corpus_files": len(files), "corpus_bytes": _bytes(files), "findings_bytes": _bytes(found)}
+    sizes["findings_bytes"] = _bytes((path / "findings").rglob("*"))
     sizes["start_seconds"], sizes["start_peak_bytes"] = _run("--help")
     report = [_run("report", str(path)) for _ in range(3)]
     sizes["report_seconds"], sizes["report_peak_bytes"] = sorted(report)[1]
@@ -187,7 +186,7 @@ def _bytes(files: Any) -> int:
 def _tables(path: Path) -> dict[str, int]:
     store = Store(path / "results.sqlite")
     try:
-        names = ("scenarios", "bins", "entries", "findings", "minimums", "progress", "troubles")
+        names = ("scenarios", "bins", "findings", "minimums", "progress", "troubles")
         return {name: store.count(name) for name in names}
     finally:
         store.close()
@@ -223,7 +222,6 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     tables = ", ".join(f"{count} {name}" for name, count in result["tables"].items())
     return [
         ("store", f"{size('store')}: {tables}"),
-        ("corpus", f"{result['corpus_files']} files, {size('corpus')}"),
         ("files of findings", size("findings")),
         ("memory of the campaign's process", f"at most {size('peak')}"),
         (

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from draftproof.properties.fit import UnfitError as UnfitError
     from draftproof.properties.fit import fit as fit
     from draftproof.properties.judge import judge as judge
+    from draftproof.properties.strategies.drawn import scenarios as scenarios
     from draftproof.properties.strategies.scenarios import generate as generate
-    from draftproof.properties.strategies.scenarios import scenarios as scenarios
     from draftproof.properties.values.case import read_case as read_case
     from draftproof.properties.values.limits import Limits as Limits
     from draftproof.properties.values.scenario import Scenario as Scenario
@@ -41,7 +41,8 @@ _NAMES = {
     "harness.lockstep": "evidence",
     "properties.fit": "UnfitError fit",
     "properties.judge": "judge",
-    "properties.strategies.scenarios": "generate scenarios",
+    "properties.strategies.drawn": "scenarios",
+    "properties.strategies.scenarios": "generate",
     "properties.conformance": "conformance",
     "properties.values.subject": "Hook Subject",
     "properties.values.case": "read_case",

@@ -101,7 +101,7 @@ def _narrow_linear(
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchShape:
     """How the work is cut: `elements` of weight that a program holds, its warps, and the most programs (0: any)."""
 
     elements: int
@@ -110,11 +110,11 @@ class Shape:
 
 
 # By padded number of inputs; see benchmarks/linear_speed.py, which tries others.
-_SHAPES = {8192: Shape(16384, 8), 4096: Shape(16384, 8)}
-_DEFAULT = Shape(8192, 4)
+_SHAPES = {8192: LaunchShape(16384, 8), 4096: LaunchShape(16384, 8)}
+_DEFAULT = LaunchShape(8192, 4)
 # The same of gate and up for one token: two programs for almost every processor of an H200, which leaves half of its
 # registers to the next kernel.
-_GATE_UP = {2048: Shape(16384, 8, programs=256)}
+_GATE_UP = {2048: LaunchShape(16384, 8, programs=256)}
 
 
 def narrow_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
@@ -139,7 +139,7 @@ def linear_add(residual: Tensor, x: Tensor, weight: Tensor) -> None:
 
 def launch(
     out: Tensor, x: Tensor, weight: Tensor, *, norm: Tensor | None = None, eps: float = 0.0, gated: bool = False,
-    add: bool = False, late: bool = False, shape: Shape | None = None,
+    add: bool = False, late: bool = False, shape: LaunchShape | None = None,
 ) -> None:  # fmt: skip
     """Launch the kernel, which lets the next one start behind its own wait if that has to be `late`.
 
@@ -168,7 +168,7 @@ def launch(
     )  # fmt: skip
 
 
-def _is_summed_in_threads(columns: int, shape: Shape) -> bool:
+def _is_summed_in_threads(columns: int, shape: LaunchShape) -> bool:
     """Return whether every thread adds products of its own before threads add theirs to each other's.
 
     Where it has one only, a fused addition rounds the other's product and not its own: the threads that hold one output

@@ -10,12 +10,14 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.features import refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit_generated
-from draftproof.properties.values.drafts import kind_of
+from draftproof.properties.values.drafts import ALGORITHMS, kind_of
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 PATIENCE = 1000
 """The search ends after so many scenarios in a row of which none has the features."""
+_TURNS = 4 * len(ALGORITHMS)
+"""In so many scenarios every draft has had its turn, and what none of them can have will not come."""
 
 
 class NoScenarioError(DraftproofError, ValueError):
@@ -39,11 +41,14 @@ def select(
     """Return the first `count` scenarios that have all of the features, once they are fitted to a subject.
 
     There are fewer if PATIENCE scenarios in a row have them not, or the list ends; `progress` is told of each that is
-    found. Raises NoScenarioError if there is none, and UnfitError.
+    found. Raises NoScenarioError if there is none, at once where a definition says so, and UnfitError.
     """
     for feature in features:
         if not (feature.of_model or limits.takes(feature.name)):
             raise NoScenarioError(f"{feature.name}: nothing that this subject can run")
+    for one, other in combinations(features, 2):
+        if because := refusal(one.name, other.name):
+            raise NoScenarioError(f"{one.name} is not defined beside {other.name}: {because}")
     found, others, since = list[Scenario](), list[Scenario](), 0
     for generated in listed:
         scenario = fit_generated(generated, limits)
@@ -54,22 +59,22 @@ def select(
         else:
             others.append(scenario)
             since += 1
+            if since == _TURNS and not found:
+                _require_defined(features, others)
         if len(found) == count or since == PATIENCE:
             break
     if not found:
-        raise NoScenarioError(_why(features, others))
+        _require_defined(features, others)
+        has = "has it" if len(features) == 1 else "has all of them"
+        raise NoScenarioError(f"none of the first {len(others)} scenarios {has}")
     return Selected(tuple(found), len(found) + len(others))
 
 
-def _why(features: Sequence[Feature], others: Sequence[Scenario]) -> str:
-    """Return the definition by which one feature excludes another, or the drafts; else how many have them not."""
-    for one, other in combinations(features, 2):
-        if because := refusal(one.name, other.name):
-            return f"{one.name} is not defined beside {other.name}: {because}"
-    kinds = {kind_of(scenario.draft).name: kind_of(scenario.draft) for scenario in others}
+def _require_defined(features: Sequence[Feature], others: Sequence[Scenario]) -> None:
+    """Raise NoScenarioError if a feature is not defined for any model or any draft of these scenarios."""
+    drafts = {kind_of(scenario.draft).name: kind_of(scenario.draft) for scenario in others}
     for feature in features:
-        if kinds and not any(map(feature.drafts, kinds.values())):
-            return f"{feature.name} is not defined with {', '.join(kinds)}: {feature.because}"
-    if len(features) == 1:
-        return f"none of the first {len(others)} scenarios has it"
-    return f"none of the first {len(others)} scenarios has all of them"
+        if others and feature.of_probes and not any(isinstance(one.model, ProbeModel) for one in others):
+            raise NoScenarioError(f"{feature.name} is not defined for a checkpoint")
+        if drafts and not any(map(feature.drafts, drafts.values())):
+            raise NoScenarioError(f"{feature.name} is not defined with {', '.join(drafts)}: {feature.because}")

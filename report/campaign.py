@@ -61,7 +61,6 @@ class CampaignReport(Value, frozen=True, kw_only=True):
     crashes: int
     hangs: int
     stability: float
-    corpus: int
     workers_replaced: int
     findings: tuple[ReportedFinding, ...]
     contracts: tuple[Verdict, ...]
@@ -88,7 +87,6 @@ def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> Campaign
         crashes=status.crashes,
         hangs=status.hangs,
         stability=status.stability,
-        corpus=status.corpus,
         workers_replaced=status.replaced,
         findings=tuple(_found(one, end.findings, run) for one in end.findings if not one.merged),
         contracts=end.contracts,

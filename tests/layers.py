@@ -34,7 +34,10 @@ BETWEEN = (
     # Many scenarios are drawn, or every value of every draft is changed.
     "tests/properties/test_drafts.py::test_counts_see_rows_that_found_nothing_beside_others_under_a_controller",
     "tests/properties/test_drafts.py::test_variants_hold_for_every_draft",
+    "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_fit.py",
     "tests/properties/test_mutations.py",
+    "tests/properties/test_quantities.py",
     "tests/properties/test_strategies.py",
 )
 """What takes more than its share of a minute."""
@@ -50,8 +53,6 @@ SLOW = (
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
-    # Two thousand scenarios are drawn.
-    "tests/properties/test_beside.py",
     # A Ray cluster is started, and campaigns run in it.
     "tests/fuzz/test_ray.py",
     # pip installs packages.
@@ -67,8 +68,6 @@ SLOW = (
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
     "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
     # Hundreds of scenarios are drawn, or run.
-    "tests/properties/test_draft_strategies.py",
-    "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
     # Benchmarks.
     "tests/benchmarks/",
     # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.
@@ -92,7 +91,6 @@ LONG = (
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
     # Hundreds of scenarios are run.
-    "tests/properties/test_draft_strategies.py::test_so_do_lists_of_some_drafts",
 )
 """What takes half a minute and more: before a release, and after changes of what it is about."""
 

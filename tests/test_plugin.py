@@ -231,9 +231,9 @@ def test_a_subject_of_ones_own_with_given(project):
         import hypothesis
         from hypothesis import given
         from conftest import ReferenceSubject, Wrong
-        from draftproof.properties.strategies.aborts import without_aborts
-        from draftproof.properties.strategies.overlap import without_overlap
-        from draftproof import scenarios
+        from draftproof.properties.features.aborts import without_aborts
+        from draftproof.properties.features.overlap import without_overlap
+        from draftproof.properties.strategies.drawn import scenarios
         from draftproof.pytest_checks import hold
 
         # It goes on with what is aborted, and cuts what an overlap commits: when that is, only a subject says.

@@ -115,3 +115,69 @@ def test_no_two_classes_have_one_name():
 def test_every_room_is_read():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "draftproof"}
     assert set(ROOMS) == {"draftproof"} | {f"draftproof.{folder}" for folder in folders}
+
+
+PROPERTIES = (
+    ("choose",),
+    ("values",),
+    ("features",),
+    ("variants",),
+    # A scenario is valid by what its features say of themselves.
+    ("values.validate", "values.case"),
+    ("evidence",),
+    ("diagnosis",),
+    ("coverage",),
+    ("contracts",),
+    ("strategies",),
+    ("kernels",),
+    ("fit", "select"),
+    ("judge", "conformance"),
+)
+"""The floors of `properties/`, the ground first: each looks at itself and at those before it (CONTRIBUTING.md)."""
+
+
+def floor(module: str) -> int:
+    """Return the floor of a module of `properties`: that with the longest name that fits."""
+    fitting = {
+        len(name): number for number, names in enumerate(PROPERTIES) for name in names if lies_in(module, (name,))
+    }
+    return fitting[max(fitting)]
+
+
+def upward(arrows: dict[str, frozenset[str]]) -> list[str]:
+    """Return the imports inside of `properties` that lead to a floor above."""
+    room = "draftproof.properties."
+    return [
+        f"{module} imports {other}"
+        for module, others in sorted(arrows.items())
+        for other in sorted(others)
+        if module.startswith(room) and other.startswith(room)
+        if floor(module.removeprefix(room)) < floor(other.removeprefix(room))
+    ]
+
+
+def test_inside_of_properties_nobody_looks_up():
+    assert upward(graph()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        ("values.scenario", "features"),
+        ("values.scenario", "values.validate"),
+        ("features.trees", "values.validate"),
+        ("features.trees", "evidence.plans"),
+        ("evidence.plans", "coverage.counts"),
+        ("contracts.trees", "judge"),
+        ("coverage.counts", "contracts.base"),
+    ],
+)
+def test_a_look_up_would_be_seen(module, other):
+    names = [f"draftproof.properties.{name}" for name in (module, other)]
+    assert upward({names[0]: frozenset(names[1:])}) == [f"{names[0]} imports {names[1]}"]
+
+
+def test_every_floor_is_there_and_nothing_else():
+    names = {module.removeprefix("draftproof.properties.") for module in graph()} - {"draftproof.properties"}
+    inside = {name for name in names if not name.startswith("draftproof")}
+    assert {floor(name) for name in inside} == set(range(len(PROPERTIES)))

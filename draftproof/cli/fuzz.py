@@ -52,7 +52,6 @@ Seed = Annotated[
     int | None,
     typer.Option("--seed", help="Seed of the generated scenarios (default: 0).", min=0, max=inputs.LAST_SEED),
 ]
-Unguided = Annotated[bool, typer.Option("--unguided", help="Generate scenarios without steering by coverage.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]
 
 
@@ -67,11 +66,10 @@ def fuzz(
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
-    unguided: Unguided = False,
     memory_: Memory = None,
     json: inputs.Json = None,
 ) -> None:
-    """Search for bugs for some time (a campaign); what is not covered yet steers the scenarios.
+    """Search for bugs for some time (a campaign), and work out what is found.
 
     Run the same command again to resume the campaign.
     """
@@ -111,7 +109,6 @@ def fuzz(
         # This tells one patch file from another.
         patch=hashlib.sha256(file.text.encode()).hexdigest()[:16] if file and under_test.patch else None,
         subject=None if under_test.choice == BUILT_IN else under_test.choice,
-        guided=False if unguided else None,
     )
     with live.watching() as watch:
         settings, end = run_campaign(
@@ -174,7 +171,6 @@ def show(report: CampaignReport, again: str) -> None:
     parts = (
         f"{report.scenarios} scenarios in {show_duration(report.seconds)} ({report.rate:.1f} a second)",
         f"stability {100 * report.stability:.4g} %",
-        f"corpus of {report.corpus}",
         f"{report.workers_replaced} workers replaced",
     )
     screen.line(", ".join(parts))

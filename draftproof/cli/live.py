@@ -69,7 +69,7 @@ def _rows(status: CampaignStatus) -> Iterator[tuple[str, str, str]]:
     bad = "bold red"
     share = 100 * status.hit / status.possible if status.possible else 0.0
     yield "time", f"{show_duration(status.at)}, {show_duration(status.left)} left", ""
-    yield "scenarios", f"{status.scenarios}, {status.rate:.1f} a second, corpus of {status.corpus}", ""
+    yield "scenarios", f"{status.scenarios}, {status.rate:.1f} a second", ""
     yield "coverage", f"{status.hit} of {status.possible} bins ({share:.1f} %)", ""
     if status.last_new:
         yield "last new", f"{show_duration(status.since)} ago: {_short(status.last_new)}", ""

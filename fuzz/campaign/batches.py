@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from draftproof.fuzz.campaign.corpus import Corpus, name_of
 from draftproof.fuzz.campaign.schema import QueuedScenario
-from draftproof.fuzz.campaign.store import Store
+from draftproof.fuzz.campaign.store import Store, hash_of
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 
-_MINIMISE_EVERY = 4
 _WORKERS_A_BLOCK = 8
 
 
-class BlockPlanner(Protocol):
-    """Plans blocks of scenarios, and why each is tried: a function of its seed and the arguments only."""
+class Planner(Protocol):
+    """Plans blocks of scenarios, and says where each comes from: a function of its seed and the number only."""
 
-    def block(
-        self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]
-    ) -> Sequence[tuple[Scenario, str]]: ...
+    def block(self, number: int) -> Sequence[tuple[Scenario, str]]: ...
 
 
 class Batches:
     """The batch that runs, and the one after it, which is planned and kept. `width`: how many workers there are."""
 
-    def __init__(self, planner: BlockPlanner, store: Store, corpus: Corpus, width: int) -> None:
-        self._planner, self._store, self._corpus = planner, store, corpus
+    def __init__(self, planner: Planner, store: Store, width: int) -> None:
+        self._planner, self._store = planner, store
         self._blocks = max(1, round(width / _WORKERS_A_BLOCK))
         facts = store.facts()
         begin = int(facts.get("begin", 0))
@@ -48,23 +44,17 @@ class Batches:
         """Plan the next batch; it is kept before any of it is handed out."""
         begin = int(self._store.facts().get("block", -1)) + 1
         blocks = range(begin, begin + self._blocks)
-        seen, corpus = {name: hits for name, hits, *_ in self._store.bins()}, self._corpus.scenarios
-        proposed = [one for number in blocks for one in self._planner.block(number, seen, corpus)]
-        if not proposed:
+        planned = [one for number in blocks for one in self._planner.block(number)]
+        if not planned:
             raise RuntimeError(f"block {begin} is empty: expected at least one scenario")
         self._ahead = [
-            QueuedScenario(place, scenario, name_of(scenario), origin, algorithm(scenario.draft))
-            for place, (scenario, origin) in enumerate(proposed, start=self._store.planned)
+            QueuedScenario(place, scenario, hash_of(scenario), origin, algorithm(scenario.draft))
+            for place, (scenario, origin) in enumerate(planned, start=self._store.planned)
         ]
         self._store.queue(blocks[-1], self._ahead)
 
     def settle(self) -> None:
-        """Count what the batch that ran brought, and now and then make the corpus small. A second time does nothing."""
+        """Count what the batch that ran brought. A second time does nothing."""
         if self._current:
             self._store.settle(self._current)
-        # The last batch that was planned has not begun.
-        done = int(self._store.facts().get("batch", -1))
-        if self._current and done > 0 and not done % _MINIMISE_EVERY and self._store.is_done(self._current):
-            self._corpus.minimise()
         self._current = range(0)
-        self._corpus.sync()

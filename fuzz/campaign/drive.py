@@ -1,8 +1,8 @@
 """A campaign from start to end: blocks of scenarios, their answers, and the findings worked out in between.
 
-Scenarios are run in batches. While a batch begins to run the next one is planned, from what all batches before covered,
-and no answer of it is looked at before that is done and kept. So the same seed gives the same campaign, whatever order
-answers come in and whenever it is killed; for many workers a batch has more blocks. Between batches the findings are
+Scenarios are run in batches. While a batch begins to run the next one is planned, and kept before any answer is looked
+at. So the same seed gives the same campaign, whatever order answers come in and whenever it is killed; for many workers
+a batch has more blocks. Between batches the findings are
 worked out, with all workers, in at most half of the time.
 """
 
@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.fuzz.campaign.answers import Answers
-from draftproof.fuzz.campaign.batches import Batches, BlockPlanner
-from draftproof.fuzz.campaign.corpus import Corpus
+from draftproof.fuzz.campaign.batches import Batches, Planner
 from draftproof.fuzz.campaign.findings import Findings
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.runner import Runner, StoppedError, Workers
@@ -65,7 +64,7 @@ class Campaign:
         settings: Settings,
         limits: CampaignLimits,
         pool: Workers,
-        planner: BlockPlanner,
+        planner: Planner,
         *,
         possible: Sequence[str],
         width: int,
@@ -79,8 +78,7 @@ class Campaign:
         self._troubles = Troubles(self.store, self._standing)
         self._runner = Runner(pool, self._tick, self._troubles.add)
         self._answers = Answers(self.store, self._standing, self._troubles, self._runner, limits.examples)
-        self._corpus = Corpus(directory.corpus, self.store)
-        self._batches = Batches(planner, self.store, self._corpus, width)
+        self._batches = Batches(planner, self.store, width)
         self._findings = Findings(
             directory=directory,
             store=self.store,
@@ -129,7 +127,7 @@ class Campaign:
         self.store.keep_facts(workers=self._width, versions=self._versions)
         if "started" not in self.store.facts():
             self.store.keep_facts(started=round(time.time(), 3), block=-1, seconds=0.0, verdict="")
-        for wrong in (*self._corpus.check(), *self._findings.check()):
+        for wrong in self._findings.check():
             self._troubles.add(wrong)
         self._answers.order_second_runs()
         self._answers.order(self._batches.left)
@@ -151,7 +149,7 @@ class Campaign:
         self._runner.listen()
 
     def _between(self) -> None:
-        """Do what is due once a batch is done: the corpus, and findings. To do it again changes nothing."""
+        """Do what is due once a batch is done: its counts, and findings. To do it again changes nothing."""
         self._batches.settle()
         self._findings.save()
         self._work_out(max(_LEAST_BUDGET, _SHARE * self._standing.elapsed - self._working))

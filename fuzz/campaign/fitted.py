@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from draftproof.fuzz.campaign.batches import BlockPlanner
+from draftproof.fuzz.campaign.batches import Planner
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
 from draftproof.harness.checkpoint_scenarios import AUTO, KvDtypes, RealTarget, every_draft, one_draft
 from draftproof.properties.fit import fit_generated
@@ -23,12 +23,12 @@ class FittedPlanner:
     what is planned.
     """
 
-    def __init__(self, planner: BlockPlanner, settings: Settings, limits: Limits) -> None:
+    def __init__(self, planner: Planner, settings: Settings, limits: Limits) -> None:
         self._planner, self._limits, self._target = planner, limits, _target(settings)
 
-    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[tuple[Scenario, str]]:
+    def block(self, number: int) -> Sequence[tuple[Scenario, str]]:
         """Return the same block, each scenario exchanged and fitted."""
-        planned = self._planner.block(number, seen, corpus)
+        planned = self._planner.block(number)
         turns = range(number * len(planned), (number + 1) * len(planned))
         return [(self._runnable(one, turn), why) for turn, (one, why) in zip(turns, planned, strict=True)]
 

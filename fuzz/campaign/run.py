@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from draftproof.faults.catalogue import FaultFile, read_sources
-from draftproof.fuzz.campaign.batches import BlockPlanner
+from draftproof.fuzz.campaign.batches import Planner
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.fitted import FittedPlanner, offered
-from draftproof.fuzz.campaign.guide import Guide
+from draftproof.fuzz.campaign.plan import CampaignPlan
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
@@ -65,13 +65,13 @@ def run_campaign(
         device = settings.device if settings.subject.python or cluster else present(settings.device)
         folder = str(directory.subject.resolve()) if settings.hunks else ""
         spec = SubjectSpec(device=device, folder=folder, hunks=settings.hunks, subject=settings.subject, search=search)
-        guide: BlockPlanner = Guide(settings.seed, settings.drafts)
+        planner: Planner = CampaignPlan(settings.seed, settings.drafts)
         if settings.model or subject_limits != NO_LIMITS:
-            guide = FittedPlanner(guide, settings, subject_limits)
+            planner = FittedPlanner(planner, settings, subject_limits)
         possible = universe(settings.drafts, not_covered(subject_limits, frozenset(CHANNELS)))
         with _pool(cluster, spec, workers, directory.workers, memory) as pool:
             campaign = Campaign(
-                *(directory, settings, limits, pool, guide),
+                *(directory, settings, limits, pool, planner),
                 possible=possible,
                 width=pool.width,
                 versions=versions,

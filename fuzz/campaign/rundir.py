@@ -44,7 +44,7 @@ class RunDir:
         Raises CampaignError if it cannot be made, is another campaign's at the moment, or holds other things.
         """
         self.path = path
-        self.database, self.corpus = path / "results.sqlite", path / "corpus"
+        self.database = path / "results.sqlite"
         self.workers, self.subject = path / "workers", path / "subject"
         self._lock = -1
         try:

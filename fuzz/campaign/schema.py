@@ -8,7 +8,7 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-VERSION = 5
+VERSION = 6
 """Of the tables and of what is in them; a database keeps it as its user_version.
 
 `texts` has the scenarios that are queued, and those with which findings begin: a row that is let go of leaves its pages
@@ -22,7 +22,6 @@ CREATE TABLE IF NOT EXISTS scenarios(number INTEGER PRIMARY KEY, hash TEXT, orig
 CREATE TABLE IF NOT EXISTS texts(number INTEGER PRIMARY KEY, scenario TEXT);
 CREATE TABLE IF NOT EXISTS again(number INTEGER PRIMARY KEY, sign TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS bins(name TEXT PRIMARY KEY, hits INTEGER, first INTEGER, at REAL);
-CREATE TABLE IF NOT EXISTS entries(number INTEGER PRIMARY KEY, hash TEXT, bins TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS findings(identity TEXT PRIMARY KEY, slug TEXT, outcome TEXT, contract TEXT, channel TEXT,
   phase TEXT, relation TEXT, state TEXT, hits INTEGER, first INTEGER, at REAL, divergence TEXT, place TEXT,
   detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER,
@@ -57,15 +56,6 @@ class SecondRun(NamedTuple):
 
     number: int
     sign: str
-    scenario: Scenario
-
-
-class CorpusEntry(NamedTuple):
-    """A scenario of the corpus with all bins that it covers."""
-
-    number: int
-    hash: str
-    bins: frozenset[str]
     scenario: Scenario
 
 

@@ -57,7 +57,6 @@ class Settings(Value, frozen=True, kw_only=True):
     mtp: bool = False
     kv_cache_dtype: KvCacheDtype = "auto"
     draft_kv_cache_dtype: KvCacheDtype = "auto"
-    guided: bool = True
     strategies: int = STRATEGIES
 
 
@@ -87,7 +86,6 @@ class Asked(NamedTuple):
     mtp: bool | None = None
     kv_cache_dtype: KvCacheDtype | None = None
     draft_kv_cache_dtype: KvCacheDtype | None = None
-    guided: bool | None = None
 
 
 def resumed(kept: Settings, asked: Asked) -> Settings:

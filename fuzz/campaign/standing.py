@@ -43,7 +43,6 @@ class CampaignStatus(NamedTuple):
     troubles: int
     replaced: int
     workers: int
-    corpus: int
     doing: str
 
 
@@ -137,7 +136,6 @@ class Standing:
             troubles=troubles,
             replaced=replaced,
             workers=workers,
-            corpus=self._store.count("entries"),
             doing=doing,
         )
 

@@ -10,10 +10,10 @@ it, whichever was answered first.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from draftproof.fuzz.campaign.schema import (
     SCHEMA,
     VERSION,
     CampaignFinding,
-    CorpusEntry,
     QueuedScenario,
     SecondRun,
 )
@@ -48,16 +47,15 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries: dict[int, CorpusEntry] = {}
         try:
             self._db = _open(path)
             # Damaged rows are found now, not in the middle of a campaign.
-            self.queued(), self.second_runs(), self.entries(), self.findings()
+            self.queued(), self.second_runs(), self.findings()
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
             reason = " ".join(str(error).split())
             raise CampaignError(
                 f"{path} cannot be used: {reason}; expected a whole database (move it away to begin again; the "
-                "findings and the corpus beside it stay readable)"
+                "findings beside it stay readable)"
             ) from None
 
     def close(self) -> None:
@@ -101,11 +99,6 @@ class Store:
           FROM scenarios LEFT JOIN texts USING(number) WHERE state = 'queued' ORDER BY number"""
         return [QueuedScenario(number, _scenario(raw), *rest) for number, raw, *rest in self._db.execute(asked)]
 
-    def is_done(self, numbers: range) -> bool:
-        """Return True if none of these scenarios is queued."""
-        asked = "SELECT 1 FROM scenarios WHERE state = 'queued' AND number BETWEEN ? AND ? LIMIT 1"
-        return self._db.execute(asked, (numbers.start, numbers.stop - 1)).fetchone() is None
-
     def second_runs(self) -> list[SecondRun]:
         """Return the second runs that are due."""
         asked = "SELECT number, sign, scenario FROM again ORDER BY number"
@@ -114,15 +107,6 @@ class Store:
     def bins(self) -> list[tuple[str, int, int, float]]:
         """Return (name, hits, first scenario, seconds) of every bin that was reached."""
         return self._db.execute("SELECT name, hits, first, at FROM bins").fetchall()
-
-    def entries(self) -> list[CorpusEntry]:
-        """Return the corpus in the order of its numbers. What an entry holds never changes, and is decoded once."""
-        numbers = [number for (number,) in self._db.execute("SELECT number FROM entries ORDER BY number")]
-        new = [number for number in numbers if number not in self._entries]
-        asked = "SELECT * FROM entries WHERE number IN (SELECT value FROM json_each(?))"
-        read = {row[0]: _entry(*row) for row in self._db.execute(asked, (str(new),))} if new else {}
-        self._entries = {number: self._entries.get(number) or read[number] for number in numbers}
-        return list(self._entries.values())
 
     def count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
@@ -165,13 +149,13 @@ class Store:
         """
         number = answer.number
         with self._transaction() as db:
-            asked = """SELECT hash, draft, scenario FROM scenarios JOIN texts USING(number)
+            asked = """SELECT draft, scenario FROM scenarios JOIN texts USING(number)
               WHERE number = ? AND state = 'queued'"""
             row = db.execute(asked, (number,)).fetchone()
             if row is None:
                 raise KeyError(number)
-            hash_, draft, raw = row
-            new = _reach(db, answer, hash_, raw, at)
+            draft, raw = row
+            new = _reach(db, answer, at)
             identity = answer.identity.text if answer.identity else ""
             db.execute(_DONE, (answer.outcome.value, identity, answer.seconds, len(new), at, number))
             add_sums(db, answer, draft)
@@ -212,11 +196,6 @@ class Store:
         with self._transaction() as db:
             db.executemany(_KEEP_FINDING, map(astuple, findings))
 
-    def leave(self, numbers: Iterable[int]) -> None:
-        """Let scenarios go from the corpus."""
-        with self._transaction() as db:
-            db.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
-
     def settle(self, numbers: range) -> None:
         """Once a batch is done: how many bins each of its scenarios brought, in whatever order they were answered."""
         with self._transaction() as db:
@@ -230,6 +209,11 @@ class Store:
 
 def text(scenario: Scenario) -> str:
     return msgspec.json.encode(scenario).decode()
+
+
+def hash_of(scenario: Scenario) -> str:
+    """Return a scenario's hash: the same scenario has the same, in any process."""
+    return hashlib.sha256(text(scenario).encode()).hexdigest()[:16]
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -248,12 +232,6 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _entry(number: int, hash_: str, bins: str, raw: str) -> CorpusEntry:
-    # Entries share the names of their bins.
-    names = frozenset(map(sys.intern, msgspec.json.decode(bins, type=list[str])))
-    return CorpusEntry(number, hash_, names, _scenario(raw))
-
-
 def _scenario(raw: str) -> Scenario:
     return msgspec.json.decode(raw, type=Scenario)
 
@@ -267,18 +245,13 @@ def _keep_facts(db: sqlite3.Connection, facts: Mapping[str, object]) -> None:
     db.executemany("INSERT OR REPLACE INTO campaign VALUES(?, ?)", rows)
 
 
-def _reach(db: sqlite3.Connection, answer: Answer, hash_: str, raw: str, at: float) -> list[str]:
-    """Give bins to the lowest number; a scenario that loses its last one leaves the corpus."""
-    number, bins = answer.number, msgspec.json.encode(sorted(answer.bins)).decode()
-    known = dict(db.execute("SELECT name, first FROM bins WHERE name IN (SELECT value FROM json_each(?))", (bins,)))
-    losers = {first for first in known.values() if number < first}
-    new = [name for name in answer.bins if name not in known]
-    db.executemany(_BIN, [(name, number, at) for name in answer.bins])
-    if new or losers:
-        db.execute("INSERT OR REPLACE INTO entries VALUES(?, ?, ?, ?)", (number, hash_, bins, raw))
-    gone = "DELETE FROM entries WHERE number = ? AND NOT EXISTS (SELECT 1 FROM bins WHERE first = number)"
-    db.executemany(gone, [(loser,) for loser in losers])
-    return new
+def _reach(db: sqlite3.Connection, answer: Answer, at: float) -> list[str]:
+    """Give bins to the lowest number; return those that are new."""
+    bins = msgspec.json.encode(sorted(answer.bins)).decode()
+    asked = "SELECT name FROM bins WHERE name IN (SELECT value FROM json_each(?))"
+    known = {name for (name,) in db.execute(asked, (bins,))}
+    db.executemany(_BIN, [(name, answer.number, at) for name in answer.bins])
+    return [name for name in answer.bins if name not in known]
 
 
 _QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state) VALUES(?, ?, ?, ?, 'queued')"

@@ -63,11 +63,10 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def without_logprobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that ask for none."""
-    if scenario.most_logprobs is None and scenario.most_prompt_logprobs is None:
+    """Return the scenario with requests that ask for none of what they emit."""
+    if scenario.most_logprobs is None:
         return scenario
-    silent = (replace(request, logprobs=None, prompt_logprobs=None) for request in scenario.requests)
-    return replace(scenario, requests=tuple(silent))
+    return replace(scenario, requests=tuple(replace(one, logprobs=None) for one in scenario.requests))
 
 
 def without_prompt_logprobs(scenario: Scenario) -> Scenario:

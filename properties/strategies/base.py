@@ -14,7 +14,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.controllers import adaptive
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.requests import Fit, requests
-from draftproof.properties.strategies.rows import Row
+from draftproof.properties.strategies.rows import ArrayRow
 from draftproof.properties.strategies.shapes import BY_NAME, MANY_STEPS, SIZE_BY_NAME, SMALL, WIDE, Shape, Size
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.scenario import (
@@ -36,7 +36,7 @@ _SERVICES = (1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
 
 
-def base(choose: Choose, row: Row) -> Scenario:
+def base(choose: Choose, row: ArrayRow) -> Scenario:
     """Draw a scenario with an EAGLE draft and no features but those that come with the model and the requests."""
     shape, size = _shape(choose, row), SIZE_BY_NAME[row.size]
     features = {"two": 2, "three": 3}.get(dict(row.forms).get("features", ""), 1)
@@ -65,7 +65,7 @@ def base(choose: Choose, row: Row) -> Scenario:
     )
 
 
-def _shape(choose: Choose, row: Row) -> Shape:
+def _shape(choose: Choose, row: ArrayRow) -> Shape:
     """Return the row's shape, with what its features ask of the requests."""
     shape, several = BY_NAME[row.shape], 3 if row.features & _SEVERAL else 1
     if "controllers" in row.features:
@@ -77,7 +77,7 @@ def _shape(choose: Choose, row: Row) -> Shape:
     return shape._replace(requests=max(several, shape.requests))
 
 
-def _steps(choose: Choose, row: Row, shape: Shape) -> int:
+def _steps(choose: Choose, row: ArrayRow, shape: Shape) -> int:
     if row.steps == "one":
         return 1
     return choose.one_of(MANY_STEPS) if row.steps == "many" else choose.integer(max(2, shape.steps), shape.most_steps)
@@ -96,7 +96,7 @@ def unforced(scenario: Scenario) -> Scenario:
     changed = tuple(replace(one, rounds=(own,)) for one in scenario.requests)
     draft = scenario.draft
     if getattr(draft, "head_vocab", 0) and isinstance(scenario.model, ProbeModel):
-        draft = replace(draft, head_vocab=scenario.model.vocab)  # type: ignore[call-arg]  # it has the field
+        draft = replace(draft, head_vocab=scenario.model.vocab)
     return replace(scenario, model=replace(scenario.model, agreement=256), draft=draft, requests=changed)
 
 
@@ -113,7 +113,7 @@ def _count(choose: Choose, shape: Shape, size: Size) -> int:
     return max(shape.requests, choose.one_of([count for count in size.requests if count <= most]))
 
 
-def _captured(choose: Choose, row: Row, shape: Shape, size: Size, max_batch: int) -> Graphs:
+def _captured(choose: Choose, row: ArrayRow, shape: Shape, size: Size, max_batch: int) -> Graphs:
     """Draw sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
     if row.graphs == "eager":
         return Graphs()

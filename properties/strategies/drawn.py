@@ -10,16 +10,26 @@ from hypothesis import strategies as st
 from draftproof.properties.choose import DrawnChoose
 from draftproof.properties.strategies.rows import CHOSEN, DIMENSIONS, POINTS, Point, allowed, needed_by, row_of
 from draftproof.properties.strategies.scenarios import scenario_of
-from draftproof.properties.strategies.shapes import Size
+from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 
 _MOST_QUANTITIES = 2
+_PLAINEST = {"graphs": "eager"}
+"""Of dimensions whose first value is not what a person wants to read."""
+
+
+def scenarios(draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES) -> st.SearchStrategy[Scenario]:
+    """Return a Hypothesis strategy for scenarios of one draft, or of drawn ones, each of one of these sizes.
+
+    It makes what lists are made of, with everything that features and boundaries allow.
+    """
+    return _drawn(draft, sizes)
 
 
 @st.composite
-def drawn(draw: st.DrawFn, draft: Algorithm | None, sizes: Sequence[Size]) -> Scenario:
+def _drawn(draw: st.DrawFn, draft: Algorithm | None, sizes: Sequence[Size]) -> Scenario:
     """Draw a row, point by point, of what is allowed beside the points before; then its scenario."""
     choose = DrawnChoose(draw)
     points = [Point("draft", draft or choose.one_of(ALGORITHMS))]
@@ -30,6 +40,8 @@ def drawn(draw: st.DrawFn, draft: Algorithm | None, sizes: Sequence[Size]) -> Sc
     for dimension in (*DIMENSIONS, *forms):
         values = [one for one in POINTS if one.dimension == dimension and _fits(points, one)]
         values = [one for one in values if dimension != "size" or one.value in names]
+        # The plainest comes first: that is what Hypothesis shrinks toward.
+        values.sort(key=lambda one: one.value != _PLAINEST.get(one.dimension, one.value))
         if values:
             _add(points, choose.one_of(values))
     quantities = [one for one in POINTS if one.dimension == "quantity" and _fits(points, one)]

@@ -8,13 +8,14 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 
-Alike = frozenset[Literal["keys", "states", "widths"]]
+_Sizes = Literal["keys", "states", "widths"]
+Alike = frozenset[_Sizes]
 """Which sizes are equal here that differ in most models: keys and values, the sides of a state, draft and target."""
 _ALIKE: tuple[Alike, ...] = (
-    *(frozenset[Literal["keys", "states", "widths"]](),) * 12,
-    frozenset({"keys", "states", "widths"}),
-    frozenset({"keys"}),
-    frozenset({"states", "widths"}),
+    *(Alike(),) * 12,
+    Alike(("keys", "states", "widths")),
+    Alike(("keys",)),
+    Alike(("states", "widths")),
 )
 _FULL: LayerType = "full_attention"
 _LINEAR: LayerType = "linear_attention"

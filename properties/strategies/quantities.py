@@ -61,7 +61,7 @@ def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
 def _first(scenario: Scenario, **fields: object) -> Scenario:
     """Return the scenario with fields of its first request replaced."""
     first, *others = scenario.requests
-    return replace(scenario, requests=(replace(first, **fields), *others))  # type: ignore[arg-type]
+    return replace(scenario, requests=(replace(first, **fields), *others))
 
 
 def _put_requests(scenario: Scenario, count: int) -> Scenario:
@@ -131,9 +131,11 @@ def _put_prompt(scenario: Scenario, length: int) -> Scenario:
 
 
 def _put_repeats(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a token that the first prompt has so many times in a row."""
-    first = scenario.requests[0]
-    return _put_prompt(_first(scenario, prompt=(*first.prompt, *first.prompt[-1:] * count)), len(first.prompt) + count)
+    """Return the scenario with a token that the first prompt has so many times in a row, at its end."""
+    *before, last = scenario.requests[0].prompt
+    while before and before[-1] == last:
+        before.pop()
+    return _put_prompt(_first(scenario, prompt=(*before, *(last,) * count)), len(before) + count)
 
 
 def _put_budget(scenario: Scenario, budget: int) -> Scenario:
@@ -185,8 +187,7 @@ def _put_vocab(scenario: Scenario, vocab: int) -> Scenario:
 def _sampled(scenario: Scenario, **fields: object) -> Scenario:
     """Return the scenario with fields of all samplings replaced."""
     requests = tuple(
-        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one  # type: ignore[arg-type]
-        for one in scenario.requests
+        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one for one in scenario.requests
     )
     return replace(scenario, requests=requests)
 
@@ -331,13 +332,22 @@ def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) 
     """
     quantity = QUANTITIES[name]
     now = quantity.values(scenario)
-    for targets in (_targets(scenario, name, relation), _targets(scenario, name, "power of two")):
-        options = [one for one in dict.fromkeys(targets) if quantity.least <= one <= quantity.most and now != (one,)]
+    asked: tuple[Relation, ...] = (relation, "power of two")
+    for each in asked:
+        targets = dict.fromkeys(_targets(scenario, name, each))
+        options = [one for one in targets if quantity.least <= one <= quantity.most and now != (one,)]
         for _ in range(min(_TRIES, len(options))):
-            made = with_room(quantity.put(scenario, options.pop(choose.integer(0, len(options) - 1))))
-            if made != scenario and work_of(made) <= MOST_WORK and is_valid(made):
+            value = options.pop(choose.integer(0, len(options) - 1))
+            made = with_room(quantity.put(scenario, value))
+            if made != scenario and _stands(made, name, value, each) and is_valid(made):
                 return made
     return scenario
+
+
+def _stands(made: Scenario, name: str, value: int, relation: Relation) -> bool:
+    """Return whether a value is what was asked for, and in that relation, although others made room for it."""
+    values = QUANTITIES[name].values(made) or (value,)
+    return work_of(made) <= MOST_WORK and value in values and value in _targets(made, name, relation)
 
 
 def _targets(scenario: Scenario, name: str, relation: Relation) -> Iterator[int]:

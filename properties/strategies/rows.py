@@ -29,7 +29,7 @@ Launches = Literal["captured", "padded", "eager"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ArrayRow:
     """What one scenario is to be; what it leaves open is drawn.
 
     `entries` and `draft_entries` are the bits of an entry of target and draft; `quantities` names those that are put on
@@ -185,7 +185,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     )
 
 
-def outside(row: Row) -> tuple[Point, ...]:
+def outside(row: ArrayRow) -> tuple[Point, ...]:
     """Return the points of a row that nothing is promised of, and that a scenario does not show."""
     return (Point("shape", row.shape), *(Point("quantity", name) for name in row.quantities))
 
@@ -200,13 +200,13 @@ def _size(scenario: Scenario) -> SizeName:
     return "wide" if len(scenario.requests) >= _MANY else "small"
 
 
-def row_of(points: frozenset[Point]) -> Row:
+def row_of(points: frozenset[Point]) -> ArrayRow:
     """Return the row of points that are allowed together, one of each dimension."""
     given = {dimension: value for dimension, value in points if dimension not in ("feature", "quantity")}
     forms = tuple((cast(FormName, name[5:]), value) for name, value in sorted(given.items()) if name[:5] == "form ")
     fields: dict[str, object] = {name: given[name] for name in ("draft", *_ONE_OF_ROW) if name in given}
     fields |= {name: int(given[name]) for name in ("entries", "draft_entries") if name in given}
-    return Row(
+    return ArrayRow(
         **fields,  # type: ignore[arg-type]  # by name, each value of its dimension
         forms=forms,
         features=frozenset(value for dimension, value in points if dimension == "feature"),

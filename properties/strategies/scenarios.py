@@ -1,13 +1,13 @@
 """Scenarios of probe models: valid by construction, in lists in which every pair of points meets (covering.py).
 
 A row says what a scenario is to be (rows.py). The rest is chosen through one protocol: for a list as a function of its
-seed, in `scenarios()` by Hypothesis, which shrinks it.
+seed, in `scenarios()` by Hypothesis (drawn.py), which shrinks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from draftproof.properties.choose import Choose, SeededChoose
 from draftproof.properties.features import FEATURES
@@ -16,16 +16,13 @@ from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.quantities import MOST_WORK, RELATIONS, boundary, work_of
-from draftproof.properties.strategies.rows import Point, Row, outside, points_of, row_of
+from draftproof.properties.strategies.rows import ArrayRow, Point, outside, points_of, row_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import validate
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 _TRIES = 8
 """How often a row is drawn again where what was drawn cannot be run; then it loses its last feature."""
@@ -35,7 +32,7 @@ class Listed(NamedTuple):
     """A scenario of a list, the row that it was made of, and what has met by then."""
 
     scenario: Scenario
-    row: Row
+    row: ArrayRow
     met: Met
 
 
@@ -78,7 +75,7 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
         yield Listed(scenario, row, array.met)
 
 
-def _made(name: str, row: Row) -> tuple[Scenario, Row]:
+def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     """Return the scenario of a row, and the row as it came out.
 
     What cannot be run, or takes too long, is drawn again, and with less at last.
@@ -95,28 +92,18 @@ def _made(name: str, row: Row) -> tuple[Scenario, Row]:
         row = _with_less(row, wanted)
 
 
-def _with_less(row: Row, wanted: list[str]) -> Row:
+def _with_less(row: ArrayRow, wanted: list[str]) -> ArrayRow:
     """Return the row without its variant, or else without its last feature."""
-    fields = {name: getattr(row, name) for name in Row.__dataclass_fields__}
+    fields = {name: getattr(row, name) for name in ArrayRow.__dataclass_fields__}
     if row.variant != "none":
-        return Row(**{**fields, "variant": "none"})
+        return ArrayRow(**{**fields, "variant": "none"})
     if not wanted:
         raise AssertionError(f"no scenario of {row} can be run")
     wanted.pop()
-    return Row(**{**fields, "features": frozenset(wanted)})
+    return ArrayRow(**{**fields, "features": frozenset(wanted)})
 
 
-def scenarios(draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES) -> SearchStrategy[Scenario]:
-    """Return a Hypothesis strategy for scenarios of one draft, or of drawn ones, each of one of these sizes.
-
-    It makes what lists are made of, with everything that features and boundaries allow.
-    """
-    from draftproof.properties.strategies.drawn import drawn
-
-    return drawn(draft, sizes)
-
-
-def scenario_of(choose: Choose, row: Row) -> tuple[Scenario, Row]:
+def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     """Draw what a row leaves open; return the scenario and the row, without quantities that found no boundary.
 
     Raises InvalidScenarioError where what was drawn cannot be run.
@@ -129,7 +116,7 @@ def scenario_of(choose: Choose, row: Row) -> tuple[Scenario, Row]:
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)
-    found = []
+    found = list[str]()
     for name in row.quantities:
         changed = boundary(choose, made, name, choose.one_of(RELATIONS))
         if changed is not made:
@@ -137,8 +124,8 @@ def scenario_of(choose: Choose, row: Row) -> tuple[Scenario, Row]:
     for feature in FEATURES:
         if feature.finish is not None and feature.name in row.features:
             made = feature.finish(choose, made)
-    fields = {name: getattr(row, name) for name in Row.__dataclass_fields__}
-    return validate(made), Row(**{**fields, "quantities": tuple(found)})
+    fields = {name: getattr(row, name) for name in ArrayRow.__dataclass_fields__}
+    return validate(made), ArrayRow(**{**fields, "quantities": tuple(found)})
 
 
 def _with_entries(scenario: Scenario, target: KvBits, draft: KvBits) -> Scenario:

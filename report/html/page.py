@@ -173,7 +173,6 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
         "Drafts": ", ".join(settings.drafts),
         "Seed": str(settings.seed),
         "Strategies": f"version {settings.strategies}",
-        "Generation": "guided by coverage" if settings.guided else "unguided",
         "Started": date(started) if started else "",
         "Ran for": show_duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
         "Workers": str(source.workers or ""),

@@ -178,7 +178,7 @@ class VllmSubject(Subject):
             rows=_ROWS,
             runner=self._runner,
             rotary=self._rotary,
-            serves_prefixes=self._prefix_cache,
+            prefix_cache=self._prefix_cache,
             overlapped=self._overlapped,
         )
 

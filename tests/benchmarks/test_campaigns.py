@@ -23,7 +23,6 @@ def test_a_campaign_is_run_and_measured(warm: Warm, tmp_path: Path):
     result = json.loads(kept.read_text())
     assert result["tables"]["scenarios"] >= 300
     assert result["tables"]["findings"] == 3
-    assert result["corpus_files"] == result["tables"]["entries"] > 10
     assert [row["scenarios"] for row in result["growth"]] == sorted(row["scenarios"] for row in result["growth"])
     assert 0 < result["report_seconds"] < 30
     assert result["report_bytes"] == (run / "report.html").stat().st_size

@@ -44,7 +44,6 @@ STATUS = CampaignStatus(
     troubles=3,
     replaced=2,
     workers=4,
-    corpus=77,
     doing="running",
 )
 
@@ -144,7 +143,6 @@ def test_other_settings_are_refused(tmp_path: Path, capsys):
     for arguments, said in (
         (["--seed", "4"], "invalid seed '4': expected 3, as in this campaign so far, or a new directory"),
         (["--draft", "all"], "invalid draft 'all': expected mtp, as"),
-        (["--unguided"], "invalid guided 'False': expected True, as"),
         (["--fault", FAULT], f"invalid fault '{FAULT}': expected none, as"),
     ):
         assert said in error_of(capsys, "--run", str(tmp_path), *arguments)
@@ -220,7 +218,7 @@ def test_the_screen_says_how_it_stands():
     shown = " ".join(out.getvalue().split())
     for part in (
         "1 min 15 s, 1 h 2 min left",
-        "412, 5.3 a second, corpus of 77",
+        "412, 5.3 a second",
         "300 of 400 bins (75.0 %)",
         "4 s ago: draft x end",
         "findings 1",

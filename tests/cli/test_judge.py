@@ -14,8 +14,8 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios, one_draft, real_scenarios
-from draftproof.properties.strategies.penalties import without_penalties
-from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.features.penalties import without_penalties
+from draftproof.properties.features.sampling import greedy
 from draftproof.properties.values.judged_log import LoggedRun, encode_log
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.round_log import LoggedRequest, LoggedRound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -15,14 +16,14 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker
 from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import HYBRID, NAMES, OF_PENALTIES
+from draftproof.properties.coverage.counts import NAMES
 from draftproof.properties.coverage.covered import not_asked_with
 from draftproof.properties.coverage.effects import EFFECTS, in_effect, together, without_effect
+from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
-from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.features import BY_NAME, FEATURES, features_of
+from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
@@ -30,6 +31,7 @@ from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of
 from tests.harness.subjects import Altered, one_ahead
 from tests.named import named, names
+from tests.properties.facts import names_of, taking
 
 WINDOWED_EAGLE = put_in(named("eagle_padded"), "draft", window=8)
 LISTED = [*map(named, names()), WINDOWED_EAGLE]
@@ -40,22 +42,12 @@ def has_both(scenario: Scenario) -> bool:
     return all(BY_NAME[name].has(scenario) for name in BOTH)
 
 
-def test_a_feature_has_a_name_a_line_and_a_limit_that_there_is():
-    assert len(BY_NAME) == len(FEATURES)
-    for one in FEATURES:
-        assert one.name == one.name.lower().replace(" ", "-")
-        assert one.what
-        assert "\n" not in one.what
-        assert not one.limit or one.limit in Limits.__struct_fields__
-
-
-def test_a_limit_takes_its_features_away():
-    for one in FEATURES:
-        if one.limit:
-            limits = Limits(**{one.limit: False})
-            with pytest.raises(NoScenarioError, match=f"{one.name}: nothing that this subject can run"):
-                select(LISTED, [one], 1, limits)
-            assert not any(map(one.has, fitted(LISTED, limits)))
+@pytest.mark.parametrize("name", [one.name for one in FEATURES if not one.of_model])
+def test_a_subject_that_lacks_a_feature_has_no_such_scenarios(name: str):
+    limits = Limits(features=tuple(one for one in BY_NAME if one != name))
+    with pytest.raises(NoScenarioError, match=f"{name}: nothing that this subject can run"):
+        select(LISTED, [BY_NAME[name]], 1, limits)
+    assert not any(map(BY_NAME[name].has, fitted(LISTED[:60], limits)))
 
 
 def test_the_first_of_the_list_that_have_all_features_are_selected():
@@ -89,37 +81,57 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "why"),
+    "names",
     [
-        ("overlap preemption", r"overlap: not defined beside schedule.preemption \(S-OVERLAP-9\)"),
-        ("prefix-cache overlap", r"overlap: not defined beside schedule.prefix_cache \(S-OVERLAP-9\)"),
-        ("trees controllers", r"trees: not defined beside adaptive steps \(S-TREE-1\)"),
-        ("trees windows", r"windows: not defined beside a tree \(S-WINDOW-4\)"),
-        ("trees mixed", r"mixed: not defined beside a tree \(S-MIXED-7\)"),
-        ("aborts handover", r"handover: not defined beside aborts \(S-HANDOVER-8\)"),
-        ("step-budget aborts", r"step-budget: not defined beside aborts \(S-SCHED-10\)"),
-        ("data-parallel trees", r"data-parallel: not defined beside a tree \(S-RANK-6\)"),
-        ("tensor-parallel handover", r"tensor-parallel: not defined beside schedule.handover \(S-TP-7\)"),
-        ("data-parallel tensor-parallel", r"tensor-parallel: not defined beside data-parallel ranks \(S-TP-7\)"),
+        "overlap preemption",
+        "prefix-cache overlap",
+        "trees overlap",
+        "trees controllers",
+        "trees windows",
+        "trees mixed",
+        "aborts handover",
+        "step-budget aborts",
+        "data-parallel trees",
+        "tensor-parallel handover",
+        "data-parallel tensor-parallel",
     ],
 )
-def test_features_that_exclude_each_other_are_told_with_the_rule(names: str, why: str):
-    with pytest.raises(NoScenarioError, match=why):
-        select(LISTED, [BY_NAME[name] for name in names.split()], 1, NO_LIMITS)
+def test_features_that_exclude_each_other_are_told_at_once_with_the_definition(names: str):
+    one, other = names.split()
+    told = f"{one} is not defined beside {other}: {refusal(one, other)}"
+    assert re.search(r"S-[A-Z]+-\d+", told)
+    with pytest.raises(NoScenarioError, match=re.escape(told)):
+        select(iter(()), [BY_NAME[one], BY_NAME[other]], 1, NO_LIMITS)
 
 
-def test_a_draft_that_has_no_such_scenarios_is_told_with_the_rule():
-    with pytest.raises(NoScenarioError, match="overlap: not defined beside a draft that looks up tokens"):
-        select([one for one in LISTED if algorithm(one.draft) == "ngram"], [BY_NAME["overlap"]], 1, NO_LIMITS)
-    with pytest.raises(NoScenarioError, match="trees: not defined beside a draft that proposes no tree"):
-        select([one for one in LISTED if algorithm(one.draft) == "mtp"], [BY_NAME["trees"]], 1, NO_LIMITS)
+def test_a_check_of_features_that_exclude_each_other_says_which_definition_does(capsys):
+    assert run(["check", "--with", "trees", "--with", "overlap"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "trees is not defined beside overlap: S-OVERLAP-3 plans a step from lengths that are a step old" in said
+
+
+def test_a_draft_that_has_no_such_scenarios_is_told_soon_with_the_reason():
+    """After each draft has had its turn, not after a thousand scenarios."""
+    lookups, chains = (generate(1, 40, (name,)) for name in ("ngram", "mtp"))
+    with pytest.raises(NoScenarioError, match="overlap is not defined with ngram: a lookup proposes from tokens that"):
+        select(islice(lookups, 30), [BY_NAME["overlap"]], 1, NO_LIMITS)
+    with pytest.raises(NoScenarioError, match="trees is not defined with mtp: it proposes chains or blocks"):
+        select(chains, [BY_NAME["trees"]], 1, NO_LIMITS)
+
+
+def test_where_none_is_found_it_says_among_how_many():
+    plain = [one for one in LISTED if not one.schedule.overlap][:5]
+    with pytest.raises(NoScenarioError, match="none of the first 5 scenarios has it"):
+        select(plain, [BY_NAME["overlap"]], 1, NO_LIMITS)
+    with pytest.raises(NoScenarioError, match="none of the first 5 scenarios has all of them"):
+        select(plain, [BY_NAME["overlap"], BY_NAME["sampling"]], 1, NO_LIMITS)
 
 
 def test_what_takes_another_feature_is_not_asked_for():
     beyond = not_asked_with(["preemption"])
     assert not beyond & {"preemptions", "preempted_again", "resumed_in_chunks"}
-    assert {*OF_PENALTIES, "variant_alone"} <= beyond
-    assert beyond >= HYBRID
+    assert {*names_of("penalties"), "variant_alone"} <= beyond
+    assert beyond >= taking("hybrid")
     assert not not_asked_with(["hybrid"]) & {"hybrid_scenarios", "states_committed_partial", "replays_folded"}
     assert "decode_rounds" not in beyond
     assert "admitted_before_others" not in beyond
@@ -238,7 +250,7 @@ def test_kernels_are_called_beside_probes_of_the_engine_only(words: str, capsys)
 def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):
     monkeypatch.setattr(drafts, "generated", lambda *_: iter(LISTED))
     told = error_of(capsys, "check", "--with", "overlap", "--with", "grammars", "--draft", "eagle")
-    assert "invalid --with overlap --with grammars with --draft eagle: overlap: not defined beside grammars" in told
+    assert "invalid --with overlap --with grammars with --draft eagle: overlap is not defined beside grammars" in told
 
 
 def test_documentation_lists_every_feature():

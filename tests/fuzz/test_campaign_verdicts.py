@@ -14,6 +14,7 @@ from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.covered import not_covered
+from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.judge import COMMON, REAL, WORK
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -21,8 +22,13 @@ from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.fuzz.test_store import SCENARIOS, waiting
 
 TEXT = frozenset({"accept.emitted"})
+LACKED = ("controllers", "draft-batch", "eos", "min-tokens", "stop-sequences")
 LIMITS = Limits(
-    models=("checkpoint",), steering="none", arrivals="together", controllers=False, ends=False, variants=()
+    models=("checkpoint",),
+    steering="none",
+    arrivals="together",
+    features=tuple(name for name in FEATURES if name not in LACKED),
+    variants=(),
 )
 FOREIGN = Settings(drafts=("eagle",), subject=SubjectChoice(name="openai"), model="somewhere")
 TOKENS = {"tokens_emitted": 50, "settled_tokens": 50}

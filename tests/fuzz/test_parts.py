@@ -116,11 +116,11 @@ def names_of(scenario: Scenario) -> set[str]:
 
 
 def test_every_part_is_there_in_some_scenario_and_off_in_another():
-    found = [names_of(scenario) for scenario in SCENARIOS]
+    found = [names_of(named(name)) for name in names()]
     every = {part.name for part in engine_parts(0)}
     assert set().union(*found) == every
-    always = {"requests", "drafts", "taps"}
-    assert always <= set.intersection(*found) <= always | {"paging", "batching"}
+    always = {"drafts", "taps"}
+    assert always <= set.intersection(*found) <= always | {"requests", "paging", "batching"}
 
 
 @pytest.mark.parametrize("name", names())
@@ -196,7 +196,7 @@ def row(found: Bisection, name: str):
 
 def test_parts_and_kernels_that_it_takes():
     found = bisected(hybrid_in_a_graph)
-    assert found.needed == ("graphs", "linear layers", f"{KERNEL}gdn_verify")
+    assert found.needed == ("graphs", "hybrid", f"{KERNEL}gdn_verify")
     assert row(found, "graphs").alone is Alone.GONE
     assert row(found, f"{KERNEL}gdn_verify").alone is Alone.GONE
     assert row(found, "requests").alone is Alone.STAYS
@@ -216,7 +216,7 @@ def test_on_a_gpu_no_twin_runs_beside_graphs():
     assert not any(replaced and capture for replaced, capture in asked)
     assert found.needed == (
         "graphs",
-        "linear layers",
+        "hybrid",
         *(f"{KERNEL}{name}" for name in ("kv_write", "gdn_verify", "rope")),
     )
     assert found.notes == (search.TOGETHER,)
@@ -230,8 +230,8 @@ def test_a_gpu_kernel_is_found_where_no_graph_is_needed():
 def test_it_may_take_none_or_all_of_two_ways():
     assert bisected(lambda *_: FAILS).needed == ()
     either = bisected(lambda _, one: FAILS if one.model.linear or one.graphs.capture else GONE)
-    assert either.needed in (("graphs",), ("linear layers",))
-    assert {row(either, name).alone for name in ("graphs", "linear layers")} == {Alone.STAYS}
+    assert either.needed in (("graphs",), ("hybrid",))
+    assert {row(either, name).alone for name in ("graphs", "hybrid")} == {Alone.STAYS}
 
 
 def test_another_failure_is_shown_as_such():
@@ -241,9 +241,9 @@ def test_another_failure_is_shown_as_such():
         return FAILS if scenario.graphs.capture else BROKEN
 
     found = bisected(answer)
-    assert found.needed == ("graphs", "linear layers")
-    assert row(found, "linear layers").alone is Alone.OTHER
-    assert row(found, "linear layers").other.startswith("accept.greedy | ")
+    assert found.needed == ("graphs", "hybrid")
+    assert row(found, "hybrid").alone is Alone.OTHER
+    assert row(found, "hybrid").other.startswith("accept.greedy | ")
     assert row(found, "graphs").alone is Alone.BROKEN
 
 
@@ -260,7 +260,7 @@ def test_what_a_subject_cannot_do_without_stays_on():
     """Off would be a page size, a draft or a commit that it does not have: another failure, and no cause."""
     rich = named("aborted")
     sizes, drafts = (rich.memory.page_size,), ("eagle",)
-    limits = Limits(page_sizes=sizes, drafts=drafts)
+    limits = Limits(page_sizes=sizes, drafts=drafts, features="all")
     ran: list[Scenario] = []
 
     def run(orders):

@@ -13,6 +13,7 @@ from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
+from draftproof.properties.features import BY_NAME, FEATURES, features_of
 from draftproof.properties.fit import fit
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -96,7 +97,7 @@ def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
         assert type(left.draft) is type(scenario.draft)
         assert [len(request.prompt) for request in left.requests] == [1]
         assert left.requests[0].budget == 1
-        assert (left.steps, left.graphs.sizes, left.variant, left.adaptive) == (1, (), "none", None)
+        assert (left.steps, left.graphs.sizes, left.variant, features_of(left)) == (1, (), "none", ())
         assert (left.model.layers, left.model.types, left.memory.page_size) == (1, ("full_attention",), 1)
         assert (left.schedule.max_batch, left.memory.request_slots, left.model.vocab) == (1, 1, 4)
         assert list(candidates(left)) == []
@@ -109,6 +110,17 @@ CONDITIONS: dict[str, Callable[[Scenario], bool]] = {
     "pages and seeds": lambda s: s.memory.page_size > 1 and s.memory.pages > 3,
     "steps": lambda s: s.steps > 1 and any(rounds(one, s.memory.max_len) > 2 for one in s.requests),
 }
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
+def test_a_feature_that_a_failure_needs_is_all_that_is_left(feature):
+    """With those that it is nothing without, in few small requests."""
+    scenario = next(one for one in SCENARIOS if feature.has(one))
+    found = shrunk(scenario, feature.has)
+    assert found.done
+    assert set(features_of(found.scenario)) == {feature.name, *feature.needs}
+    assert (found.scenario.variant, found.scenario.graphs.sizes) == ("none", ())
+    assert len(found.scenario.requests) <= 2
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
@@ -142,7 +154,8 @@ def test_nothing_is_run_twice_and_saved_ones_get_smaller():
 
 
 def test_only_what_the_subject_can_run_is_tried():
-    limits = Limits(page_sizes=(16, 32), variants=(), arrivals="serial", controllers=False, allocation="ahead")
+    taken = tuple(name for name in BY_NAME if name not in ("controllers", "draft-batch"))
+    limits = Limits(page_sizes=(16, 32), variants=(), arrivals="serial", features=taken, allocation="ahead")
     log: list[Scenario] = []
     start = fit(LARGE, limits)
     found = shrink(start, FAILS, failing(lambda s: s.steps > 1, log), budget=60.0, limits=limits)

@@ -1,9 +1,9 @@
-"""Stand-ins for what a campaign works with: workers without processes, and a guide without coverage."""
+"""Stand-ins for what a campaign works with: workers without processes, and a plan of one list."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ POSSIBLE = tuple(f"draft: draft={name}" for name in ("eagle", "mtp")) + tuple(
 )
 
 
-class Proposed(NamedTuple):
+class Planned(NamedTuple):
     scenario: Scenario
     origin: str
 
@@ -51,17 +51,17 @@ class Plain:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.asked: list[tuple[int, dict[str, int], int]] = []
+        self.asked: list[int] = []
 
-    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> list[Proposed]:
-        self.asked.append((number, dict(seen), len(corpus)))
-        return [self._proposed(number * BLOCK + place) for place in range(BLOCK)]
+    def block(self, number: int) -> list[Planned]:
+        self.asked.append(number)
+        return [self._planned(number * BLOCK + place) for place in range(BLOCK)]
 
-    def _proposed(self, number: int) -> Proposed:
+    def _planned(self, number: int) -> Planned:
         made = drawn(self._seed)
         scenario = made[number % len(made)]
         memory = msgspec.structs.replace(scenario.memory, page_seed=number)
-        return Proposed(msgspec.structs.replace(scenario, memory=memory), f"profile {number % len(made)}")
+        return Planned(msgspec.structs.replace(scenario, memory=memory), f"shape {number % len(made)}")
 
 
 def covering(scenario: Scenario) -> tuple[str, ...]:

@@ -22,9 +22,8 @@ from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.rank_counts import OF_RANKS
+from draftproof.properties.features.data_parallel import without_ranks
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.ranks import without_ranks
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
 from draftproof.properties.values.paths import put as put_at
@@ -36,6 +35,7 @@ from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from tests.named import named
+from tests.properties.facts import names_of
 
 UNEVEN, ONE_IDLE = "ranks_data", "ranks_one_idle"
 """Requests on ranks 0, 0, 1, and on 0, 0, 0; they do not all end together."""
@@ -58,7 +58,7 @@ def test_ranks_pass_every_contract_and_their_sizes_are_agreed(name: str) -> None
     assert (counted["scenarios"], counted["ranks_run"]) == (1, 2)
     assert counted["idle_launches"]
     assert counted["idle_steps"]
-    assert set(OF_RANKS) <= counted.keys()
+    assert set(names_of("data-parallel")) <= counted.keys()
 
 
 def test_three_ranks_pass_where_others_are_two() -> None:

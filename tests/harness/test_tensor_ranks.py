@@ -26,10 +26,10 @@ from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tensor_ranks import OF_STATES, part_of_rank
+from draftproof.properties.features.data_parallel import without_ranks
+from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.ranks import without_ranks
-from draftproof.properties.strategies.tensor_ranks import without_tensor_ranks
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from draftproof.properties.features import features_of
 from draftproof.properties.values.drafts import Algorithm, algorithm
-from draftproof.properties.values.features import features_of
 from draftproof.properties.values.scenario import Scenario
 
 

@@ -17,7 +17,7 @@ from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, Ngram, tapped
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.observed import (
     GRAPHED,
     BatchRow,
@@ -62,7 +62,7 @@ class IdealSubject(Subject):
     name = "ideal"
 
     def __init__(self, finish: Finish = "cut") -> None:
-        self.limits = Limits(finish=finish, features="all")
+        self.limits = structs.replace(NO_LIMITS, finish=finish)
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return channels_of(scenario)
@@ -436,12 +436,15 @@ class _Play:
         return more
 
 
+_NOT_ITS_OWN = ("aborts", "prefix-cache", "step-budget", "mixed", "handover", "overlap")
+
+
 def idealized(scenario: Scenario) -> Scenario:
     """The scenario as the ideal subject can run it: nobody is aborted, steps have no budget, nothing is kept.
 
     No chain is a tree either, whose pages differ.
     """
     whole = scenario
-    for name in ("aborts", "prefix-cache", "step-budget", "mixed", "handover", "overlap"):
+    for name in _NOT_ITS_OWN:
         whole = BY_NAME[name].without(whole)
     return structs.replace(whole, variant="none") if whole.variant in ("chain_as_tree", "alone") else whole

@@ -11,8 +11,8 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import ABORTED as ABORTED_WHEN
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.features.aborts import without_aborts
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.aborts import without_aborts
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus

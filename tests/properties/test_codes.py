@@ -9,15 +9,16 @@ from draftproof import kernels
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.kernels.eager_codes import read_back
-from draftproof.properties.coverage.counts import OF_CODES, counts
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.features.codes import without_codes
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.codes import without_codes
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.ring import coded
 from draftproof.reference.probe.target import ReferenceProbeTarget
+from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 from tests.properties.test_windows import SCENARIO
 
@@ -29,7 +30,7 @@ def test_codes_of_two_formats_pass(subject: EngineSubject | IdealSubject) -> Non
     ran = evidence(subject, CODED)
     assert judge(ran).passed
     counted = counts(ran)
-    assert [counted[name] for name in OF_CODES] == [1, 1, 1, 0]
+    assert [counted[name] for name in names_of("codes")] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("bits", [8, 16])

@@ -12,7 +12,7 @@ import pytest
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.coverage.counts import NAMES, OF_DRAWN, counts, total
+from draftproof.properties.coverage.counts import NAMES, counts, total
 from draftproof.properties.evidence.comparison import may_leave_out
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import form_of
@@ -55,6 +55,7 @@ from tests.properties.evidence import (
     evidence,
     with_observations,
 )
+from tests.properties.facts import names_of
 
 LAYERS = 3
 
@@ -475,8 +476,10 @@ def test_a_draft_is_not_asked_for_what_it_cannot_reach() -> None:
     assert {"draft_steps", "layers_chained", "blocks", "mtp_scenarios"} <= judged.unreachable
     reachable = {name for contract in ALL if contract.name in judged.results for name in contract.minimum}
     # Tokens are chosen under every draft; of choices against a drawn one's weights other drafts are not asked.
-    assert reachable & judged.unreachable == OF_DRAWN - {"drafts_drawn"}
-    assert not [one for one in summarise([judged], [{}]) if OF_DRAWN.intersection(" ".join(one.missing).split())]
+    assert reachable & judged.unreachable == names_of("drawn-drafts") - {"drafts_drawn"}
+    assert not [
+        one for one in summarise([judged], [{}]) if names_of("drawn-drafts").intersection(" ".join(one.missing).split())
+    ]
 
 
 def test_a_real_draft_has_as_many_layers_as_the_reference_says() -> None:

@@ -12,11 +12,11 @@ from draftproof.fuzz.shrinking.of_requests import fewer_ends, fewer_eos, no_stop
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.coverage.counts import ENDED, counts
-from draftproof.properties.evidence.ends import OF_ENDS, end_of
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.features.ends import without_ends
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.ends import without_ends
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -27,6 +27,7 @@ from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, with_observations
+from tests.properties.facts import names_of
 
 CONTRACT = find("output.ends")
 RIGHT = (RoundPlan(num_drafts=3, num_correct=3),)
@@ -61,7 +62,9 @@ def emitted(of: Evidence) -> list[TokenIds]:
 
 def told(of: Evidence) -> set[str]:
     """Return the counts of ends that are not zero."""
-    return {name for name, count in counts(of).items() if count and name in ENDED}
+    return {
+        name for name, count in counts(of).items() if count and name in names_of("eos", "min-tokens", "stop-sequences")
+    }
 
 
 def first_at(token: int) -> int:
@@ -282,9 +285,11 @@ def test_shrinking_drops_them() -> None:
 
 
 def test_counts_of_ends_are_named_once() -> None:
-    assert len(set(OF_ENDS)) == len(OF_ENDS)
-    assert set(OF_ENDS) < ENDED
-    assert set(counts(lockstep(EngineSubject(), STATIC))) >= ENDED
+    assert len(set(names_of("eos", "min-tokens", "stop-sequences"))) == len(
+        names_of("eos", "min-tokens", "stop-sequences")
+    )
+    assert set(names_of("eos", "min-tokens", "stop-sequences")) < names_of("eos", "min-tokens", "stop-sequences")
+    assert set(counts(lockstep(EngineSubject(), STATIC))) >= names_of("eos", "min-tokens", "stop-sequences")
 
 
 def test_a_request_without_any_says_so() -> None:

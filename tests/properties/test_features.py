@@ -13,34 +13,14 @@ from msgspec.structs import replace
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import (
-    CONSTRAINED,
-    ENDED,
-    LOGPROBS,
-    OF_ABORTS,
-    OF_CODES,
-    OF_IMAGES,
-    OF_PENALTIES,
-    OF_PREEMPTIONS,
-    OF_PREFIXES,
-    OF_WINDOWS,
-    SAMPLED,
-    TREES,
-    counts,
-)
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.coverage.effects import EFFECTS, acts
-from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
-from draftproof.properties.coverage.read_mixed import OF_MIXED
-from draftproof.properties.coverage.read_overlap import OF_OVERLAP
-from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.lockstep import OF_RANKS
-from draftproof.properties.evidence.tensor_ranks import OF_TENSOR_RANKS
+from draftproof.properties.features import FEATURES, Feature, features_of
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.features import FEATURES, Feature, features_of
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.paths import put, put_in
@@ -48,6 +28,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.tree import Tree
 from draftproof.properties.values.validate import validate
 from tests.named import named
+from tests.properties.facts import names_of, taking
 
 HAVING = {
     "hybrid": "hybrid_replay",
@@ -81,24 +62,24 @@ HAVING = {
 COUNTED: dict[str, frozenset[str]] = {
     limit: frozenset(names)
     for limit, names in {
-        "trees": TREES,
+        "trees": taking("trees"),
         "controllers": EFFECTS["controllers"],
-        "preemption": OF_PREEMPTIONS,
-        "caching": OF_PREFIXES,
-        "aborts": OF_ABORTS,
-        "overlap": OF_OVERLAP,
-        "mixed": OF_MIXED,
-        "step_tokens": OF_STEP_TOKENS,
-        "handover": OF_HANDOVERS,
-        "ranks": (*OF_RANKS, *OF_TENSOR_RANKS),
-        "windows": OF_WINDOWS,
-        "codes": OF_CODES,
-        "images": OF_IMAGES,
-        "sampling": SAMPLED,
-        "penalties": OF_PENALTIES,
-        "grammars": CONSTRAINED,
-        "logprobs": LOGPROBS,
-        "ends": ENDED,
+        "preemption": names_of("preemption"),
+        "caching": names_of("prefix-cache"),
+        "aborts": names_of("aborts"),
+        "overlap": names_of("overlap"),
+        "mixed": names_of("mixed"),
+        "step_tokens": names_of("step-budget"),
+        "handover": names_of("handover"),
+        "ranks": (*names_of("data-parallel"), *names_of("tensor-parallel")),
+        "windows": names_of("windows"),
+        "codes": names_of("codes"),
+        "images": names_of("images"),
+        "sampling": taking("sampling"),
+        "penalties": names_of("penalties"),
+        "grammars": taking("grammars"),
+        "logprobs": taking("logprobs"),
+        "ends": names_of("eos", "min-tokens", "stop-sequences"),
     }.items()
 }
 """Limit -> the counts that nobody reaches who lacks it."""

@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
-from draftproof.properties.strategies.logprobs import without_logprobs
-from draftproof.properties.strategies.of_probes import without_what_probes_have
-from draftproof.properties.strategies.penalties import without_penalties
-from draftproof.properties.strategies.prefix_cache import without_prefix_cache
-from draftproof.properties.strategies.sampling import greedy
-from draftproof.properties.strategies.trees import without_tree
+from draftproof.properties.features import BY_NAME, FEATURES, features_of
+from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
@@ -24,20 +19,15 @@ from draftproof.properties.values.validate import is_valid
 from tests.drawn import generate
 from tests.properties.configs import LLAMA
 
-DRAWN = generate(7, 60, ALGORITHMS)
+DRAWN = generate(0, 120, ALGORITHMS)
+OF_MODEL = {one.name for one in FEATURES if one.of_model}
+TAKEN = [name for name in BY_NAME if name not in OF_MODEL]
+"""Features that a subject may lack."""
 TIGHT = Limits(
     max_rows=2,
     max_drafts=2,
     arrivals="together",
     steering="none",
-    controllers=False,
-    preemption=False,
-    caching=False,
-    aborts=False,
-    ends=False,
-    step_tokens=False,
-    handover=False,
-    overlap=False,
     page_sizes=(4, 16),
     variants=("rows_permuted",),
     persistent=True,
@@ -62,14 +52,7 @@ def _within(one: Scenario) -> dict[str, bool]:
         "max_drafts": one.steps <= 2,
         "arrivals": all(request.arrival == 0 for request in one.requests),
         "steering": all(plan.num_correct == -1 and plan.num_drafts == one.steps for plan in plans),
-        "controllers": not (one.adaptive or one.schedule.draft_batch),
-        "preemption": not one.schedule.preemption,
-        "caching": not one.schedule.prefix_cache,
-        "aborts": not one.has_aborts,
-        "ends": not one.has_ends,
-        "step_tokens": not one.schedule.step_tokens,
-        "handover": not one.schedule.handover,
-        "overlap": not one.schedule.overlap,
+        "features": set(features_of(one)) <= OF_MODEL,
         "page_sizes": one.memory.page_size in (4, 16),
         "variants": one.variant in ("none", "rows_permuted"),
         "persistent": one.schedule.services == 1,
@@ -79,31 +62,63 @@ def _within(one: Scenario) -> dict[str, bool]:
 @pytest.mark.parametrize("field", list(_within(DRAWN[0])))
 def test_each_limit_alone_is_kept(field: str) -> None:
     """And each is needed: some scenario is beyond it."""
-    alone = Limits(**{field: getattr(TIGHT, field)})
+    alone = replace(NO_LIMITS, **{field: getattr(TIGHT, field)})
     assert not all(_within(one)[field] for one in DRAWN)
     assert all(_within(fit(one, alone))[field] for one in DRAWN)
 
 
+def test_a_subject_that_names_no_feature_gets_none() -> None:
+    assert {name for one in DRAWN for name in features_of(fit(one, Limits()))} == OF_MODEL
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_subject_that_names_one_feature_gets_that_alone(name: str) -> None:
+    """And what needs no other feature it gets as often as it was drawn, but for what was beside it."""
+    limits = Limits(features=(name,))
+    made = [fit(one, limits) for one in DRAWN]
+    assert {one for scenario in made for one in features_of(scenario)} <= OF_MODEL | {name}
+    had = [fitted_ for one, fitted_ in zip(DRAWN, made, strict=True) if BY_NAME[name].has(one)]
+    assert had
+    assert any(map(BY_NAME[name].has, had)) == (not BY_NAME[name].needs)
+    assert all(map(is_valid, made))
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_subject_that_lacks_one_feature_gets_all_others(name: str) -> None:
+    limits = Limits(features=tuple(one for one in TAKEN if one != name))
+    for one in DRAWN:
+        made = fit(one, limits)
+        if not BY_NAME[name].has(one):
+            continue
+        lost = set(features_of(one)) - set(features_of(made))
+        assert lost == {name} | {other.name for other in FEATURES if name in other.needs and other.has(one)}
+
+
+def test_a_feature_that_there_is_not_is_told() -> None:
+    with pytest.raises(UnfitError, match=r"invalid limits\.features 'windos': expected some of .*windows"):
+        fit(DRAWN[0], Limits(features=("windos",)))
+
+
+def test_what_cannot_be_fitted_is_none() -> None:
+    assert within(DRAWN[0], NO_LIMITS) is DRAWN[0]
+    assert within(DRAWN[0], Limits(models=("checkpoint",))) is None
+
+
 def test_serial_means_one_row() -> None:
-    assert {fit(one, Limits(arrivals="serial")).schedule.max_batch for one in DRAWN} == {1}
+    limits = replace(NO_LIMITS, arrivals="serial")
+    assert {fit(one, limits).schedule.max_batch for one in DRAWN} == {1}
 
 
 def test_steering_of_counts_keeps_the_counts() -> None:
     for one in DRAWN:
         plans = [plan.num_drafts for request in one.requests for plan in request.rounds]
-        made = fit(one, Limits(steering="counts"))
+        made = fit(one, replace(NO_LIMITS, steering="counts"))
         assert [plan.num_drafts for request in made.requests for plan in request.rounds] == plans
 
 
 def test_a_dtype_is_exchanged() -> None:
-    plain = next(one for one in DRAWN if not one.is_constrained and one.model.vocab < 64)
-    real = replace(
-        greedy(
-            without_logprobs(without_penalties(without_prefix_cache(without_what_probes_have(without_tree(plain)))))
-        ),
-        model=Checkpoint(path="m", vocab=64),
-        draft=next(_ngram()),
-    )
+    plain = fit(next(one for one in DRAWN if one.model.vocab < 64 and not one.model.linear), Limits(variants=()))
+    real = replace(plain, model=Checkpoint(path="m", vocab=64), draft=next(_ngram()))
     made = fit(real, Limits(dtypes=("float64",)))
     assert made.model.dtype == "float64"  # type: ignore[union-attr]
     assert fit(real, Limits(dtypes=("bfloat16", "float32"))) == real
@@ -130,7 +145,8 @@ def _crosses(one: Scenario) -> bool:
 
 def test_larger_pages_are_crossed_as_well() -> None:
     """Page 32 is longer than most generated contexts; what decodes across a page's end still does in half of them."""
-    pairs = [(one, fit(one, Limits(page_sizes=(32,)))) for one in DRAWN if _crosses(one) and one.memory.page_size < 32]
+    limits = replace(NO_LIMITS, page_sizes=(32,))
+    pairs = [(one, fit(one, limits)) for one in DRAWN if _crosses(one) and one.memory.page_size < 32]
     moved = [made for one, made in pairs if one.memory.page_seed % 2]
     assert moved
     assert all(_crosses(made) for made in moved)
@@ -143,10 +159,10 @@ def test_larger_pages_are_crossed_as_well() -> None:
 def test_pages_taken_ahead_are_there_for_all() -> None:
     """Nobody waits for a page that another has taken ahead and does not give back."""
     for one in DRAWN:
-        made = fit(one, Limits(allocation="ahead"))
+        made = fit(one, replace(NO_LIMITS, allocation="ahead"))
         longest = [min(one.memory.max_len, len(of.prompt) + of.budget) + 2 * one.steps + 1 for of in one.requests]
         assert made.memory.pages >= sum(-(-tokens // one.memory.page_size) for tokens in longest)
-        assert fit(one, Limits(allocation="ahead", preempts=True)) == one
+        assert fit(one, replace(NO_LIMITS, allocation="ahead", preempts=True)) == one
 
 
 def test_no_models_and_no_drafts_named_are_any():
@@ -161,7 +177,7 @@ def test_an_architecture_that_a_subject_does_not_take_is_refused(tmp_path: Path)
         fit(scenario, Limits(architectures=("Nothing", "Other")))
 
 
-SERVED = Limits(models=("probe",), page_sizes=(8,), prefix_cache=True, steering="none", arrivals="together")
+SERVED = Limits(models=("probe",), page_sizes=(8,), serves_prefixes=True, steering="none", arrivals="together")
 
 
 def _common(one: Scenario) -> int:
@@ -172,7 +188,7 @@ def _common(one: Scenario) -> int:
 
 def test_for_a_prefix_cache_every_other_scenario_has_more_than_a_page_in_common() -> None:
     even = [one for one in DRAWN if not one.memory.page_seed % 2]
-    assert 10 < len(even) < 50
+    assert 10 < len(even) < 110
     assert all(_common(fit_generated(one, SERVED)) > 8 for one in even)
     odd = [one for one in DRAWN if one.memory.page_seed % 2]
     assert all(fit_generated(one, SERVED) == fit(one, SERVED) for one in odd)
@@ -209,9 +225,9 @@ def test_a_scenario_that_was_fitted_for_a_prefix_cache_stays_as_it_is() -> None:
 
 def test_prompts_of_somebodys_own_stay_as_they_are() -> None:
     """Those of an audit, or of a case: `fit` alone leaves them what they are."""
-    assert all(fit(one, SERVED).requests == fit(one, replace(SERVED, prefix_cache=False)).requests for one in DRAWN)
+    assert all(fit(one, SERVED).requests == fit(one, replace(SERVED, serves_prefixes=False)).requests for one in DRAWN)
 
 
 def test_without_a_prefix_cache_nothing_is_made_common() -> None:
-    none = replace(SERVED, prefix_cache=False)
+    none = replace(SERVED, serves_prefixes=False)
     assert all(fit_generated(one, none) == fit(one, none) for one in DRAWN)

@@ -13,11 +13,11 @@ from draftproof.fuzz.shrinking.of_requests import plainer_grammar, plainer_token
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import BY_NAME
-from draftproof.properties.coverage.counts import CONSTRAINED, counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.features.grammars import without_grammars
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -26,6 +26,7 @@ from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
+from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("grammar")
@@ -91,7 +92,7 @@ def test_checkpoints_may_have_some():
 
 
 def test_of_a_real_model_most_of_it_cannot_be_reached():
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= CONSTRAINED - {
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= taking("grammars") - {
         "grammar_changed_choice"
     }
 
@@ -122,9 +123,9 @@ def test_every_count_of_them_is_reached():
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))
-    assert not [name for name in CONSTRAINED if not found[name]]
+    assert not [name for name in taking("grammars") if not found[name]]
     plain = counts(evidence(IdealSubject(), without_grammars(SCENARIO)))
-    assert not any(plain[name] for name in CONSTRAINED)
+    assert not any(plain[name] for name in taking("grammars"))
 
 
 def test_trees_may_have_grammars():

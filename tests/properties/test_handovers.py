@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.properties.facts import names_of
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.read_handovers import OF_HANDOVERS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
+from draftproof.properties.values.channels import names_of("handover") as CHANNELS
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, States
@@ -65,7 +65,7 @@ def test_what_is_handed_over_is_counted() -> None:
     assert all(counted[f"handovers_of_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
     assert counted["handovers_waiting"] > 0
     assert counted["handovers_of_hidden_states"] == counted["handovers_of_draft_entries"] == counted["handovers"]
-    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in OF_HANDOVERS)
+    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in names_of("handover"))
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:

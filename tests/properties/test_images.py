@@ -7,10 +7,10 @@ from draftproof.engine.rope import prompt_positions
 from draftproof.engine.stages import ImageSpan
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import OF_IMAGES, counts
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.features.images import without_images
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.images import without_images
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
@@ -18,6 +18,7 @@ from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.target import ReferenceProbeTarget
+from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 from tests.properties.test_windows import SCENARIO
 
@@ -53,7 +54,7 @@ def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
     ran = evidence(subject, SCENE)
     assert judge(ran).passed
     counted = counts(ran)
-    assert all(counted[name] for name in OF_IMAGES), {name: counted[name] for name in OF_IMAGES}
+    assert all(counted[name] for name in names_of("images")), {name: counted[name] for name in names_of("images")}
 
 
 def test_images_change_states_and_not_the_carry() -> None:

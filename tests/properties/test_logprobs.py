@@ -12,15 +12,16 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import LOGPROBS, counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
+from draftproof.properties.features.logprobs import without_logprobs
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
 from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
+from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("logprobs")
@@ -41,7 +42,7 @@ def test_checkpoints_may_have_some():
 
 
 def test_of_a_real_model_most_of_it_cannot_be_reached():
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= LOGPROBS - {
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= taking("logprobs") - {
         "logprobs_behind_rejection"
     }
 
@@ -66,9 +67,9 @@ def test_every_count_is_reached():
         assert judge(of).passed
         found.update(counts(of))
     of_cache = {"prompt_logprobs_behind_prefix", "prefix_hits_cut_by_logprobs"}
-    assert not [name for name in LOGPROBS - of_cache if not found[name]]
+    assert not [name for name in taking("logprobs") - of_cache if not found[name]]
     plain = counts(evidence(IdealSubject(), without_logprobs(SCENARIO)))
-    assert not any(plain[name] for name in LOGPROBS)
+    assert not any(plain[name] for name in taking("logprobs"))
 
 
 def asking(scenario: Scenario, *tops: int | None, **changes: object) -> Scenario:

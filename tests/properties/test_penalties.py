@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import fewer_penalties, plainer_tokens
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import OF_PENALTIES, counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.unreachable import unreachable_by_draft
+from draftproof.properties.features.penalties import without_penalties
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.penalties import Penalties, TokenBias
@@ -22,6 +22,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
+from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("penalized")
@@ -85,7 +86,7 @@ def test_what_does_not_fit_together_is_named(own: Penalties, message: str):
 
 
 def test_of_a_real_model_most_of_them_cannot_be_reached():
-    seldom = set(OF_PENALTIES) - {"penalty_changed_choice"}
+    seldom = set(names_of("penalties")) - {"penalty_changed_choice"}
     assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= seldom
 
 
@@ -122,9 +123,9 @@ def test_every_count_of_them_is_reached():
         of = evidence(IdealSubject(), validate(scenario))
         assert judge(of).passed
         found.update(counts(of))
-    assert min(found[name] for name in OF_PENALTIES) > 0
+    assert min(found[name] for name in names_of("penalties")) > 0
     plain = counts(evidence(IdealSubject(), without_penalties(SCENARIO)))
-    assert not any(plain[name] for name in OF_PENALTIES)
+    assert not any(plain[name] for name in names_of("penalties"))
 
 
 def test_trees_may_have_penalties():

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
-from draftproof.properties.strategies.sampling import unplanned, with_greedy_drafts
+from draftproof.properties.features.sampling import unplanned, with_greedy_drafts
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.sampling import Sampling

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.read_step_tokens import OF_STEP_TOKENS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Ngram
@@ -30,6 +29,7 @@ from tests.properties.evidence import (
     EngineSubject,
     with_observations,
 )
+from tests.properties.facts import names_of
 
 CONTRACT = find("schedule.step_tokens")
 
@@ -65,7 +65,7 @@ def test_as_many_as_all_would_take_change_nothing() -> None:
     plain, whole = lockstep(EngineSubject(), STATIC), run(budgeted(1000))
     rows = [of.subject.channel("round.rows") for of in (plain, whole)]
     assert rows[0] == rows[1]
-    assert not any(counts(whole)[name] for name in OF_STEP_TOKENS)
+    assert not any(counts(whole)[name] for name in names_of("step-budget"))
 
 
 def test_who_was_admitted_first_takes_first() -> None:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import HYBRID, SAMPLED, TREES, counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.read_trees import OF_TRIES
+from draftproof.properties.features.trees import with_nodes, without_tree
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft, with_steps
-from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
@@ -26,6 +26,7 @@ from draftproof.properties.values.tree import Tree, TreeShape, children, depths,
 from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
+from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 BUSH = TreeShape(parents=(0, 0, 1, 2, 2, 4), path=(2, 4, 6))
@@ -118,12 +119,14 @@ def test_trees_of_a_draft_reach_every_count_of_trees_that_it_can(draft: Algorith
         of = evidence(IdealSubject(), validate(scenario))
         assert judge(of).passed
         found.update(counts(of))
-    assert {name for name in TREES if not found[name]} == others | {"prefix_hits_of_trees"}
+    assert {name for name in taking("trees") if not found[name]} == others | {"prefix_hits_of_trees"}
 
 
 def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
-    assert {name: found[name] for name in sorted(TREES - SAMPLED - HYBRID - set(OF_TRIES))} == {
+    assert {
+        name: found[name] for name in sorted(taking("trees") - taking("sampling") - taking("hybrid") - set(OF_TRIES))
+    } == {
         "beams": 9,
         "codes_moved": 0,
         "prefix_hits_of_trees": 0,
@@ -140,14 +143,14 @@ def test_counts_of_a_round_say_how_its_walk_went():
         "trees_off_first_branch": 2,
         "trees_rejected": 2,
     }
-    assert not any(found[name] for name in TREES & HYBRID)
-    assert not any(counts(evidence_of("draft.step.ids"))[name] for name in TREES)
+    assert not any(found[name] for name in taking("trees") & taking("hybrid"))
+    assert not any(counts(evidence_of("draft.step.ids"))[name] for name in taking("trees"))
 
 
 @pytest.mark.parametrize("commit", ["snapshot", "replay"])
 def test_counts_of_states_along_trees_are_of_paths_that_leave_the_first_rows(commit: Literal["snapshot", "replay"]):
     scenario = validate(replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2)))
-    found, names = counts(evidence(IdealSubject(), scenario)), sorted(TREES & HYBRID)
+    found, names = counts(evidence(IdealSubject(), scenario)), sorted(taking("trees") & taking("hybrid"))
     other = {"snapshot": "replay", "replay": "snapshot"}[commit]
     assert {name: found[name] for name in names} == {
         "tree_states_checkpoints": 5,

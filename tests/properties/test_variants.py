@@ -7,11 +7,12 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
+from draftproof.properties.features.trees import without_tree
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -123,7 +124,7 @@ def test_who_cannot_be_alone_is_refused(scenario: Scenario, said: str) -> None:
 REFUSED = {
     "variant chain_as_tree beside a tree: expected another one": msgspec.structs.replace(TREE, variant="chain_as_tree"),
     "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid tree of draft "
-    "'mtp'": msgspec.structs.replace(with_draft(STATIC, "mtp", 0), variant="chain_as_tree"),
+    "'mtp'": msgspec.structs.replace(with_draft(SeededChoose("mtp"), STATIC, "mtp", {}), variant="chain_as_tree"),
     "memory.pages 20: expected at least 23 with chain_as_tree": msgspec.structs.replace(
         BESIDE_TREE, memory=msgspec.structs.replace(BESIDE_TREE.memory, pages=20)
     ),

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import OF_WINDOWS, counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.features.windows import large_enough, without_windows
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.windows import large_enough, without_windows
 from draftproof.properties.values.drafts import Eagle, Mtp
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
@@ -31,6 +31,7 @@ from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import ReferenceProbeTarget
 from tests.properties.evidence import with_observations
+from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 
 MODEL = ProbeModel(
@@ -69,7 +70,7 @@ def ran() -> Evidence:
 def test_windows_pass_and_free_pages(ran: Evidence) -> None:
     assert judge(ran).passed
     counted = counts(ran)
-    assert all(counted[name] for name in OF_WINDOWS), {name: counted[name] for name in OF_WINDOWS}
+    assert all(counted[name] for name in names_of("windows")), {name: counted[name] for name in names_of("windows")}
 
 
 def test_an_ideal_subject_passes() -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from draftproof.properties.strategies.handovers import without_handover
-from draftproof.properties.strategies.overlap import without_overlap
+from draftproof.properties.features import BY_NAME
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, OF_TREES, algorithm
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
@@ -151,7 +150,7 @@ def check_round(
 
 
 @BRIEF
-@given(scenarios().map(without_handover).map(without_overlap))
+@given(scenarios().map(BY_NAME["handover"].without).map(BY_NAME["overlap"].without))
 def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> None:
     script = solve(made)
     trace = run(made, script)

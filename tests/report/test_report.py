@@ -97,7 +97,6 @@ def test_a_report_tells_what_ran_and_what_was_found(page):
     for fact in (
         "cuda",
         "eagle, mtp, dflash, ngram, standalone, eagle3",
-        "guided by coverage",
         "10 min, ended by time",
     ):
         assert fact in whole

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.properties.facts import names_of
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.channels import names_of("handover") as CHANNELS
+from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario, States
@@ -29,6 +28,7 @@ from tests.properties.evidence import (
     handed_over,
     with_observations,
 )
+from tests.properties.facts import names_of
 
 SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "extend.kv", "draft.step.hidden_in")
 

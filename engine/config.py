@@ -22,7 +22,7 @@ class EngineConfig:
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
     on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`. A step
     runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit). An engine that `hands_over` runs
-    prompts only (handover.py).
+    prompts only, for another one.
     `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
     Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
     draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.features import refusal
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
@@ -78,33 +79,14 @@ _CHANGED: dict[Variant, frozenset[str]] = {
 
 NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 """Variants of graphs and captured sizes: without any they are the base run again."""
-_FIXED = "what a request's rounds have hangs there on which others run, so that another schedule changes it"
-_TWICE = "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"
-_REFUSED: dict[Variant, dict[str, str]] = {
-    "alone": dict.fromkeys(("controllers", "draft-batch", "step-budget"), _FIXED)
-    | {
-        "overlap": "a host that is a step behind commits what another does not",
-        "handover": "two engines serve nobody alone",
-    },
-    "unoverlapped": dict.fromkeys(("controllers", "draft-batch"), _FIXED),
-    "chain_as_tree": {
-        "trees": "its drafts are trees already",
-        "prefix-cache": "trees leave a cache fewer pages",
-        "drawn-drafts": "drafts of trees are not drawn (S-TREE-2)",
-    },
-}
 _NEEDED: dict[Variant, str] = {"other_commit": "hybrid", "unmixed": "mixed", "unoverlapped": "overlap"}
 
 
 def refused_by_variant(variant: Variant, feature: str) -> str:
     """Return why a variant's run cannot be compared beside a feature (features/), "" if it can."""
-    if variant == "none":
-        return ""
-    if feature in ("data-parallel", "tensor-parallel"):
-        return _TWICE
     if variant == "chain_as_tree" and (because := refusal("trees", feature)):
         return because
-    return _REFUSED.get(variant, {}).get(feature, "")
+    return FEATURES[feature].not_compared.get(variant, "")
 
 
 def needed_by_variant(variant: Variant) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot
 
 _Table = tuple[tuple[int, tuple[int, ...]], ...]
@@ -117,6 +117,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="controllers",
+    not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
+    leads=1,
     weight=0.2,
     what="a controller changes the step count from round to round",
     has=field_is_not("adaptive", None),

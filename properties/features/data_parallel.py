@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Ranks, Request, RoundPlan, Scenario
 
 Spread = Literal["first apart", "second apart", "last apart", "in turn", "one idle"]
 _SPREADS: tuple[Spread, ...] = (
@@ -116,6 +116,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="data-parallel",
+    not_compared=dict.fromkeys(VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"),
+    leads=1,
     what="requests are spread over ranks in lockstep",
     has=lambda one: one.ranks.data > 1,
     without=without_ranks,

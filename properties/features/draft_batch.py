@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 
 FEATURE = Feature(
     name="draft-batch",
+    not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
+    leads=1,
     weight=0.1,
     what="batches of more than so many rows get no drafts",
     has=field_is_not("schedule.draft_batch", 0),

@@ -11,6 +11,10 @@ from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import Request, Scenario
 
+ROUNDS_OF_ITS_SCHEDULE = (
+    "what a request's rounds have hangs there on which others run, so that another schedule changes it"
+)
+
 
 def _every_draft(_kind: DraftKind) -> bool:
     return True
@@ -28,7 +32,8 @@ class Feature:
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
     model, and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios
     with it never reach. `weight` is the share of rows that have it where nothing else decides: lower for what
-    leaves others less to do.
+    leaves others less to do. What leaves room for few others `leads` rows, so often in a round of all leads.
+    `not_compared` names variants (variants.py) whose two runs differ beside it, each with the reason.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Feature:
     finish: Callable[[Choose, Scenario], Scenario] | None = None
     rule: str = ""
     refuses: Mapping[str, str] = field(default_factory=dict)
+    not_compared: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     drafts: Callable[[DraftKind], bool] = _every_draft
     because: str = ""
@@ -47,6 +53,7 @@ class Feature:
     facts: tuple[Fact, ...] = ()
     lacks: tuple[str, ...] = ()
     weight: float = 0.4
+    leads: int = 0
 
 
 def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:

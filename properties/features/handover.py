@@ -81,6 +81,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="handover",
+    not_compared={"alone": "two engines serve nobody alone"},
+    leads=2,
     what="one engine runs prompts and hands requests over to one that decodes",
     has=field_is_not("schedule.handover", False),
     without=field_put("schedule.handover", False),

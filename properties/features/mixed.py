@@ -126,6 +126,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="mixed",
+    leads=1,
     weight=0.3,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),

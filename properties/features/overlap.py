@@ -188,6 +188,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="overlap",
+    not_compared={"alone": "a host that is a step behind commits what another does not"},
+    leads=2,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
     without=without_overlap,

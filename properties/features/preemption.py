@@ -94,6 +94,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="preemption",
+    leads=1,
     what="pages are taken on demand, and a request gives way where they run out",
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),

@@ -185,6 +185,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="prefix-cache",
+    not_compared={"chain_as_tree": "trees leave a cache fewer pages"},
+    leads=2,
     what="pages are kept for requests that begin with the same tokens",
     has=field_is_not("schedule.prefix_cache", False),
     without=without_prefix_cache,

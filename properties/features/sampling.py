@@ -158,6 +158,7 @@ _DRAWN = (
 
 DRAWN_DRAFTS = Feature(
     name="drawn-drafts",
+    not_compared={"chain_as_tree": "drafts of trees are not drawn (S-TREE-2)"},
     what="drafts of a sampled request are drawn, too",
     has=lambda one: one.drafts_sampled,
     without=with_greedy_drafts,

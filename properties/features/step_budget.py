@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Request, Scenario
 
 
@@ -40,6 +40,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="step-budget",
+    not_compared={"alone": ROUNDS_OF_ITS_SCHEDULE},
+    leads=1,
     what="an engine step runs a limited number of tokens",
     has=field_is_not("schedule.step_tokens", 0),
     without=field_put("schedule.step_tokens", 0),

@@ -10,7 +10,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import DraftKind, ProbeDraft
-from draftproof.properties.values.scenario import Linear, ProbeModel, Ranks, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Linear, ProbeModel, Ranks, Scenario
 
 P = TypeVar("P", ProbeModel, ProbeDraft)
 _RANKS = (2, 2, 3, 2, 4)
@@ -65,6 +65,8 @@ _FACTS = (
 
 FEATURE = Feature(
     name="tensor-parallel",
+    not_compared=dict.fromkeys(VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"),
+    leads=1,
     what="ranks share the heads of every layer",
     has=lambda one: one.ranks.tensor > 1,
     without=without_tensor_ranks,

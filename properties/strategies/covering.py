@@ -40,11 +40,8 @@ _SECOND_RUN = 0.7
 """What the run of a variant adds to the cost of a scenario."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_LEADS = (
-    *("trees", "trees", "overlap", "overlap", "handover", "handover", "step-budget", "data-parallel"),
-    *("tensor-parallel", "prefix-cache", "prefix-cache", "preemption", "controllers", "draft-batch", "mixed", ""),
-)
-"""Features that leave no room for many others: rows begin with one of them in turn, with some twice as often."""
+_LEADS = (*(name for name, one in FEATURES.items() for _ in range(one.leads)), "")
+"""Features that leave room for few others, each as often as it leads: rows begin with one of them in turn, or none."""
 
 
 class Met(Value, frozen=True):

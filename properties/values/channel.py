@@ -16,7 +16,7 @@ class Channel:
 
     `keys` are those beside request and round, `value` is the type of every value (see observed.py), `scope` says
     whether it belongs to a request or to the whole engine: then the request is -1 and the round mostly the engine
-    step. `commit` names the one way to commit states that has it.
+    step. `commit` names the one way to commit states that has it. `what` says in words what is reported.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Channel:
     unit: str
     scope: Literal["request", "engine"] = "request"
     commit: Literal["", "snapshot", "replay"] = ""
+    what: str = ""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -238,7 +238,17 @@ KINDS: tuple[DraftKind, ...] = (
         "lookup",
         frozenset({"propose.match"}),
         ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"),
-        (Channel("propose.match", "propose", 1, (), NgramMatch, "tokens"),),
+        (
+            Channel(
+                "propose.match",
+                "propose",
+                1,
+                (),
+                NgramMatch,
+                "tokens",
+                what="the n-gram match: (tokens, place of the token that follows it)",
+            ),
+        ),
         extends=False,
         checkpoint="not needed",
         trees=True,

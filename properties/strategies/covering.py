@@ -40,7 +40,7 @@ _SECOND_RUN = 0.7
 """What the run of a variant adds to the cost of a scenario."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_LEADS = (*(name for name, one in FEATURES.items() for _ in range(one.leads)), "")
+_LEADS = tuple(name for name, one in FEATURES.items() for _ in range(one.leads))
 """Features that leave room for few others, each as often as it leads: rows begin with one of them in turn, or none."""
 
 
@@ -144,7 +144,7 @@ class Array:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
         draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
-        lead = None if searches else self._lead(turn - turn // _SEARCHING, player)
+        lead = None if searches else self._lead(turn - turn // _SEARCHING, player, draft)
         self._number += 1
         candidates = [self._candidate(draft, lead, 0.0 if searches else _BASE) for _ in range(_CANDIDATES)]
         best = max(candidates, key=self._worth)
@@ -177,11 +177,12 @@ class Array:
         )
         return (pairs / cost, triples / cost)
 
-    def _lead(self, turn: int, player: int) -> int | None:
+    def _lead(self, turn: int, player: int, draft: int) -> int | None:
         """Return the feature that a row begins with; drafts are dealt them in orders of their own."""
-        block, place = divmod(turn, len(_LEADS))
-        name = SeededChoose(f"{self._name} leads {player} {block}").shuffled(_LEADS)[place]
-        return _ORDER[Point("feature", name)] if name else None
+        places = [_ORDER[Point("feature", name)] for name in _LEADS]
+        leads = [None, *(place for place in places if self._fits(1 << draft, place))]
+        block, place = divmod(turn, len(leads))
+        return SeededChoose(f"{self._name} leads {player} {block}").shuffled(leads)[place]
 
     def _candidate(self, draft: int, lead: int | None, base: float) -> int:
         """Put a row together: its lead, a pair that has not met, and then a point of each dimension in any order."""

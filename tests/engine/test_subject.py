@@ -7,6 +7,7 @@ import pytest
 
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.subject import EngineSubject, memory
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import LaunchKind, MemoryRegion, PoolReport, WrittenPlace
@@ -32,9 +33,9 @@ SETTINGS = {
     "one draft": scenario(request(plans="1/1 1/0"), steps=1),
 }
 SETTINGS |= {
-    f"{name}, {case}": with_draft(SETTINGS[case], name, turn)
+    f"{name}, {case}": with_draft(SeededChoose(case), SETTINGS[case], name, {})
     for name in ALGORITHMS
-    for turn, case in enumerate(("graphs", "eager", "padded eager", "oversized batch", "at max_len", "queue"))
+    for case in ("graphs", "eager", "padded eager", "oversized batch", "at max_len", "queue")
     if name != "eagle"
 }
 

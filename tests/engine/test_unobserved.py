@@ -12,6 +12,7 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.subject import EngineSubject, build
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
@@ -42,7 +43,7 @@ def cases(draft: Algorithm) -> dict[str, Scenario]:
     others = [name for name in OF_EAGLE if not (BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)]
     return {
         **{name: named(name) for name in plain},
-        **{name: with_draft(named(name), draft, turn) for turn, name in enumerate(others)},
+        **{name: with_draft(SeededChoose(name), named(name), draft, {}) for name in others},
     }
 
 

@@ -84,7 +84,7 @@ class Wavering(ReferenceSubject):
     @property
     def limits(self) -> Limits:
         self._times += 1
-        return Limits(max_rows=self._times)
+        return Limits(max_rows=self._times, features="all")
 
 
 class Mute(ReferenceSubject):

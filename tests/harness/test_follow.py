@@ -227,7 +227,7 @@ class WithPrompt(Subject):
     name = "with prompt"
 
     def __init__(self, first: FirstDrafts = "with prompt", wrong: bool = False) -> None:
-        self.limits = Limits(drafts=("ngram",), first_drafts=first, arrivals="serial", controllers=False, variants=())
+        self.limits = Limits(drafts=("ngram",), first_drafts=first, arrivals="serial", variants=())
         self._wrong = wrong
 
     def channels(self, scenario: Scenario) -> frozenset[str]:

@@ -21,7 +21,7 @@ from draftproof.properties.values.verdict import Outcome
 from tests.harness.foreign import CHANNELS, Foreign
 from tests.properties.evidence import NGRAM, request, said
 
-SERIAL = Limits(drafts=("ngram",), arrivals="serial", max_rows=1, controllers=False, variants=())
+SERIAL = Limits(drafts=("ngram",), arrivals="serial", max_rows=1, variants=())
 PROMPT = (3, 4, 2, 1, 3, 4, 2, 0)
 SCENARIO = validate(
     msgspec.structs.replace(

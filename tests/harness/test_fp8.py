@@ -93,7 +93,7 @@ def test_what_is_not_defined_is_refused(model: Path):
     schedule = msgspec.structs.replace(scenario.schedule, draft_batch=0, preemption=False)
     refuses(msgspec.structs.replace(tree, schedule=schedule), r"draft\.kv_cache_dtype 'fp8_e4m3' beside a tree")
     with pytest.raises(UnfitError, match=r"kv_cache_dtype 'fp8_e4m3'.*expected auto"):
-        fit(scenario, Limits(codes=False))
+        fit(scenario, Limits())
 
 
 @pytest.mark.parametrize(

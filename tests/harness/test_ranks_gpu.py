@@ -12,6 +12,7 @@ from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Order
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
 ROOT = Path(__file__).parents[2]
 NAMES = ("ranks_data", "ranks_one_idle", "ranks_windowed", "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole")
 SCENARIOS = {name: named(name) for name in NAMES} | {
-    f"{name}, {draft}": with_draft(named(name), draft, 0)
+    f"{name}, {draft}": with_draft(SeededChoose(name), named(name), draft, {})
     for name in ("ranks_one_idle", "ranks_windowed", "ranks_tensor")
     for draft in ALGORITHMS[1:]
 }

@@ -21,6 +21,7 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, Place
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
@@ -57,7 +58,7 @@ def examined(subject: EngineSubject, scenario: Scenario) -> Answer:
 
 @pytest.mark.parametrize("draft", ALGORITHMS)
 def test_ranks_pass_every_contract(draft: Algorithm) -> None:
-    of = evidence(EngineSubject(), with_draft(named(DENSE), draft, 0))
+    of = evidence(EngineSubject(), with_draft(SeededChoose(draft), named(DENSE), draft, {}))
     judged = judge(of)
     assert judged.first is None
     assert {"tensor.collectives", "tensor.decisions"} <= judged.results.keys()

@@ -67,14 +67,14 @@ NAMED: dict[str, Named] = {
     "dflash_block": Named("dflash", "", "blocks accept_partial"),
     "draft_batch": Named(
         "eagle",
-        "hybrid",
+        "hybrid draft-batch",
         "batches_too_large_for_drafts drafts_after_batch_without",
         lambda one: one.schedule.draft_batch and not one.adaptive,
     ),
     "drawn_drafts": Named("eagle3", "sampling drawn-drafts", "drafts_drawn sampled_residuals"),
     "eagle3_features": Named("eagle3", "", "accept_partial", lambda one: len(one.draft.features) > 1),  # type: ignore[union-attr]
     "eagle_padded": Named("eagle", "", "partial_accept_padded_replay own_rejected"),
-    "ends": Named("eagle", "stop-sequences min-tokens ends", "ends_by_sequence minimum_changed_choice ends_by_eos"),
+    "ends": Named("eagle", "stop-sequences min-tokens eos", "ends_by_sequence minimum_changed_choice ends_by_eos"),
     "every_choice": Named(
         "eagle",
         "sampling penalties grammars logprobs",

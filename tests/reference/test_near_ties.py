@@ -78,7 +78,7 @@ class TextOnly(EngineSubject):
     """The engine, of which only the text shows; `wrong`: it says token 0 for the third that it emits."""
 
     name = "text only"
-    limits = Limits(models=("checkpoint",), controllers=False, variants=())
+    limits = Limits(models=("checkpoint",), variants=())
 
     def __init__(self, wrong: bool = False) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.build import build
@@ -56,7 +56,7 @@ def at_an_edge(scenario: Scenario) -> AtEdge:
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[AtEdge]:
     path = tiny_llama(tmp_path_factory.mktemp("draws") / "llama")
-    drawn = real(path, ["sampled_eagle", "sampled_hybrid_snapshot", "every_choice"], limits=Limits())
+    drawn = real(path, ["sampled_eagle", "sampled_hybrid_snapshot", "every_choice"], limits=NO_LIMITS)
     return [next(one for one in map(at_an_edge, others_of(scenario)) if one.gap < 5e-5) for scenario in drawn]
 
 

@@ -19,7 +19,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.tolerances import logit_bound
 from draftproof.properties.judge import judge
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.choose import choose_rows
@@ -97,7 +97,7 @@ def test_no_rounding_comes_near_a_token_that_is_not_allowed(dtype: str):
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
     path = tiny_llama(tmp_path_factory.mktemp("grammars") / "llama")
-    return real(path, ["grammar", "every_choice"], limits=Limits())
+    return real(path, ["grammar", "every_choice"], limits=NO_LIMITS)
 
 
 def soon_ended(scenario: Scenario) -> Scenario:

@@ -21,7 +21,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Trace
@@ -118,7 +118,7 @@ SOME = ("eagle_padded", "every_choice", "sampled_eagle", "sampled_hybrid_replay"
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
     path = tiny_llama(tmp_path_factory.mktemp("logprobs") / "llama")
-    return real(path, SOME, limits=Limits())
+    return real(path, SOME, limits=NO_LIMITS)
 
 
 def asking(scenario: Scenario) -> Scenario:

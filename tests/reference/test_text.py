@@ -40,13 +40,8 @@ class Text(Subject):
     name = "text"
     limits = Limits(
         models=("checkpoint",),
-        sampling=False,
-        penalties=False,
-        grammars=False,
-        logprobs=False,
         arrivals="serial",
         steering="none",
-        controllers=False,
         variants=(),
     )
 

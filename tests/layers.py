@@ -67,7 +67,6 @@ SLOW = (
     "tests/cli/test_kernels.py::test_the_kernels_of_the_example_hold",
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
     "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
-    # Hundreds of scenarios are drawn, or run.
     # Benchmarks.
     "tests/benchmarks/",
     # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.
@@ -90,7 +89,6 @@ LONG = (
     "tests/cli/test_model.py::test_a_hybrid_passes",
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
-    # Hundreds of scenarios are run.
 )
 """What takes half a minute and more: before a release, and after changes of what it is about."""
 

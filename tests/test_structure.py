@@ -120,6 +120,8 @@ def test_every_room_is_read():
 PROPERTIES = (
     ("choose",),
     ("values",),
+    # A feature's row has its facts.
+    ("coverage.fact",),
     ("features",),
     ("variants",),
     # A scenario is valid by what its features say of themselves.
@@ -167,6 +169,7 @@ def test_inside_of_properties_nobody_looks_up():
         ("values.scenario", "values.validate"),
         ("features.trees", "values.validate"),
         ("features.trees", "evidence.plans"),
+        ("features.trees", "coverage.facts"),
         ("evidence.plans", "coverage.counts"),
         ("contracts.trees", "judge"),
         ("coverage.counts", "contracts.base"),

@@ -27,7 +27,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 
-_CANDIDATES = 8
+_CANDIDATES, _FEW_CANDIDATES = 8, 3
 _BASE = 0.3
 """How often a value is drawn that meets nothing new, beside one that would meet a pair."""
 _SEARCHING = 3
@@ -103,7 +103,7 @@ class Array:
                 # A row has one draft, and what needs one has none beside another.
                 self._triples[one, other] = self._pairs[one] & self._pairs[other] & self._promised
         self._all = self.met
-        self._number = 0
+        self._number, self._has_open_pairs, self._counts_triples = 0, True, False
 
     @property
     def met(self) -> Met:
@@ -146,7 +146,11 @@ class Array:
         draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
         lead = None if searches else self._lead(turn - turn // _SEARCHING, player, draft)
         self._number += 1
-        candidates = [self._candidate(draft, lead, 0.0 if searches else _BASE) for _ in range(_CANDIDATES)]
+        self._counts_triples = searches and not self._has_open_pairs
+        candidates = [
+            self._candidate(draft, lead, 0.0 if searches else _BASE)
+            for _ in range(_FEW_CANDIDATES if self._counts_triples else _CANDIDATES)
+        ]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
 
@@ -155,6 +159,7 @@ class Array:
         bits = _bits(points)
         for place in _places(bits):
             self._pairs[place] &= ~bits
+        self._has_open_pairs = any(self._pairs[place] & self._promised for place in _places(self._promised))
         promised = list(_places(bits & self._promised))
         for index, one in enumerate(promised):
             for other in promised[index + 1 :]:
@@ -208,11 +213,25 @@ class Array:
         left = [place for place in _places(_beside()[draft] & self._usable) if self._open(draft, place)]
         left = [place for place in left if self._fits(bits, place)]
         if not left:
-            return bits
+            return self._with_triple(bits) if self._counts_triples else bits
         first = self._choose.one_of(left)
         bits = self._with(bits, first)
         others = [place for place in _places(self._open(draft, first)) if self._fits(bits, place)]
         return self._with(bits, self._choose.one_of(others)) if others else bits
+
+    def _with_triple(self, bits: int) -> int:
+        """Add a triple that has not met, if there is one that goes with the row."""
+        left = [pair for pair, others in self._triples.items() if others and self._all_fit(bits, pair)]
+        if not left:
+            return bits
+        one, other = self._choose.one_of(left)
+        made = self._with(self._with(bits, one), other)
+        third = [place for place in _places(self._triples[one, other]) if self._all_fit(made, (place,))]
+        return self._with(made, self._choose.one_of(third)) if third else bits
+
+    def _all_fit(self, bits: int, places: Sequence[int]) -> bool:
+        """Return whether points, each with what it needs, are allowed beside all of a row or are in it."""
+        return all(bits >> place & 1 or self._fits(bits, place) for place in places)
 
     def _open(self, draft: int, place: int) -> int:
         """Return the points beside one and a draft that it has not met."""
@@ -234,8 +253,11 @@ class Array:
         return all(self._usable >> one & 1 and not bits & ~beside[one] & ~(1 << one) for one in own)
 
     def _gain(self, bits: int, place: int) -> int:
-        """Return how many pairs a point would meet."""
-        return (self._pairs[place] & bits).bit_count()
+        """Return how many pairs a point would meet; of a row that searches when all have met, how many triples."""
+        if not self._counts_triples:
+            return (self._pairs[place] & bits).bit_count()
+        pairs = ((min(place, other), max(place, other)) for other in _places(bits))
+        return sum((self._triples.get(pair, 0) & bits).bit_count() for pair in pairs)
 
     def _share(self, bits: int, place: int) -> float:
         """Return how often a feature is taken that is allowed beside a row: oftener if it meets something new."""

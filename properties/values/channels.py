@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from draftproof.properties.values import observed
 from draftproof.properties.values.channel import PHASES, Channel
+from draftproof.properties.values.channels_of_launches import OF_LAUNCHES
 from draftproof.properties.values.drafts import KINDS
 
 _TABLE = (
+    *OF_LAUNCHES,
     Channel("round.rows", "plan", 1, ("step",), observed.BatchRow, "rows", what="the rows of a batch"),
     Channel("round.table", "plan", 2, ("row",), int, "page", what="the page table of a request"),
     Channel("round.state", "plan", 3, (), int, "state slot", what="the state slot of a request"),
@@ -235,51 +237,6 @@ _TABLE = (
         "row",
         what="the parent rows of the draft tokens that a round verified",
     ),
-    Channel("verify.ids", "verify", 1, ("row",), int, "id", what="the input token of a verify row"),
-    Channel("verify.positions", "verify", 2, ("row",), int, "token", what="the position of a verify row"),
-    Channel("verify.slots", "verify", 3, ("row",), int, "KV slot", what="the KV slot of a verify row"),
-    Channel("verify.parents", "verify", 4, ("row",), int, "row", what="the parent row of a verify row"),
-    Channel(
-        "verify.hidden", "verify", 5, ("row",), observed.Vector, "-", what="the target's hidden state of a verify row"
-    ),
-    Channel(
-        "verify.allowed",
-        "verify",
-        6,
-        ("row",),
-        observed.TokenIds,
-        "id",
-        what="the tokens that grammar or minimum allow after a verify row",
-    ),
-    Channel(
-        "verify.choice",
-        "verify",
-        6,
-        ("row",),
-        observed.Choice,
-        "id, logit",
-        what="the target's choice after a verify row",
-    ),
-    Channel(
-        "verify.discarded",
-        "verify",
-        7,
-        ("step",),
-        observed.DiscardedRows,
-        "slots",
-        scope="engine",
-        what="the surplus columns and padding rows of a verify launch",
-    ),
-    Channel(
-        "verify.packed",
-        "verify",
-        8,
-        ("step",),
-        observed.PackedRows,
-        "slots",
-        scope="engine",
-        what="the rows of a packed launch",
-    ),
     Channel("accept.correct_len", "accept", 1, (), int, "tokens", what="the number of accepted drafts"),
     Channel("accept.index", "accept", 2, (), tuple[int, ...], "row", what="the verify rows of the accepted drafts"),
     Channel("accept.bonus", "accept", 3, (), int, "id", what="the token that the target adds to the accepted drafts"),
@@ -388,50 +345,6 @@ _TABLE = (
         commit="replay",
         what="the number of tokens not yet folded in when a request ends",
     ),
-    Channel("extend.ids", "extend", 1, ("layer", "row"), int, "id", what="the input token of a draft extend"),
-    Channel(
-        "extend.positions",
-        "extend",
-        2,
-        ("layer", "row"),
-        int,
-        "token",
-        what="the position of a draft extend's input token",
-    ),
-    Channel(
-        "extend.slots",
-        "extend",
-        3,
-        ("layer", "row"),
-        int,
-        "KV slot",
-        what="the KV slot of a draft extend's input token",
-    ),
-    Channel(
-        "extend.hidden_in",
-        "extend",
-        4,
-        ("layer", "row"),
-        observed.Vector,
-        "-",
-        what="the hidden state that a draft extend is fed",
-    ),
-    Channel(
-        "extend.kv", "extend", 5, ("layer", "row"), observed.Vector, "-", what="the draft's KV entry of a position"
-    ),
-    Channel(
-        "extend.proposal", "extend", 6, ("layer",), observed.Choice, "id", what="the token that a draft extend proposes"
-    ),
-    Channel(
-        "extend.discarded",
-        "extend",
-        7,
-        ("step",),
-        observed.DiscardedRows,
-        "slots",
-        scope="engine",
-        what="the surplus columns and padding rows of an extend launch",
-    ),
     Channel(
         "control.average",
         "control",
@@ -456,26 +369,6 @@ _TABLE = (
         "tokens",
         scope="engine",
         what="the drafts that a run accepted, by their place in the round",
-    ),
-    Channel(
-        "graph.replay",
-        "graph",
-        1,
-        ("step",),
-        observed.LaunchRecord,
-        "rows",
-        scope="engine",
-        what="the launches of an engine step",
-    ),
-    Channel(
-        "graph.work",
-        "graph",
-        2,
-        ("step",),
-        observed.LaunchWork,
-        "calls",
-        scope="engine",
-        what="how often a launch did each part of its work",
     ),
     Channel(
         "pool.owners", "pool", 1, (), observed.PoolReport, "pages", scope="engine", what="the owners of the KV pages"

@@ -58,7 +58,7 @@ def assert_equals_twin(name: str, size: tuple[int, int, int], dtype: torch.dtype
 
 def assert_goes_on(outputs: int, device: str) -> None:
     """Compare gate and up, and a sum, of programs that hold a few rows and go on behind those of all of them."""
-    from draftproof.kernels.triton_linear import Shape, launch
+    from draftproof.kernels.triton_linear import LaunchShape, launch
 
     for name, options in (("norm_gate_up", {"gated": True}), ("linear_add", {"add": True})):
         memory, (x, *others) = arguments(name, 1, outputs, 24, torch.float32, seed=outputs)
@@ -66,7 +66,7 @@ def assert_goes_on(outputs: int, device: str) -> None:
         getattr(twins, name)(expected, x, *others)
         norms = {"norm": others[0].to(device), "eps": others[2]} if len(others) == 3 else {}
         weight = others[-2 if norms else -1].to(device)
-        launch(got, x.to(device), weight, **options, **norms, shape=Shape(64, 1, programs=3))
+        launch(got, x.to(device), weight, **options, **norms, shape=LaunchShape(64, 1, programs=3))
         assert (got.cpu() - expected).norm() / expected.norm() < BOUNDS[torch.float32], (name, outputs)
 
 

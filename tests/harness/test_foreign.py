@@ -111,7 +111,7 @@ def test_a_page_in_use_is_owned(allocation: str) -> None:
     assert failed(Disowning(limits(allocation=allocation))) == {"pool.ownership"}
 
 
-CACHES = limits(prefix_cache=True)
+CACHES = limits(serves_prefixes=True)
 
 
 def test_a_prefix_cache_is_for_whoever_declares_it() -> None:

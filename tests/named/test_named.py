@@ -124,7 +124,7 @@ NAMED: dict[str, Named] = {
     "five_in_graphs": Named("eagle", "", "accept_partial stops_in_accepted_run", lambda one: 6 in one.graphs.sizes),
     "standalone": Named("standalone", "", "accept_partial"),
     "tree_coded_ngram": Named(
-        "ngram", "hybrid trees codes sampling", "coded_targets codes_moved matches_branched sampled_tree_residuals"
+        "ngram", "hybrid trees codes sampling", "coded_targets matches_branched sampled_tree_residuals"
     ),
     "tree_eagle": Named("eagle", "trees", "trees_off_first_branch beams"),
     "tree_hybrid_replay": Named(

@@ -8,7 +8,6 @@ from draftproof.fuzz.shrinking.of_requests import at_once, fewer_aborts
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.coverage.counts import ABORTED as ABORTED_WHEN
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.aborts import without_aborts
@@ -38,7 +37,7 @@ CONTRACT = find("schedule.aborted")
 
 def _counted(of: Evidence) -> list[int]:
     """By the phase of the request."""
-    return [counts(of)[f"aborted_{when}"] for when in ABORTED_WHEN]
+    return [counts(of)[f"aborted_{when}"] for when in ("waiting", "in_prefill", "in_decode", "preempted")]
 
 
 def test_every_phase_is_told_and_passes() -> None:

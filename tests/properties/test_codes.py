@@ -55,6 +55,6 @@ def test_fewer_bits_change_what_is_computed_but_not_the_carry() -> None:
 
 
 def test_without_codes() -> None:
-    plain = fit(CODED, Limits(codes=False))
+    plain = fit(CODED, Limits())
     assert (plain.model.kv_bits, plain.draft.kv_bits) == (64, 64)
     assert without_codes(plain) == plain

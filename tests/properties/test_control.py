@@ -40,7 +40,7 @@ def test_the_evidence_has_what_it_is_about() -> None:
     counted = counts(evidence(scenario=ADAPTIVE))
     for name in ("step_switches_up", "step_switches_down", "batches_too_large_for_drafts", "narrow_replays"):
         assert counted[name], name
-    for name in ("replays_folded", "checkpoints_replay", "finals", "drafts_after_batch_without", "verifies_at_width_1"):
+    for name in ("replays_folded", "checkpoints_replay", "finals", "drafts_after_batch_without"):
         assert counted[name], name
     still = counts(evidence())
     for name in ("snapshot_rounds", "state_slot_reuses", "checkpoints_two_at_once"):

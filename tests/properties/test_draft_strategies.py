@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from draftproof.cli.check import EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import features_of
 from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
+from draftproof.properties.strategies.scenarios import Listed
+from draftproof.properties.strategies.scenarios import listed as listed_anew
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
     BY_NAME,
@@ -22,19 +26,27 @@ from draftproof.properties.values.drafts import (
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
-from tests.drawn import generate, listed
 
 COUNT = 160
 
 
+@cache
+def listed(*drafts: Algorithm) -> list[Listed]:
+    return list(listed_anew(1, COUNT if len(drafts) == 1 else EXAMPLES, drafts))
+
+
+def generate(*drafts: Algorithm) -> list[Scenario]:
+    return [one.scenario for one in listed(*drafts)]
+
+
 def first_eagle() -> Scenario:
     """An EAGLE draft's scenario without features, but perhaps of a hybrid target."""
-    return next(one for one in generate(2, COUNT) if not set(features_of(one)) - {"hybrid", "codes"})
+    return next(one for one in generate("eagle") if not set(features_of(one)) - {"hybrid", "codes"})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_draft_comes_in_every_form(name: Algorithm) -> None:
-    met = {form for one in listed(1, COUNT, (name,)) for form in one.row.forms}
+    met = {form for one in listed(name) for form in one.row.forms}
     assert met == {(form, value) for form, values in forms_of(name).items() for value in values}
 
 
@@ -50,7 +62,7 @@ def test_a_draft_is_a_function_of_its_choices_and_only_known_ones_are_made() -> 
 
 
 def test_chains_have_a_layer_a_draft_and_some_to_spare() -> None:
-    drafts = [(one, one.draft) for one in generate(1, COUNT, ("mtp",)) if isinstance(one.draft, Mtp)]
+    drafts = [(one, one.draft) for one in generate("mtp") if isinstance(one.draft, Mtp)]
     assert len(drafts) == COUNT
     assert {draft.chain for _, draft in drafts} == {True, False}
     assert {min(2, draft.layers - one.steps) for one, draft in drafts} == {0, 1, 2}
@@ -59,31 +71,31 @@ def test_chains_have_a_layer_a_draft_and_some_to_spare() -> None:
 
 def test_blocks_and_heads_take_features_of_layers_in_any_order() -> None:
     for name, kind in (("dflash", DFlash), ("eagle3", Eagle3)):
-        drafts = [one.draft for one in generate(1, COUNT, (name,)) if isinstance(one.draft, kind)]  # type: ignore[arg-type]
+        drafts = [one.draft for one in generate(name) if isinstance(one.draft, kind)]  # type: ignore[arg-type]
         assert {len(draft.features) for draft in drafts} == {1, 2, 3}
         assert {list(draft.features) == sorted(draft.features) for draft in drafts} == {True, False}
 
 
 def test_models_of_their_own_have_one_layer_and_more() -> None:
     for name, kind in (("standalone", Standalone), ("dflash", DFlash)):
-        drafts = [one.draft for one in generate(1, COUNT, (name,)) if isinstance(one.draft, kind)]  # type: ignore[arg-type]
+        drafts = [one.draft for one in generate(name) if isinstance(one.draft, kind)]  # type: ignore[arg-type]
         assert {draft.layers for draft in drafts} == {1, 2, 3}
 
 
 def test_tokens_of_ngram_scenarios_come_again() -> None:
-    made = generate(1, COUNT, ("ngram",))
+    made = generate("ngram")
     drafts = [scenario.draft for scenario in made if isinstance(scenario.draft, Ngram)]
     assert {draft.max_n for draft in drafts} == {1, 2, 3, 4}
     assert any(draft.min_n == draft.max_n > 1 for draft in drafts)
     assert {draft.match for draft in drafts} == {"earliest", "latest"}
-    few = [one for one in listed(1, COUNT, ("ngram",)) if "vocabulary" not in one.row.quantities]
+    few = [one for one in listed("ngram") if "vocabulary" not in one.row.quantities]
     assert {one.scenario.model.vocab for one in few} == {4, 5, 6, 7}
     plans = [plan for scenario in made for request in scenario.requests for plan in request.rounds]
     assert 0.25 < sum(plan.num_correct < 0 for plan in plans) / len(plans) < 0.75
 
 
 def test_what_an_ngram_draft_finds_is_accepted_wholly_partly_and_not_at_all() -> None:
-    made = [scenario for scenario in generate(1, COUNT, ("ngram",)) if not scenario.dynamic]
+    made = [scenario for scenario in generate("ngram") if not scenario.dynamic]
     rounds = [round_ for scenario in made[:60] for request in solve(scenario).requests for round_ in request.rounds]
     own = [(one.drafts, one.correct_len) for one in rounds if one.forced is None]
     assert any(drafts == accepted > 1 for drafts, accepted in own)
@@ -94,7 +106,7 @@ def test_what_an_ngram_draft_finds_is_accepted_wholly_partly_and_not_at_all() ->
 
 def test_sizes_of_drafts_are_distinct_from_those_of_their_targets_in_most() -> None:
     drafts: tuple[Algorithm, ...] = ("mtp", "dflash", "standalone")
-    made = generate(4, 60, drafts)
+    made = generate(*drafts)
     distinct = 0
     for scenario in made:
         model, draft = scenario.model, scenario.draft
@@ -108,7 +120,7 @@ def test_sizes_of_drafts_are_distinct_from_those_of_their_targets_in_most() -> N
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_step_counts_are_cut_with_everything_that_depends_on_them(name: Algorithm, steps: int) -> None:
-    for scenario in generate(1, 44, (name,)):
+    for scenario in generate(name)[:44]:
         cut = with_steps(scenario, steps)
         assert validate(cut).steps == min(steps, scenario.steps)
         assert {request.prompt for request in cut.requests} == {request.prompt for request in scenario.requests}
@@ -116,11 +128,11 @@ def test_step_counts_are_cut_with_everything_that_depends_on_them(name: Algorith
 
 def test_no_steps_at_all_are_refused() -> None:
     with pytest.raises(ValueError, match="invalid steps 0: expected 1 or more"):
-        with_steps(generate(0, 1)[0], 0)
+        with_steps(generate("eagle")[0], 0)
 
 
 def test_only_some_drafts_have_trees_and_all_have_rounds_that_force_nothing() -> None:
-    made = generate(0, EXAMPLES, ALGORITHMS)
+    made = generate(*ALGORITHMS)
     assert {algorithm(one.draft) for one in made if one.tree} == {name for name in ALGORITHMS if BY_NAME[name].trees}
     for name in ALGORITHMS:
         plans = [plan for one in made if algorithm(one.draft) == name for of in one.requests for plan in of.rounds]

@@ -15,14 +15,13 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features.ends import without_ends
+from draftproof.properties.features.ends import without_eos, without_min_tokens, without_stop_sequences
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
-from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario, TokenSpan
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
@@ -30,6 +29,7 @@ from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, wi
 from tests.properties.facts import names_of
 
 CONTRACT = find("output.ends")
+OF_ENDS = {*names_of("eos", "min-tokens", "stop-sequences"), "stops_before_budget_in_run"}
 RIGHT = (RoundPlan(num_drafts=3, num_correct=3),)
 
 
@@ -62,9 +62,7 @@ def emitted(of: Evidence) -> list[TokenIds]:
 
 def told(of: Evidence) -> set[str]:
     """Return the counts of ends that are not zero."""
-    return {
-        name for name, count in counts(of).items() if count and name in names_of("eos", "min-tokens", "stop-sequences")
-    }
+    return {name for name, count in counts(of).items() if count and name in OF_ENDS}
 
 
 def first_at(token: int) -> int:
@@ -260,13 +258,6 @@ def test_values_of_fields_are_checked(changes: dict[str, Any], message: str) -> 
         msgspec.convert(fields, Scenario)
 
 
-def test_checkpoints_have_none() -> None:
-    real = replace(STATIC, model=Checkpoint(path="none", vocab=STATIC.model.vocab), draft=Ngram(max_n=2))
-    assert validate(real)
-    with pytest.raises(InvalidScenarioError, match=r"requests\[0\] with min_tokens.*expected none beside a checkpoint"):
-        validate(replace(real, eos=(1,)))
-
-
 def test_shrinking_drops_them() -> None:
     span = TokenSpan(first=2, last=5)
     scenario = ended(eos=(1, 2), min_tokens=4, ignore_eos=True, stop_at=7, sequences_at=(span,), stop_sequences=((3,),))
@@ -281,15 +272,8 @@ def test_shrinking_drops_them() -> None:
         assert is_valid(made)
         assert size(made) < size(scenario)
     assert [one.eos for one in fewer_eos(scenario)] == [(1,), (2,)]
-    assert size(without_ends(scenario)) < size(scenario)
-
-
-def test_counts_of_ends_are_named_once() -> None:
-    assert len(set(names_of("eos", "min-tokens", "stop-sequences"))) == len(
-        names_of("eos", "min-tokens", "stop-sequences")
-    )
-    assert set(names_of("eos", "min-tokens", "stop-sequences")) < names_of("eos", "min-tokens", "stop-sequences")
-    assert set(counts(lockstep(EngineSubject(), STATIC))) >= names_of("eos", "min-tokens", "stop-sequences")
+    for without in (without_eos, without_min_tokens, without_stop_sequences):
+        assert size(without(scenario)) < size(scenario)
 
 
 def test_a_request_without_any_says_so() -> None:

@@ -14,7 +14,7 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.unreachable import unreachable_by_draft
+from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.grammars import without_grammars
 from draftproof.properties.judge import judge

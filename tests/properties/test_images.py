@@ -70,10 +70,6 @@ def test_images_change_states_and_not_the_carry() -> None:
     [
         (replace(SCENE, model=replace(SCENE.model, mrope=False)), r"requests\[0\].images 1 of them: expected none but"),
         (
-            replace(SCENE, schedule=replace(SCENE.schedule, prefix_cache=True)),
-            r"invalid requests\[0\].images beside schedule.prefix_cache: expected none",
-        ),
-        (
             replace(SCENE, requests=(replace(FIRST, images=(SQUARE, replace(SQUARE, start=4))), SECOND)),
             r"invalid requests\[0\].images\[1\] 4 .. 7: expected within the prompt's 7 tokens, behind .*from 5 on",
         ),
@@ -89,6 +85,6 @@ def test_bad_input(changed: Scenario, message: str) -> None:
 
 
 def test_without_images() -> None:
-    plain = fit(SCENE, Limits(images=False))
+    plain = fit(SCENE, Limits())
     assert plain == SCENARIO
     assert without_images(plain) == plain

@@ -13,7 +13,7 @@ from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.unreachable import unreachable_by_draft
+from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.features.logprobs import without_logprobs
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Ngram

@@ -13,7 +13,7 @@ from draftproof.properties.judge import judge
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
@@ -92,9 +92,3 @@ def test_rows_elsewhere_twice_or_missing_are_noticed(change: Callable[[PackedRow
 def test_what_does_not_go_with_it_is_refused(scenario: Scenario, sentence: str) -> None:
     with pytest.raises(InvalidScenarioError, match=f"invalid {sentence}"):
         validate(scenario)
-
-
-def test_a_checkpoint_has_no_mixed_steps() -> None:
-    real = replace(mixed_too(STATIC), model=Checkpoint(path="nowhere", vocab=64))
-    with pytest.raises(InvalidScenarioError):
-        validate(real)

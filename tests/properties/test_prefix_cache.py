@@ -12,13 +12,10 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.evidence.cached_pages import COUNTS, OF_STATES
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
+from draftproof.properties.features import BY_NAME as BY_FEATURE
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import BY_NAME, Mtp
-from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
@@ -26,7 +23,6 @@ from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import (
     ADAPTIVE,
-    BESIDE_TREE,
     CACHED,
     CACHED_STATES,
     OF_DRAFTS,
@@ -36,6 +32,7 @@ from tests.properties.evidence import (
     cached_states,
     with_observations,
 )
+from tests.properties.facts import names_of
 
 DENSE = [
     replace(CACHED, draft=one.draft, steps=one.steps, model=replace(one.model, layer_types=(), linear=None))
@@ -81,7 +78,7 @@ def test_texts_are_what_they_are_without_a_cache() -> None:
     assert judge(of).passed
     assert of.subject.texts == plain.subject.texts
     assert counts(of)["prefix_hits"] > 1
-    assert not any(counts(plain)[name] for name in (*COUNTS, *OF_STATES))
+    assert not any(counts(plain)[name] for name in names_of("prefix-cache"))
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -124,7 +121,7 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
 
 
 def test_who_keeps_no_pages_keeps_no_states() -> None:
-    assert fit(CACHED_STATES, Limits(caching=False)).memory.checkpoint_slots == 0
+    assert BY_FEATURE["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
 
 
 @pytest.mark.parametrize(
@@ -167,12 +164,6 @@ def test_who_is_told_of_its_prompt_runs_what_is_asked_for(start: int, served: in
     assert sorted(key.row for key in told) == list(range(start + 1, 11))
     assert counts(of)["prefix_hits_cut_by_logprobs"] == int(served < 10)
     assert counts(of)["prompt_logprobs_behind_prefix"] == int(served > 0 and start < 10)
-
-
-def test_who_is_compared_with_trees_keeps_no_pages_for_others() -> None:
-    schedule = replace(BESIDE_TREE.schedule, prefix_cache=True)
-    with pytest.raises(InvalidScenarioError, match="invalid variant chain_as_tree beside a prefix cache"):
-        validate(replace(BESIDE_TREE, schedule=schedule))
 
 
 def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], place: int = 0) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import groupby
 
 import pytest
@@ -20,10 +21,11 @@ from draftproof.properties.strategies.quantities import (
     others_of,
     with_room,
 )
+from draftproof.properties.strategies.scenarios import Listed
+from draftproof.properties.strategies.scenarios import listed as listed_anew
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.validate import is_valid, validate
-from tests.drawn import generate, listed
 
 POWERS = {2**power for power in range(4, 13)}
 LARGE = {("steps", "above a power"), ("logprobs", "above a power")}
@@ -32,6 +34,11 @@ READ_APART = {
     "repeats": lambda one: [len(list(same)) for of in one.requests for _, same in groupby(of.prompt)],
     "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.sequences_at],
 }
+
+
+@cache
+def listed(seed: int) -> list[Listed]:
+    return list(listed_anew(seed, EXAMPLES, ALGORITHMS))
 
 
 def values(quantity: Quantity, name: str, scenario: Scenario) -> list[int]:
@@ -62,7 +69,7 @@ def stands(value: int, relation: Relation, others: set[int]) -> bool:
 def having(name: str) -> list[Scenario]:
     """Return scenarios that have the quantity."""
     feature = QUANTITIES[name].feature
-    made = generate(0, EXAMPLES, ALGORITHMS)
+    made = [one.scenario for one in listed(0)]
     found = [one for one in made if not feature or BY_NAME[feature].has(one)]
     if name == "checkpoint":
         found = [one for one in found if one.states.checkpoint]
@@ -87,7 +94,7 @@ def test_a_boundary_stands_where_it_was_asked_for(name: str) -> None:
 
 
 def test_a_boundary_changes_nothing_where_there_is_none() -> None:
-    plain = replace(generate(0, 1)[0], graphs=Graphs())
+    plain = replace(listed(0)[0].scenario, graphs=Graphs())
     for feature in reversed(FEATURES):
         plain = feature.without(plain)
     for name in ("window", "nodes", "top_k", "logprobs", "image", "token bucket", "checkpoint slots", "bucket"):
@@ -97,7 +104,7 @@ def test_a_boundary_changes_nothing_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_quantity_is_moved_in_a_list(seed: int) -> None:
-    moved = Counter(name for one in listed(seed, EXAMPLES, ALGORITHMS) for name in one.row.quantities)
+    moved = Counter(name for one in listed(seed) for name in one.row.quantities)
     assert set(moved) == set(QUANTITIES)
     assert min(moved.values()) >= 3
 

@@ -14,18 +14,15 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
     NGRAM,
     STATIC,
-    TREE,
     EngineSubject,
     with_observations,
 )
@@ -133,12 +130,7 @@ def test_a_row_that_lacks_or_should_not_be_there_is_noticed() -> None:
     assert (found.request, found.relation) == (waits[1], Surplus())
 
 
-def test_trees_and_checkpoints_have_none() -> None:
-    with pytest.raises(InvalidScenarioError, match=r"invalid tree of a dynamic scenario: .* or schedule.step_tokens"):
-        validate(budgeted(4, TREE))
-    real = replace(STATIC, model=Checkpoint(path="none", vocab=STATIC.model.vocab), draft=Ngram(max_n=2))
-    with pytest.raises(InvalidScenarioError, match=r"schedule.step_tokens of a checkpoint: expected 0"):
-        validate(budgeted(4, real))
+def test_fewer_than_none_are_refused() -> None:
     fields = msgspec.to_builtins(STATIC)
     fields["schedule"]["step_tokens"] = -1
     with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.step_tokens`"):

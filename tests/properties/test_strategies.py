@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from random import Random
 
 import pytest
@@ -26,7 +27,6 @@ from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, al
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate
-from tests.drawn import generate, listed
 
 RECORDED = (59, "e7456425afe0eddb5d17069ae01f956984ed59bb25c05b64a162a83d49aaa8c2")
 """A version of the strategies, and the fingerprint of what it generates."""
@@ -46,17 +46,32 @@ FAST = settings(
 SEARCH = settings(FAST, max_examples=1000)
 
 
+@cache
+def _listed(seed: int) -> list[Listed]:
+    return list(strategies.listed(seed, ENOUGH, ALGORITHMS))
+
+
+def listed(seed: int, count: int = EXAMPLES) -> list[Listed]:
+    """Return the first scenarios of a list of all drafts, with their rows."""
+    return _listed(seed)[:count]
+
+
+def generate(seed: int, count: int = EXAMPLES) -> list[Scenario]:
+    return [one.scenario for one in listed(seed, count)]
+
+
 def test_what_a_seed_generates_changes_with_the_version_only() -> None:
     """After a change on purpose: raise VERSION in properties/strategies/version.py, and record both here."""
-    texts = "\n".join(map(encode, generate(0, 12, ALGORITHMS)))
+    texts = "\n".join(map(encode, generate(0, 12)))
     assert (VERSION, hashlib.sha256(texts.encode()).hexdigest()) == RECORDED
 
 
 def test_the_same_arguments_give_the_same_list_and_a_longer_one_begins_with_it() -> None:
     made = strategies.generate(4, 12)
-    assert made == generate(4, 12) == strategies.generate(4, 12, ("eagle",))
+    assert made == strategies.generate(4, 12, ("eagle",))
     assert made[:9] == strategies.generate(4, 9)
-    assert made[:9] != generate(1, 9)
+    assert made[:9] != strategies.generate(1, 9)
+    assert generate(0, 9) == strategies.generate(0, 9, ALGORITHMS)
     assert list(strategies.generated(4, 9)) == made[:9]
     assert [one.scenario for one in strategies.listed(4, 9)] == made[:9]
     assert strategies.generate(4, 0) == []
@@ -76,7 +91,7 @@ assert not loaded, loaded
 
 def test_a_list_takes_nothing_of_hypothesis_and_does_not_depend_on_what_is_imported() -> None:
     alone = subprocess.run([sys.executable, "-P", "-c", MADE_ALONE], capture_output=True, text=True, check=True).stdout
-    assert alone.rstrip("\n") == "\n".join(map(encode, generate(0, 12, ALGORITHMS)))
+    assert alone.rstrip("\n") == "\n".join(map(encode, generate(0, 12)))
 
 
 @pytest.mark.parametrize("names", [(), ("eagle", "eagle"), ("medusa",)])
@@ -89,7 +104,7 @@ def test_other_lists_of_drafts_are_refused(names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_scenario_is_valid_fits_itself_and_survives_json(seed: int) -> None:
-    made = generate(seed, EXAMPLES, ALGORITHMS)
+    made = generate(seed)
     for scenario in made:
         assert validate(scenario) is scenario
         assert fit(scenario, NO_LIMITS) == scenario
@@ -102,47 +117,47 @@ def apart(made: list[Listed], drafts: tuple[Algorithm, ...]) -> tuple[list[str],
     array = Array("", drafts)
     promised = len(array.missing())
     for one in made:
-        array.meet(points_of(one.row, one.scenario))
+        array.meet(points_of(one.scenario))
     return [f"{first} with {other}" for first, other in array.missing()], promised
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_pair_that_may_be_together_meets(seed: int) -> None:
-    some, promised = apart(listed(seed, EXAMPLES, ALGORITHMS), ALGORITHMS)
+    some, promised = apart(listed(seed), ALGORITHMS)
     assert promised > len(PROMISED)
     assert len(some) < (1 - ALMOST) * promised, some
-    assert apart(listed(seed, ENOUGH, ALGORITHMS), ALGORITHMS)[0] == []
+    assert apart(listed(seed, ENOUGH), ALGORITHMS)[0] == []
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_pair_of_one_draft_meets_soon(name: Algorithm) -> None:
-    made = listed(1, SOON, (name,))
+    made = list(strategies.listed(1, SOON, (name,)))
     assert apart(made, (name,))[0] == []
     assert {algorithm(one.scenario.draft) for one in made} == {name}
 
 
 def test_a_list_tells_how_much_has_met() -> None:
-    last = listed(0, EXAMPLES, ALGORITHMS)[-1].met
-    missing, promised = apart(listed(0, EXAMPLES, ALGORITHMS), ALGORITHMS)
+    last = listed(0)[-1].met
+    missing, promised = apart(listed(0), ALGORITHMS)
     assert (last.pairs, last.all_pairs) == (promised - len(missing), promised)
     assert 0.5 < last.triples / last.all_triples < 1
 
 
 def test_drafts_take_turns() -> None:
-    made = generate(1, 60, ALGORITHMS)
+    made = generate(1, 60)
     assert [algorithm(one.draft) for one in made] == [ALGORITHMS[place % len(ALGORITHMS)] for place in range(60)]
-    assert [algorithm(one.draft) for one in generate(1, 6, ("mtp", "ngram"))] == ["mtp", "ngram"] * 3
+    assert [algorithm(one.draft) for one in strategies.generate(1, 6, ("mtp", "ngram"))] == ["mtp", "ngram"] * 3
 
 
 def test_only_sizes_that_were_asked_for_come() -> None:
-    assert {one.row.size for one in listed(0, EXAMPLES, ALGORITHMS)} == {size.name for size in SIZES}
+    assert {one.row.size for one in listed(0)} == {size.name for size in SIZES}
     for size in SIZES:
         assert {one.row.size for one in strategies.listed(0, 8, ALGORITHMS, (size,))} == {size.name}
 
 
 def test_a_scenario_is_as_large_as_its_row_says() -> None:
     """But for what a boundary moved."""
-    made = [one for one in listed(0, EXAMPLES, ALGORITHMS) if not one.row.quantities]
+    made = [one for one in listed(0) if not one.row.quantities]
     of = {size.name: [one.scenario for one in made if one.row.size == size.name] for size in SIZES}
     assert min(len(request.prompt) for one in of["long"] for request in one.requests) >= 33
     assert max(len(request.prompt) for one in of["long"] for request in one.requests) > 256
@@ -157,8 +172,8 @@ def test_a_scenario_is_as_large_as_its_row_says() -> None:
 
 def test_what_a_row_asks_for_is_in_its_scenario() -> None:
     """A row that did not come out is told as it came out."""
-    for one in listed(0, EXAMPLES, ALGORITHMS):
-        points = points_of(one.row, one.scenario)
+    for one in listed(0):
+        points = points_of(one.scenario)
         asked = {point.value for point in points if point.dimension == "feature"}
         assert len(one.row.features - asked) <= 1, (one.row.features, asked)
         draft = one.scenario.draft
@@ -174,7 +189,7 @@ def test_what_a_row_asks_for_is_in_its_scenario() -> None:
 
 
 def test_every_shape_relation_and_poison_is_drawn() -> None:
-    made = listed(0, EXAMPLES, ALGORITHMS)
+    made = listed(0)
     assert {one.row.shape for one in made} == {shape.name for shape in SHAPES}
     assert {one.scenario.variant for one in made} == {"none", *VARIANTS}
     assert {one.scenario.memory.poison for one in made} == {0, 1}
@@ -183,13 +198,13 @@ def test_every_shape_relation_and_poison_is_drawn() -> None:
 
 
 def test_scenarios_have_few_features_or_many() -> None:
-    counts = Counter(len(one.row.features) for one in listed(0, EXAMPLES, ALGORITHMS))
+    counts = Counter(len(one.row.features) for one in listed(0))
     assert sum(counts[number] for number in range(4)) > EXAMPLES / 20
     assert sum(count for number, count in counts.items() if number > 5) > EXAMPLES / 10
 
 
 def test_sizes_are_pairwise_distinct_in_most_models() -> None:
-    made = [one for one in generate(4, EXAMPLES, ALGORITHMS) if hasattr(one.draft, "key_dim")]
+    made = [one for one in generate(1) if hasattr(one.draft, "key_dim")]
     distinct = 0
     for one in made:
         model, draft = one.model, one.draft
@@ -203,12 +218,12 @@ def test_sizes_are_pairwise_distinct_in_most_models() -> None:
 
 def test_some_requests_have_several_stop_tokens() -> None:
     """Of these, that which ends a request may be the lowest, the highest or one between; some of them never come."""
-    drawn = [request for scenario in generate(0, EXAMPLES, ALGORITHMS) for request in scenario.requests]
+    drawn = [request for scenario in generate(0) for request in scenario.requests]
     assert {len(request.stops) for request in drawn} >= {0, 1, 2, 3}
 
 
 def test_drafts_are_wrong_in_every_way() -> None:
-    made = generate(0, EXAMPLES, ALGORITHMS)
+    made = generate(0)
     plans = [plan for scenario in made for request in scenario.requests for plan in request.rounds]
     wrong = Counter(plan.wrong for plan in plans if 0 <= plan.num_correct < plan.num_drafts)
     assert set(wrong) == set(WRONG)

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.read_trees import OF_TRIES
 from draftproof.properties.features.trees import with_nodes, without_tree
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
@@ -29,6 +29,7 @@ from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence
 from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
+OF_TRIES = ("matches_branched", "matches_merged", "matches_of_all_nodes", "later_match_accepted")
 BUSH = TreeShape(parents=(0, 0, 1, 2, 2, 4), path=(2, 4, 6))
 
 
@@ -61,10 +62,6 @@ def planned(*rounds: RoundPlan, **changes: Any) -> Scenario:
 ODD = RoundPlan(num_drafts=3, num_correct=2, shape=TreeShape(parents=(0, 0, 1), path=(1,)))
 
 REFUSED = {
-    "tree of draft 'mtp': expected none, or a draft that proposes one": planned(
-        draft=with_draft(STATIC, "mtp", 0).draft, model=TREE.model
-    ),
-    "tree of a dynamic scenario: expected none": planned(schedule=replace(TREE.schedule, draft_batch=1)),
     "tree.nodes 2: expected from steps = 3, the depth, to the 10 candidates": planned(tree=Tree(topk=2, nodes=2)),
     "tree.nodes 11: expected from steps = 3": planned(tree=Tree(topk=2, nodes=11)),
     "tree.topk 5: expected below the 4 tokens": planned(
@@ -128,11 +125,8 @@ def test_counts_of_a_round_say_how_its_walk_went():
         name: found[name] for name in sorted(taking("trees") - taking("sampling") - taking("hybrid") - set(OF_TRIES))
     } == {
         "beams": 9,
-        "codes_moved": 0,
         "prefix_hits_of_trees": 0,
-        "tree_entries_moved": 5,
         "tree_rounds": 9,
-        "tree_scenarios": 1,
         "trees_cut": 2,
         "trees_cut_by_limits": 1,
         "trees_cut_by_nodes": 3,
@@ -172,11 +166,11 @@ def test_a_chain_that_a_tree_of_several_beams_verifies_has_what_plain_decoding_s
 
 
 def test_a_subject_without_trees_gets_chains():
-    fitted = fit(TREE, Limits(trees=False))
+    fitted = fit(TREE, Limits())
     assert fitted == validate(without_tree(TREE))
     assert fitted.tree is None
     assert [plan.num_correct for plan in fitted.requests[0].rounds] == [3, 0, -1]
-    assert fit(TREE, Limits()) is TREE
+    assert fit(TREE, NO_LIMITS) == TREE
     assert without_tree(STATIC) is STATIC
 
 
@@ -191,7 +185,7 @@ def test_fewer_steps_and_nodes_cut_shapes():
 
 
 def test_another_draft_takes_a_chain():
-    assert with_draft(TREE, "mtp", 0).tree is None
+    assert with_draft(SeededChoose("0"), TREE, "mtp", {}).tree is None
     assert drafting(STATIC.draft).tree is None
     assert ADAPTIVE.tree is None
 

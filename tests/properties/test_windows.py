@@ -152,7 +152,7 @@ def test_tables_drop_columns_once() -> None:
 
 
 def test_subjects_without_windows_are_fitted() -> None:
-    plain = fit(SCENARIO, Limits(windows=False))
+    plain = fit(SCENARIO, Limits())
     assert plain.widest_window == 0
     assert plain.model.types == ("full_attention",) * 2
     assert without_windows(plain) == plain

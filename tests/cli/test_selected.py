@@ -16,9 +16,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker
 from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import NAMES
 from draftproof.properties.coverage.covered import not_asked_with
 from draftproof.properties.coverage.effects import EFFECTS, in_effect, together, without_effect
+from draftproof.properties.coverage.facts import NAMES
 from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned

@@ -73,7 +73,7 @@ NAMED: dict[str, Named] = {
     ),
     "drawn_drafts": Named("eagle3", "sampling drawn-drafts", "drafts_drawn sampled_residuals"),
     "eagle3_features": Named("eagle3", "", "accept_partial", lambda one: len(one.draft.features) > 1),  # type: ignore[union-attr]
-    "eagle_padded": Named("eagle", "", "partial_accept_padded_replay own_rejected"),
+    "eagle_padded": Named("eagle", "", "padded_replays accept_partial own_rejected"),
     "ends": Named("eagle", "stop-sequences min-tokens eos", "ends_by_sequence minimum_changed_choice ends_by_eos"),
     "every_choice": Named(
         "eagle",

@@ -8,7 +8,6 @@ import pytest
 
 from draftproof.cli.check import EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.features import features_of
 from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
@@ -26,6 +25,7 @@ from draftproof.properties.values.drafts import (
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
+from tests.named import named
 
 COUNT = 160
 
@@ -39,11 +39,6 @@ def generate(*drafts: Algorithm) -> list[Scenario]:
     return [one.scenario for one in listed(*drafts)]
 
 
-def first_eagle() -> Scenario:
-    """An EAGLE draft's scenario without features, but perhaps of a hybrid target."""
-    return next(one for one in generate("eagle") if not set(features_of(one)) - {"hybrid", "codes"})
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_draft_comes_in_every_form(name: Algorithm) -> None:
     met = {form for one in listed(name) for form in one.row.forms}
@@ -51,7 +46,7 @@ def test_each_draft_comes_in_every_form(name: Algorithm) -> None:
 
 
 def test_a_draft_is_a_function_of_its_choices_and_only_known_ones_are_made() -> None:
-    scenario = first_eagle()
+    scenario = named("eagle_padded")
     for name in ALGORITHMS:
         made = with_draft(SeededChoose("4"), scenario, name, {})
         assert made == with_draft(SeededChoose("4"), scenario, name, {})

@@ -9,10 +9,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.images import without_images
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
 from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
@@ -23,6 +21,7 @@ from tests.properties.ideal import IdealSubject
 from tests.properties.test_windows import SCENARIO
 
 SQUARE = Image(start=1, frames=1, height=2, width=2)
+DOT = Image(start=5, frames=1, height=1, width=1)
 FIRST, SECOND = SCENARIO.requests
 SCENE = replace(
     SCENARIO,
@@ -54,7 +53,10 @@ def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
     ran = evidence(subject, SCENE)
     assert judge(ran).passed
     counted = counts(ran)
-    assert all(counted[name] for name in names_of("images")), {name: counted[name] for name in names_of("images")}
+    assert [name for name in names_of("images") if not counted[name]] == ["prompts_of_several_images"]
+    two = evidence(subject, validate(replace(SCENE, requests=(replace(FIRST, images=(SQUARE, DOT)), SECOND))))
+    assert judge(two).passed
+    assert counts(two)["prompts_of_several_images"] == 1
 
 
 def test_images_change_states_and_not_the_carry() -> None:
@@ -85,6 +87,6 @@ def test_bad_input(changed: Scenario, message: str) -> None:
 
 
 def test_without_images() -> None:
-    plain = fit(SCENE, Limits())
+    plain = without_images(SCENE)
     assert plain == SCENARIO
     assert without_images(plain) == plain

@@ -21,10 +21,11 @@ from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogp
 from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
-from tests.properties.facts import taking
+from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("logprobs")
+NAMES = set(names_of("logprobs", "prompt-logprobs"))
 
 
 @pytest.mark.parametrize(("value", "expected"), [(-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int")])
@@ -42,8 +43,9 @@ def test_checkpoints_may_have_some():
 
 
 def test_of_a_real_model_most_of_it_cannot_be_reached():
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= taking("logprobs") - {
-        "logprobs_behind_rejection"
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= NAMES - {
+        "logprobs_behind_rejection",
+        "logprobs_given",
     }
 
 
@@ -66,10 +68,10 @@ def test_every_count_is_reached():
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))
-    of_cache = {"prompt_logprobs_behind_prefix", "prefix_hits_cut_by_logprobs"}
-    assert not [name for name in taking("logprobs") - of_cache if not found[name]]
+    of_cache = {"prompt_logprobs_behind_prefix"}
+    assert not [name for name in NAMES - of_cache if not found[name]]
     plain = counts(evidence(IdealSubject(), without_logprobs(SCENARIO)))
-    assert not any(plain[name] for name in taking("logprobs"))
+    assert not any(plain[name] for name in NAMES)
 
 
 def asking(scenario: Scenario, *tops: int | None, **changes: object) -> Scenario:

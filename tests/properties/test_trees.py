@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.trees import with_nodes, without_tree
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -25,7 +24,7 @@ from draftproof.properties.values.scenario import RoundPlan, Scenario, States, p
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
 from draftproof.properties.values.validate import validate
 from tests.named import named
-from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
+from tests.properties.evidence import STATIC, TREE, evidence_of, forced_tree
 from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
@@ -109,14 +108,23 @@ OF_DRAFTS = {
 }
 
 
-@pytest.mark.parametrize(("draft", "others"), [("eagle", set(OF_TRIES)), ("ngram", {"beams"})])
+@pytest.mark.parametrize(
+    ("draft", "others"),
+    [
+        ("eagle", {*OF_TRIES, "topk_1", "topk_2"}),
+        ("ngram", {"beams", "topk_1", "topk_2", "topk_5_and_more"}),
+    ],
+)
 def test_trees_of_a_draft_reach_every_count_of_trees_that_it_can(draft: Algorithm, others: set[str]):
     found = Counter[str]()
     for scenario in OF_DRAFTS[draft]:
         of = evidence(IdealSubject(), validate(scenario))
         assert judge(of).passed
         found.update(counts(of))
-    assert {name for name in taking("trees") if not found[name]} == others | {"prefix_hits_of_trees"}
+    assert {name for name in taking("trees") if not found[name]} == others | {
+        "prefix_hits_of_trees",
+        "variant_chain_as_tree",
+    }
 
 
 def test_counts_of_a_round_say_how_its_walk_went():
@@ -126,6 +134,10 @@ def test_counts_of_a_round_say_how_its_walk_went():
     } == {
         "beams": 9,
         "prefix_hits_of_trees": 0,
+        "topk_1": 0,
+        "topk_2": 1,
+        "topk_3_to_4": 0,
+        "topk_5_and_more": 0,
         "tree_rounds": 9,
         "trees_cut": 2,
         "trees_cut_by_limits": 1,
@@ -136,6 +148,7 @@ def test_counts_of_a_round_say_how_its_walk_went():
         "trees_moved_to_another_page": 4,
         "trees_off_first_branch": 2,
         "trees_rejected": 2,
+        "variant_chain_as_tree": 0,
     }
     assert not any(found[name] for name in taking("trees") & taking("hybrid"))
     assert not any(counts(evidence_of("draft.step.ids"))[name] for name in taking("trees"))
@@ -182,12 +195,6 @@ def test_fewer_steps_and_nodes_cut_shapes():
     assert small.requests[0].rounds[0] == replace(
         TREE.requests[0].rounds[0], num_correct=1, shape=TreeShape(parents=(0, 0, 1), path=(2,))
     )
-
-
-def test_another_draft_takes_a_chain():
-    assert with_draft(SeededChoose("0"), TREE, "mtp", {}).tree is None
-    assert drafting(STATIC.draft).tree is None
-    assert ADAPTIVE.tree is None
 
 
 def shrunk(scenario: Scenario, keeps: Callable[[Scenario], bool]) -> Scenario:

@@ -108,7 +108,7 @@ def test_an_intermediate_state_may_be_what_a_capture_left(region: MemoryRegion, 
 @pytest.mark.parametrize(
     ("scenario", "said"),
     [
-        (ADAPTIVE, "variant alone beside adaptive steps or schedule.draft_batch: expected another one"),
+        (ADAPTIVE, "variant alone beside controllers: expected another one"),
         (
             msgspec.structs.replace(STATIC, model=Checkpoint(path="x", vocab=64), draft=Ngram(max_n=2)),
             "variant alone of a checkpoint",
@@ -122,9 +122,9 @@ def test_who_cannot_be_alone_is_refused(scenario: Scenario, said: str) -> None:
 
 
 REFUSED = {
-    "variant chain_as_tree beside a tree: expected another one": msgspec.structs.replace(TREE, variant="chain_as_tree"),
-    "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid tree of draft "
-    "'mtp'": msgspec.structs.replace(with_draft(SeededChoose("mtp"), STATIC, "mtp", {}), variant="chain_as_tree"),
+    "variant chain_as_tree beside trees: expected another one": msgspec.structs.replace(TREE, variant="chain_as_tree"),
+    "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid trees with "
+    "draft 'mtp'": msgspec.structs.replace(with_draft(SeededChoose("mtp"), STATIC, "mtp", {}), variant="chain_as_tree"),
     "memory.pages 20: expected at least 23 with chain_as_tree": msgspec.structs.replace(
         BESIDE_TREE, memory=msgspec.structs.replace(BESIDE_TREE.memory, pages=20)
     ),

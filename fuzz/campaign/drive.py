@@ -201,19 +201,21 @@ class Campaign:
         is_own_fault = reason in _OWN_FAULT or self._runner.stopped in _OWN_FAULT
         outcomes = [one.verdict for one in contracts] + [Outcome(one.outcome) for one in found]
         verdict = Outcome.ERROR if is_own_fault else worst(outcomes)
+        self._doing = "ended"
+        status = self._status
         try:
-            self.store.keep_facts(verdict=verdict.value, seconds=round(self._standing.at, 3), reason=reason)
+            # What is told is what is kept: the next call goes on from there.
+            self.store.keep_facts(verdict=verdict.value, seconds=status.at, reason=reason)
         except DiskError as error:
             if reason != "disk":
                 self._troubles.kept.append(str(error))
-            reason, verdict = "disk", Outcome.ERROR
-        self._doing = "ended"
+            reason, verdict, status = "disk", Outcome.ERROR, self._status
         return CampaignEnd(
             reason=reason,
             verdict=verdict,
             contracts=contracts,
             findings=found,
-            status=self._status,
+            status=status,
             holes=self._standing.holes,
             troubles=tuple(self._troubles.kept),
             versions=self._versions,

@@ -63,7 +63,7 @@ def test_what_fails_without_its_variant_is_that_finding(tmp_path: Path):
 def slipping(order: Order) -> Answer:
     """How a bug shows depends on the size of the scenario."""
     requests = len(order.scenario.requests)
-    return failing(order, relation=Zero() if requests > 2 else OffBy(-2) if requests > 1 else Poison())
+    return failing(order, relation=Zero() if requests > 3 else OffBy(-2) if requests > 1 else Poison())
 
 
 def test_a_finding_is_what_its_smallest_case_shows(tmp_path: Path):
@@ -120,7 +120,7 @@ def test_crashes_have_a_place_and_the_campaign_goes_on(tmp_path: Path):
 @pytest.mark.parametrize(("deadline", "smaller"), [(0.01, True), (50.0, False)])
 def test_hangs_are_shrunk_if_that_takes_not_too_long(tmp_path: Path, deadline: float, smaller: bool):
     def hang(order: Order) -> Answer:
-        hanging = order.scenario.memory.page_size >= 3
+        hanging = order.scenario.memory.page_size >= 2
         return crashing(order, Outcome.HANG) if hanging else passing(order)
 
     pool = Pool(hang)
@@ -128,7 +128,7 @@ def test_hangs_are_shrunk_if_that_takes_not_too_long(tmp_path: Path, deadline: f
     end = campaign(tmp_path, pool)
     assert end.verdict is Outcome.HANG
     assert (only(end).contract, only(end).state) == ("hang", "confirmed")
-    assert (read_case(tmp_path / "findings" / only(end).slug / "shrunk.json")[0].memory.page_size == 3) is smaller
+    assert (read_case(tmp_path / "findings" / only(end).slug / "shrunk.json")[0].memory.page_size == 2) is smaller
 
 
 @pytest.mark.parametrize(("failures", "state"), [(0, "flaky"), (2, "unstable")])

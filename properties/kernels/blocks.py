@@ -1,11 +1,12 @@
 """Where kernels cut the sizes of calls: blocks, tiles and pieces of each op's dimensions, and other forms of its kernel.
 
-A list of calls has every size that is asked for here once: a block, one more, and more than two of them. What a kernel
+A list of calls has every size that is asked for here once: a block, one more, and more than three of them. What a kernel
 of somebody else may be blocked by is unknown, so the other calls have a power of two there, or one less or more.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ from draftproof.properties.kernels.sizes import (
 
 POWERS = tuple(1 << power for power in range(4, 13))
 """Sizes that kernels are likely to be blocked by."""
-_FEW = 40
-"""A call has one size that is larger."""
+_NEAR_POWERS = [power + more for power in POWERS for more in (-1, 0, 1)]
+_FEW, _TOGETHER = 40, 1 << 13
+"""A call has one size that is larger than the one, and all sizes that are asked for multiply to the other, or not much
+more than the largest alone: what is calculated grows with most of them."""
 # Why a dimension has no more.
 _HEAD = "no model has larger heads, and every number of one is multiplied by the twin"
 _HEADS = "no model has more, and each is a program, or as long as one in the interpreter"
@@ -91,27 +94,28 @@ class Blocks:
 
 
 def _sizes(dimension: Dimension) -> Iterator[Wanted]:
+    """Yield a block, one more, and more than three of each; of a dimension without blocks what is large."""
     for block in dimension.blocks:
-        for name, low, high in (
-            (f"{dimension.name} {block}", block, block),
-            (f"{dimension.name} {block + 1}", block + 1, block + 1),
-            (f"{dimension.name} over {2 * block}", 2 * block + 1, min(3 * block + 1, dimension.largest)),
-        ):
-            if low <= high <= dimension.largest:
-                most = high if low == high else dimension.most
-                yield Wanted(f"{name}, {dimension.kind}".rstrip(", "), *_between(dimension, low, high, most))
+        yield from _between(dimension, str(block), [block], block)
+        yield from _between(dimension, str(block + 1), [block + 1], block + 1)
+        several = range(3 * block + 1, 4 * block + 2)
+        yield from _between(dimension, f"over {3 * block}", several, dimension.most)
+    if not dimension.blocks:
+        yield from _between(dimension, f"from {POWERS[0]} on", _NEAR_POWERS[1:], dimension.most)
 
 
-def _between(
-    dimension: Dimension, low: int, high: int, most: int
-) -> tuple[Callable[[Choose], Aim], Callable[[KernelCase], bool]]:
+def _between(dimension: Dimension, name: str, sizes: Sequence[int], most: int) -> Iterator[Wanted]:
+    """Yield what asks for one of these sizes, and is there from the least of them to `most`."""
+    possible = [size for size in sizes if size <= dimension.largest]
+
     def aim(choose: Choose) -> Aim:
-        return dimension.aim(choose, choose.integer(low, high))
+        return dimension.aim(choose, choose.one_of(possible))
 
     def holds(case: KernelCase) -> bool:
-        return _is_of(case, dimension.kind) and any(low <= size <= most for size in dimension.size(case))
+        return _is_of(case, dimension.kind) and any(sizes[0] <= size <= most for size in dimension.size(case))
 
-    return aim, holds
+    if possible:
+        yield Wanted(" ".join((dimension.kind, dimension.name, name)).strip(), aim, holds)
 
 
 def _is_of(case: KernelCase, kind: str) -> bool:
@@ -140,11 +144,11 @@ def covering(op: str, choose: Choose) -> list[Aim]:
 
 
 def _fit(one: Aim, other: Aim) -> bool:
-    """Return whether one call can have all sizes of both, of which at most one is large."""
-    sizes = (*one.sizes.values(), *other.sizes.values())
-    kinds = {one.kind, other.kind} - {""}
-    apart = not one.sizes.keys() & other.sizes.keys()
-    return apart and len(kinds) < 2 and sum(size > _FEW for size in sizes) <= 1
+    """Return whether one call can have all sizes of both: not two that are large, nor many that together are."""
+    sizes = {**one.sizes, **other.sizes}
+    largest = sorted(max(aim.sizes.values()) for aim in (one, other))
+    apart = not one.sizes.keys() & other.sizes.keys() and len({one.kind, other.kind} - {""}) < 2
+    return apart and largest[0] <= _FEW and math.prod(sizes.values()) <= max(_TOGETHER, _FEW * largest[1])
 
 
 def random_aim(op: str, choose: Choose) -> Aim:
@@ -153,8 +157,7 @@ def random_aim(op: str, choose: Choose) -> Aim:
     if not dimensions:
         return Aim()
     dimension = choose.one_of(dimensions)
-    near = [power + more for power in POWERS for more in (-1, 0, 1) if power + more <= dimension.largest]
-    return dimension.aim(choose, choose.one_of(near))
+    return dimension.aim(choose, choose.one_of([size for size in _NEAR_POWERS if size <= dimension.largest]))
 
 
 def lacking(op: str, calls: Sequence[KernelCase]) -> tuple[str, ...]:
@@ -176,7 +179,7 @@ def _form(name: str, holds: Callable[[KernelCase], bool], kind: str = "", **size
 
 def _programs(name: str, size: Sizes) -> Dimension:
     """Return a dimension in which each is a program."""
-    return Dimension(name, size, most=1025, interpreted=65, reason=_PROGRAMS)
+    return Dimension(name, size, most=257, interpreted=65, reason=_PROGRAMS)
 
 
 def _beside(name: str, **others: int) -> Callable[[Choose, int], Mapping[str, int]]:
@@ -201,7 +204,16 @@ def _entries(tokens: str, pool: str, *slots: str) -> tuple[Dimension, ...]:
     )
 
 
-def _attention(*forms: Wanted, ring: bool = True, floats: bool = True) -> Blocks:
+def _more_than_a_page(choose: Choose, size: int) -> Mapping[str, int]:
+    return {"page_size": size, "positions": size + choose.integer(1, size)}
+
+
+_PAGES = Dimension(
+    "page_size", number("page_size"), (64,), 257, "more positions than a page are seen", asks=_more_than_a_page
+)
+
+
+def _attention(*forms: Wanted, ring: bool = True, floats: bool = True, most: int = 2049) -> Blocks:
     """Return the blocks of attention: of the ring 16 positions, 4 query heads and 8 numbers, of floats others.
 
     Of floats 128 positions are one block, 512 are what one split reads. A few query heads are one block.
@@ -209,14 +221,14 @@ def _attention(*forms: Wanted, ring: bool = True, floats: bool = True) -> Blocks
     found = [
         _programs("tokens", shape("out", 0)),
         Dimension("heads", shape("k_pool", 1), most=33, reason=_HEADS),
-        Dimension("page_size", number("page_size"), most=257, reason="more positions than a page are seen"),
+        _PAGES,
     ]
     for kind, positions, group, width in (("ring", (16,), 4, 8), ("float", (128, 512), 16, 16)):
         if not {"ring": ring, "float": floats}[kind]:
             continue
         many, of = "the twin looks at each number of each of them", kind if ring and floats else ""
         found += [
-            Dimension("positions", seen, positions, 2049, many, of),
+            Dimension("positions", seen, positions, most, many, of),
             Dimension("group", group_of, (group,), 65, _HEADS, of),
             Dimension("keys", shape("k_pool", 2), (width,), 257, _HEAD, of),
             Dimension("values", shape("v_pool", 2), (width,), 257, _HEAD, of),
@@ -247,7 +259,7 @@ def _linear(out: str, rows: int, *forms: Wanted) -> Blocks:
     return Blocks(
         (
             Dimension("tokens", shape(out, 0), most=17, reason="the kernel is unrolled, for few of them"),
-            Dimension("inputs", shape("x", 1), (4096,), 8193, "as wide as models are"),
+            Dimension("inputs", shape("x", 1), (4096,), 12289, "as wide as models are"),
             Dimension("outputs", _at_forty_inputs(out), (rows,), 4097, "", "", _beside("outputs", inputs=40)),
         ),
         forms,
@@ -292,7 +304,7 @@ _TAPS = Dimension("taps", shape("weight", 1), (4,), 9, "no model has a longer co
 _WIDTH = Dimension("width", shape("out", 1), (4,), 33, _ROUND)
 _TREE = Dimension("width", shape("out", 1), most=17, reason="each row is computed anew from the first by the twin")
 _VOCABULARY = "no more than a few blocks, all of whose tokens are counted by the twin"
-_TILED = _form("tiles of 32 columns", is_tiled, "float", rows=(265, 280), heads=2, value_size=33, width=1)
+_TILED = _form("tiles of 32 columns", is_tiled, "float", rows=(264, 266), heads=1, value_size=33, width=1)
 _FOLDS = (
     _form("chunk of keys over 32", lambda case: pending(case, 9, 16, key_size=33), "float", key_size=(33, 70), width=4, pending=6),
     _form("chunk of values over 64", lambda case: pending(case, 9, 16, value_size=65), "float", value_size=(65, 130), width=3, pending=8),
@@ -315,7 +327,7 @@ BLOCKS: Mapping[str, Blocks] = {
     "apply_penalties": Blocks(
         (
             Dimension("vocabulary", shape("logits", 2), (512, 1024), 4097, _VOCABULARY),
-            Dimension("width", shape("logits", 1), most=33, reason=_ROUND),
+            Dimension("width", shape("logits", 1), most=33, reason=_ROUND, asks=_beside("width", batch=2)),
             _programs("batch", shape("logits", 0)),
             Dimension("requests", shape("biases", 0), most=257, reason="each has a whole vocabulary"),
         )
@@ -326,7 +338,7 @@ BLOCKS: Mapping[str, Blocks] = {
             _programs("rows", shape("positions", 0)),
             Dimension("requests", shape("page_table", 0)),
             Dimension("pages", shape("page_table", 1)),
-            Dimension("page_size", number("page_size")),
+            Dimension("page_size", number("page_size"), (64,), 4097),
         )
     ),
     "best_choices": Blocks(
@@ -339,7 +351,7 @@ BLOCKS: Mapping[str, Blocks] = {
     "checkpoint_steps": Blocks((Dimension("rows", shape("steps", 0), (32, 256)), Dimension("interval", number("interval")))),
     "conv_update": _launch(
         "conv", _TAPS,
-        Dimension("tokens", sequence("conv"), (64, 256), 1025, "one after another in the interpreter", interpreted=513),
+        Dimension("tokens", sequence("conv"), (64, 256), 1025, "one after another in the interpreter", interpreted=769),
         channels="x",
     ),
     "conv_verify": _launch("conv", _TAPS, Dimension("width", shape("out", 1), most=129, reason=_ROUND), channels="x"),
@@ -358,7 +370,10 @@ BLOCKS: Mapping[str, Blocks] = {
     "gdn_replay_tree": _launch("cursor", _TREE, states="ssm", channels="x"),
     "gdn_update": _launch(
         "ssm",
-        Dimension("tokens", sequence("ssm"), (64,), 257, "one after another in the interpreter", interpreted=129),
+        Dimension(
+            "tokens", sequence("ssm"), (64,), 257, "one after another in the interpreter",
+            asks=_beside("tokens", rows=2, heads=2), interpreted=129,
+        ),
         states="ssm",
     ),
     "gdn_verify": _launch("ssm", _WIDTH, forms=(_TILED,), states="ssm"),
@@ -368,7 +383,7 @@ BLOCKS: Mapping[str, Blocks] = {
         (
             _programs("tokens", shape("logits", 0)),
             # Eight blocks of 4096 are as many as the second kernel takes at least.
-            Dimension("vocabulary", shape("logits", 1), (512, 4096, 1 << 15), 3 << 15),
+            Dimension("vocabulary", shape("logits", 1), (512, 4096, 1 << 15), (1 << 17) + 1),
         )
     ),
     "kv_move": Blocks(_entries("src", "k_pool", "src", "dst")),
@@ -378,7 +393,7 @@ BLOCKS: Mapping[str, Blocks] = {
     "norm_gate_up": _linear("out", 64, _GOES_ON),
     "norm_linear": _linear("out", 128),
     "paged_attention": _attention(_MANY),
-    "quantised_attention": _attention(floats=False),
+    "quantised_attention": _attention(floats=False, most=257),
     "quantised_write": Blocks(_entries("k", "k_pool", "slot_mapping")),
     "rejection_choice": Blocks(
         (
@@ -422,7 +437,7 @@ BLOCKS: Mapping[str, Blocks] = {
     "silu_mul": _rowwise("out", Dimension("columns", shape("out", 1), (1024,))),
     "state_scatter": Blocks(
         (
-            Dimension("elements", is_known(elements("pool", 2), "pool", "state_slots", place=1), (128, 4096), 3 << 12),
+            Dimension("elements", is_known(elements("pool", 2), "pool", "state_slots", place=1), (128, 4096), (1 << 14) + 1),
             Dimension("rows", shape("state_slots", 0), most=257, interpreted=65, reason=_PROGRAMS),
             Dimension("slots", shape("pool", 1)),
             Dimension("steps", shape("steps", 2), most=257, reason="each has a state of its own"),
@@ -432,7 +447,7 @@ BLOCKS: Mapping[str, Blocks] = {
     "token_attention": Blocks(
         (
             Dimension("positions", seen, (256,), 2049, "the twin looks at each number of each of them"),
-            Dimension("page_size", number("page_size"), most=257, reason="more positions than a page are seen"),
+            _PAGES,
             Dimension("heads", shape("k_pool", 1), most=17, reason=_HEADS),
             Dimension("group", group_of, most=17, reason=_HEADS),
             Dimension("half", shape("inv_freq", 0), most=65, reason=_HEAD),

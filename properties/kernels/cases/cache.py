@@ -170,9 +170,6 @@ def fp8_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Argum
 def _attention(choose: Choose, dtype: torch.dtype, aim: Sizes, hidden: int = 0) -> Arguments:
     """Return the arguments of attention; what is asked for is what the first token sees, behind `hidden` positions."""
     seen = aim.get("positions", 0) + hidden
-    if "page_size" in aim:
-        # More than a page.
-        seen = aim["page_size"] + choose.integer(1, aim["page_size"])
     tokens, heads, group, *widths, requests, small = bf.distinct(
         choose, "tokens", "heads", "group", "keys", "values", "requests", "page_size", aim=_few(choose, aim)
     )

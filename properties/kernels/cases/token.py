@@ -25,9 +25,6 @@ def token_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arg
         choose, "heads", "group", "half", "page_size", "inputs", "requests", aim=_few(choose, aim)
     )
     page_size, seen = bf.page_size(choose, small, aim), aim.get("positions", 0)
-    if "page_size" in aim:
-        # More than a page.
-        seen = page_size + choose.integer(1, page_size)
     pages = max(choose.integer(1, max(1, _POSITIONS // page_size)), -(-seen // page_size))
     usual = min(pages * page_size, _POSITIONS)
     lengths = [choose.integer(0, usual) for _ in range(requests)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+
 from draftproof.properties.kernels.buffers import DRAWS, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
 from draftproof.properties.kernels.listed import calls

@@ -1,7 +1,7 @@
-"""Where kernels cut the sizes of calls: blocks, tiles and pieces of each op's dimensions, and other forms of its kernel.
+"""Where kernels cut the sizes of calls: blocks, tiles and pieces of each op's dimensions, other forms of its kernel.
 
-A list of calls has every size that is asked for here once: a block, one more, and more than three of them. What a kernel
-of somebody else may be blocked by is unknown, so the other calls have a power of two there, or one less or more.
+A list of calls has every size that is asked for here once: a block, one more, and more than three of them. What a
+kernel of somebody else may be blocked by is unknown, so the other calls have a power of two there, or one less or more.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from draftproof.properties.kernels.sizes import (
     accepted,
     chain,
     elements,
+    folds,
     goes_on,
     has_short_keys,
     is_known,
     is_tiled,
     live_columns,
     number,
-    pending,
     seen,
     sequence,
     shape,
@@ -198,7 +198,11 @@ def _entries(tokens: str, pool: str, *slots: str) -> tuple[Dimension, ...]:
         Dimension("keys", live(2), (8,), 257, _HEAD),
         Dimension("values", live(2, "v_pool"), (8,), 257, _HEAD),
         Dimension(
-            "slots", written(pool, *slots), (1 << 16,), (1 << 16) + 1, "beyond what 16 bits count",
+            "slots",
+            written(pool, *slots),
+            (1 << 16,),
+            (1 << 16) + 1,
+            "beyond what 16 bits count",
             asks=_beside("slots", heads=1, keys=2, values=3),
         ),
     )
@@ -281,11 +285,12 @@ def _of_channels(choose: Choose, size: int) -> Mapping[str, int]:
 
 
 def _launch(
-    pool: str, *more: Dimension, forms: tuple[Wanted, ...] = (), states: str = "", channels: str = "", rows: int = 129
+    pool: str, *more: Dimension, forms: tuple[Wanted, ...] = (), states: str = "", channels: str = ""
 ) -> Blocks:
     """Return the blocks of an op on recurrent state: of channels, and, of ops on states, of these."""
     many = "each is as long as a whole call"
-    found = [Dimension("rows", shape("state_slots", 0), most=rows, interpreted=17, reason=_PROGRAMS)]
+    few = _beside("rows", width=2)
+    found = [Dimension("rows", shape("state_slots", 0), most=129, interpreted=17, reason=_PROGRAMS, asks=few)]
     if channels:
         of = is_known(shape(channels, -1), pool, "state_slots")
         found.append(Dimension("channels", of, (32, 256), 1025, many, asks=_of_channels))
@@ -294,26 +299,44 @@ def _launch(
         found += [
             Dimension("key_size", tall, (8,), 129, _HEAD),
             Dimension("value_size", wide, (16,), 129, _HEAD),
-            Dimension("heads", heads, (4,) if channels else (), 33, _HEADS),
+            Dimension("heads", heads, (4,) if channels else (), 33, _HEADS, asks=_beside("heads", rows=1)),
         ]
     return Blocks((*found, *more), (*forms, *(_SHORT if states else ())))
 
 
+def _folds(name: str, least: int, most: int, *, width: int, pending: int, **states: int) -> Wanted:
+    """Return a form of replay: rows of tokens between two numbers, and states that are so large at least."""
+    sizes = {key: (size, 2 * size) for key, size in states.items()}
+    return _form(name, lambda case: folds(case, least, most, **states), "float", width=width, pending=pending, **sizes)
+
+
 _SHORT = (_form("short keys", has_short_keys, "float", short=1),)
 _TAPS = Dimension("taps", shape("weight", 1), (4,), 9, "no model has a longer convolution")
-_WIDTH = Dimension("width", shape("out", 1), (4,), 33, _ROUND)
-_TREE = Dimension("width", shape("out", 1), most=17, reason="each row is computed anew from the first by the twin")
+_WIDTH = Dimension("width", shape("out", 1), (4,), 33, _ROUND, asks=_beside("width", rows=1))
+_TREE = Dimension(
+    "width",
+    shape("out", 1),
+    most=17,
+    reason="each row is computed anew from the first by the twin",
+    asks=_beside("width", rows=1),
+)
 _VOCABULARY = "no more than a few blocks, all of whose tokens are counted by the twin"
 _TILED = _form("tiles of 32 columns", is_tiled, "float", rows=(264, 266), heads=1, value_size=33, width=1)
 _FOLDS = (
-    _form("chunk of keys over 32", lambda case: pending(case, 9, 16, key_size=33), "float", key_size=(33, 70), width=4, pending=6),
-    _form("chunk of values over 64", lambda case: pending(case, 9, 16, value_size=65), "float", value_size=(65, 130), width=3, pending=8),
-    _form("16 tokens in a chunk", lambda case: pending(case, 16, 16), "float", width=6, pending=10),
-    _form("more tokens than a chunk has", lambda case: pending(case, 17, 99), "float", width=9, pending=9),
+    _folds("chunk of keys over 32", 9, 16, key_size=33, width=4, pending=6),
+    _folds("chunk of values over 64", 9, 16, value_size=65, width=3, pending=8),
+    _folds("16 tokens in a chunk", 16, 16, width=6, pending=10),
+    _folds("more tokens than a chunk has", 17, 99, width=9, pending=9),
 )  # fmt: skip
 _GOES_ON = _form("programs that go on", goes_on, tokens=1, inputs=(1025, 1100), outputs=(1025, 1100))
 _MANY = _form(
     "more programs than are cut into splits", _is_of_many_programs, "float", tokens=133, heads=2, group=1, positions=520
+)
+_CURSORS = Blocks(
+    (
+        Dimension("rows", shape("state_slots", 0), (32,), 1025, "all are in one program"),
+        Dimension("slots", shape("cursor", 0)),
+    )
 )
 
 BLOCKS: Mapping[str, Blocks] = {
@@ -348,7 +371,9 @@ BLOCKS: Mapping[str, Blocks] = {
             Dimension("vocabulary", shape("logits", 1), (512, 1024)),
         )
     ),
-    "checkpoint_steps": Blocks((Dimension("rows", shape("steps", 0), (32, 256)), Dimension("interval", number("interval")))),
+    "checkpoint_steps": Blocks(
+        (Dimension("rows", shape("steps", 0), (32, 256)), Dimension("interval", number("interval")))
+    ),
     "conv_update": _launch(
         "conv", _TAPS,
         Dimension("tokens", sequence("conv"), (64, 256), 1025, "one after another in the interpreter", interpreted=769),
@@ -378,7 +403,7 @@ BLOCKS: Mapping[str, Blocks] = {
     ),
     "gdn_verify": _launch("ssm", _WIDTH, forms=(_TILED,), states="ssm"),
     "gdn_verify_tree": _launch("ssm", _TREE, states="ssm"),
-    "greedy_accept": Blocks((Dimension("width", accepted, (32,), 1025), _programs("rows", shape("bonus", 0)))),
+    "greedy_accept": Blocks((Dimension("width", accepted, (32,), 1025, _ROUND), _programs("rows", shape("bonus", 0)))),
     "greedy_choice": Blocks(
         (
             _programs("tokens", shape("logits", 0)),
@@ -401,7 +426,7 @@ BLOCKS: Mapping[str, Blocks] = {
             Dimension("vocabulary", shape("weights", 1), (512, 1024), 4097, _VOCABULARY),
         )
     ),
-    "replay_commit": Blocks((Dimension("rows", shape("state_slots", 0), (32,), 1025), Dimension("slots", shape("cursor", 0)))),
+    "replay_commit": _CURSORS,
     "replay_move": _launch(
         "cursor",
         Dimension("layers", shape("inputs", 0), most=65, interpreted=17, reason=_PROGRAMS),
@@ -409,7 +434,7 @@ BLOCKS: Mapping[str, Blocks] = {
         Dimension("heads", is_known(shape("gates", -1), "cursor", "state_slots"), (4,), 33, _HEADS),
         channels="inputs",
     ),
-    "replay_rewind": Blocks((Dimension("rows", shape("state_slots", 0), (32,), 1025), Dimension("slots", shape("cursor", 0)))),
+    "replay_rewind": _CURSORS,
     "ring_linear": Blocks(
         (
             Dimension("tokens", shape("x", 0), most=257, interpreted=33, reason=_PROGRAMS),
@@ -437,7 +462,9 @@ BLOCKS: Mapping[str, Blocks] = {
     "silu_mul": _rowwise("out", Dimension("columns", shape("out", 1), (1024,))),
     "state_scatter": Blocks(
         (
-            Dimension("elements", is_known(elements("pool", 2), "pool", "state_slots", place=1), (128, 4096), (1 << 14) + 1),
+            Dimension(
+                "elements", is_known(elements("pool", 2), "pool", "state_slots", place=1), (128, 4096), (1 << 14) + 1
+            ),
             Dimension("rows", shape("state_slots", 0), most=257, interpreted=65, reason=_PROGRAMS),
             Dimension("slots", shape("pool", 1)),
             Dimension("steps", shape("steps", 2), most=257, reason="each has a state of its own"),
@@ -451,7 +478,7 @@ BLOCKS: Mapping[str, Blocks] = {
             Dimension("heads", shape("k_pool", 1), most=17, reason=_HEADS),
             Dimension("group", group_of, most=17, reason=_HEADS),
             Dimension("half", shape("inv_freq", 0), most=65, reason=_HEAD),
-            Dimension("inputs", shape("x", 1), most=1025, reason="each is multiplied by every weight of the projection"),
+            Dimension("inputs", shape("x", 1), most=1025, reason="each is multiplied by each output"),
         )
     ),
     "windowed_attention": _attention(),

@@ -89,9 +89,9 @@ def distinct(choose: Choose, *names: str, aim: Sizes = ANY, high: int = 9) -> li
     return [aim[name] if name in aim else free.pop(choose.integer(0, len(free) - 1)) for name in names]
 
 
-def alike(choose: Choose, first: int, second: int, aim: Sizes = ANY) -> tuple[int, int]:
-    """Choose two sizes equal a fifth of the time, unless one is asked for: keys and values as wide, square states."""
-    return (first, first if not aim and choose.one_of((False, False, False, False, True)) else second)
+def alike(choose: Choose, first: int, second: int, *, asked: bool = False) -> tuple[int, int]:
+    """Return two sizes, equal a fifth of the time unless they are `asked` for: keys and values, square states."""
+    return (first, first if not asked and choose.one_of((False, False, False, False, True)) else second)
 
 
 def page_size(choose: Choose, small: int, aim: Sizes = ANY) -> int:
@@ -190,8 +190,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def apart(choose: Choose, used: set[int], low: int, high: int) -> int:
-    """Choose a size that differs from all used before, and add it to them; the next one beyond `high` if none is left.
-    """
+    """Choose a size that differs from all used before, and add it to them; one beyond `high` if none is left."""
     free = [size for size in range(low, high + len(used) + 2) if size not in used]
     size = choose.one_of([size for size in free if size <= high] or free[:1])
     used.add(size)

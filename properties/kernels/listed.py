@@ -21,7 +21,7 @@ _USUAL = 3
 
 
 def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -> Iterator[KernelCase]:
-    """Yield calls without an end, each a function of the arguments, of its number, and of whether Triton is interpreted.
+    """Yield calls without an end: a function of the arguments, and of whether Triton is interpreted.
 
     `more` is what the op's calls may be asked for besides (buffers.DRAWS).
     """

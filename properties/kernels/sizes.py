@@ -103,7 +103,7 @@ def sequence(pool: str) -> Sizes:
     return lambda case: _values(case, "cu_seqlens").diff()[_known(case, pool, "state_slots")].tolist()
 
 
-def pending(case: KernelCase, least: int, most: int, key_size: int = 0, value_size: int = 0) -> bool:
+def folds(case: KernelCase, least: int, most: int, key_size: int = 0, value_size: int = 0) -> bool:
     """Return whether a row with all steps pending, and states so large, has between so many tokens."""
     (_, _, height, width), steps = case.buffers["ssm"].shape, case.buffers["gates"].shape[2]
     slots = _values(case, "state_slots")[_known(case, "ssm", "state_slots")]
@@ -126,7 +126,7 @@ def is_tiled(case: KernelCase) -> bool:
 def has_short_keys(case: KernelCase) -> bool:
     """Return whether queries and keys are so short that what a norm adds below its root is most of it."""
     name = next(one for one in ("qkv", "x", "inputs") if one in case.arguments)
-    (heads, height, width), values = case.buffers["ssm"].shape[1:], _values(case, name)
+    (heads, _, width), values = case.buffers["ssm"].shape[1:], _values(case, name)
     keys = values[..., : values.shape[-1] - heads * width].float().abs()
     live = keys[torch.isfinite(keys) & (keys < 100)]
     return bool(live.numel()) and float(live.max()) < _SHORTEST

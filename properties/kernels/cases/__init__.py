@@ -2,7 +2,7 @@
 
 Sizes are pairwise distinct, since many wrong strides hide behind sizes that are equal. Every tensor lies somewhere in a
 larger allocation, its dimensions in any order, and what is around it is poison; so are pool slots that no request owns.
-An aim asks for sizes of dimensions (blocks.py); what is asked for is of consequence, in the last row or the first token.
+An aim asks for sizes (blocks.py); what is asked for is of consequence, in the last row or the first token.
 """
 
 from collections.abc import Callable

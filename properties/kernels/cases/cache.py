@@ -40,7 +40,8 @@ def _written(choose: Choose, dtype: torch.dtype, stored: torch.dtype, aim: Sizes
 def _entries(choose: Choose, aim: Sizes) -> list[int]:
     """Return tokens, heads, head sizes of keys and values, and slots, of which there are more than tokens."""
     tokens, heads, *widths, extra = bf.distinct(choose, "tokens", "heads", "keys", "values", "spare", aim=aim)
-    return [tokens, heads, *bf.alike(choose, *widths, aim), aim.get("slots", tokens + extra)]
+    k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
+    return [tokens, heads, k_width, v_width, aim.get("slots", tokens + extra)]
 
 
 def _targets(choose: Choose, tokens: int, size: int, aim: Sizes) -> list[int]:
@@ -173,7 +174,7 @@ def _attention(choose: Choose, dtype: torch.dtype, aim: Sizes, hidden: int = 0) 
     tokens, heads, group, *widths, requests, small = bf.distinct(
         choose, "tokens", "heads", "group", "keys", "values", "requests", "page_size", aim=_few(choose, aim)
     )
-    k_width, v_width = bf.alike(choose, *widths, aim)
+    k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
     page_size = bf.page_size(choose, small, aim)
     pages = max(choose.integer(1, max(1, _POSITIONS // page_size)), -(-seen // page_size))
     usual = min(pages * page_size, _POSITIONS)

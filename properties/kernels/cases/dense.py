@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from draftproof.properties.choose import Choose
@@ -98,7 +100,8 @@ def rowwise(choose: Choose, values: torch.Tensor) -> Buffer:
 
 def linear_weight(choose: Choose, outputs: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
     """Return weights [O,I] that keep sums near 1, so that one bound serves all widths."""
-    return bf.values_of(choose, (outputs, inputs), dtype) / max(8.0, 2.0 ** (inputs.bit_length() / 2))
+    smaller = max(8.0, math.sqrt(2 ** inputs.bit_length()))
+    return bf.values_of(choose, (outputs, inputs), dtype) / smaller
 
 
 def _linear(

@@ -25,7 +25,9 @@ def apply_penalties(choose: Choose, aim: Sizes = ANY) -> Arguments:
     ]
     few = vocabulary if choose.boolean() else min(vocabulary, 2)
     near = min(few, 9)
-    ids = bf.numbers(choose, shape, near - 1) if choose.one_of((True, True, False)) else bf.numbers(choose, shape, 9, -2)
+    ids = (
+        bf.numbers(choose, shape, near - 1) if choose.one_of((True, True, False)) else bf.numbers(choose, shape, 9, -2)
+    )
     if vocabulary > near:
         borders = [at - 4 for at in (512, 1024, 2048) if at + 4 < vocabulary]
         ids += choose.one_of((0, *borders, vocabulary - 9, vocabulary - 9))

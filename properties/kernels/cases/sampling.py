@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+
 from draftproof.properties.choose import Choose
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls
@@ -34,7 +35,7 @@ def sampled_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
     Where drafts are asked for, every row has so many.
     """
     tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=_SMALL)
-    tokens = aim.get("tokens", tokens + choose.one_of((_MANY, _MANY, 0)))
+    tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
     columns = aim.get("drafts", choose.one_of((1, _SIBLINGS)))
     vocabulary = columns + 5 if "drafts" in aim else vocabulary
     kinds = (_siblings,) if "drafts" in aim else (_few, _few, _aimed, _aimed, _none, _siblings)
@@ -57,7 +58,7 @@ def rejection_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
     Sums are small, so that a coin that is off by one shows, or the largest.
     """
     tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=12)
-    tokens = aim.get("tokens", tokens + choose.one_of((_MANY, _MANY, 0)))
+    tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
     kinds = (_few, _few, _small, _none)
     rows, drawn = ([choose.one_of(kinds)(choose, vocabulary, 1) for _ in range(tokens)] for _ in range(2))
     drawn = [row._replace(drafts=own.drafts) for row, own in zip(drawn, rows, strict=True)]

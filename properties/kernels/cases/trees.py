@@ -13,7 +13,7 @@ from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls, 
 def best_choices(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
     """Choose whole numbers, few of them in half of the rows, so that most are equal; down to as many as are chosen.
 
-    Where a vocabulary is asked for, three of a row are the highest, one in each third, and often the last.
+    Where a vocabulary is asked for, three of a row are the highest, one in each third; of the last row it is its end.
     """
     tokens, topk = aim.get("tokens", choose.integer(1 if aim else 0, 6)), aim.get("topk", choose.integer(1, 8))
     vocabulary = aim.get("vocabulary", topk + choose.one_of((0, 1, 5, 40, 1100)))
@@ -23,6 +23,7 @@ def best_choices(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Argume
         for row in values:
             last = choose.one_of((vocabulary - 1, choose.integer(2 * third, vocabulary - 1)))
             row[[choose.integer(0, third - 1), choose.integer(third, 2 * third - 1), last]] = 200
+        values[-1, -1] = 201
     return {
         "token_ids": bf.unwritten(choose, (tokens, topk), torch.int64),
         "scores": bf.unwritten(choose, (tokens, topk), torch.float64),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from draftproof.properties.choose import Choose
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls
@@ -24,7 +25,7 @@ def draft_extend_inputs(choose: Choose, _aim: Sizes = ANY) -> Arguments:
 
 @calls()
 def rotate_ids(choose: Choose, _aim: Sizes = ANY) -> Arguments:
-    """Choose windows of no token, one, several, and of more than a block, with the new token at the end or before it."""
+    """Choose windows of no token, one, several, or more than a block, with the new token at the end or before."""
     lengths = [choose.one_of((0, 1, 2, 3, 5, 8, 9, 17, 40, 129)) for _ in range(choose.integer(1, 5))]
     starts = [choose.integer(0, 2)]
     for length in lengths:
@@ -51,7 +52,9 @@ def sample_indices(choose: Choose, _aim: Sizes = ANY) -> Arguments:
     drafts = bf.numbers(choose, (batch,), 4)
     drafts[choose.integer(0, batch - 1)] = 0
     # Of requests without drafts, some sample nothing: what is left of their prompts is longer than a step.
-    valid = torch.minimum(bf.numbers(choose, (batch,), 5, 1), drafts + 1) - bf.numbers(choose, (batch,), 1) * (drafts == 0)
+    valid = torch.minimum(bf.numbers(choose, (batch,), 5, 1), drafts + 1) - bf.numbers(choose, (batch,), 1) * (
+        drafts == 0
+    )
     extra = bf.numbers(choose, (batch,), 3) * (drafts == 0)
     return {
         "indices": bf.unwritten(choose, (batch,), torch.int64),

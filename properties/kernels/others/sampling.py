@@ -33,7 +33,7 @@ def _probabilities(choose: Choose, rows: int, vocabulary: int) -> Buffer:
 
 @calls()
 def rejection_greedy(choose: Choose, _aim: Sizes = ANY) -> Arguments:
-    """Choose requests of no draft, some and the most, few tokens, so that drafts are right; some that are not greedy."""
+    """Choose requests of no draft, some and the most, few tokens, so that drafts are right; some not greedy."""
     most, vocabulary = choose.integer(1, 5), 2
     batch, ends, drafts = _drafts(choose, most, vocabulary)
     return {

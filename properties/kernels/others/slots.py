@@ -20,7 +20,11 @@ def _table(choose: Choose, batch: int, most: int) -> tuple[Arguments, torch.Tens
     starts = bf.numbers(choose, (batch,), positions - most)
     starts[choose.integer(0, batch - 1)] = choose.one_of((0, positions - most))
     rows = torch.randperm(requests, generator=shuffle)[:batch]
-    return {"table": bf.index(choose, table), "rows": bf.index(choose, rows), "starts": bf.index(choose, starts)}, starts
+    return {
+        "table": bf.index(choose, table),
+        "rows": bf.index(choose, rows),
+        "starts": bf.index(choose, starts),
+    }, starts
 
 
 @calls()

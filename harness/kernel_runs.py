@@ -109,7 +109,7 @@ def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdi
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return Verdict(name=name, verdict=Outcome.CRASH, scenarios=count, reason=reason)
-    missing = () if first else lacking(op, of_op)
+    missing = () if first else tuple(f"{name} >= 1" for name in lacking(op, of_op))
     outcome = Outcome.FAIL if first else Outcome.INCONCLUSIVE if missing or not of_op else Outcome.PASS
     return Verdict(name=name, verdict=outcome, scenarios=count, divergence=first, missing=missing)
 

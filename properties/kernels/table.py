@@ -254,6 +254,8 @@ _ROWS = (
 OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
 """Every op by its name, sorted."""
 
+MOST_CALLS = 30
+"""No list of an op's calls needs more to come to all that is wanted of them (blocks.py)."""
 PREFIX = "kernel."
 NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""

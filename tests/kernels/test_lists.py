@@ -16,13 +16,14 @@ from draftproof.harness.kernel_runs import cases, kernel_calls, kernel_verdict
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.kernels.blocks import BLOCKS, POWERS, lacking, random_aim
 from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.contract import check
+from draftproof.properties.kernels.contract import Kernel, check
 from draftproof.properties.kernels.drawn import kernel_cases
 from draftproof.properties.kernels.listed import LEAST, calls, enough
-from draftproof.properties.kernels.table import OPS
+from draftproof.properties.kernels.table import MOST_CALLS, OPS
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference import ops
 from tests.kernels.lane import writes_something
+from tests.kernels.wrong_blocks import WRONG_BLOCKS
 
 TRITON = sorted(Path(kernels.__file__).parent.glob("triton_*.py"))
 SEEDS = (0, 1, 7)
@@ -38,7 +39,7 @@ def test_every_list_comes_to_all_that_is_wanted_of_an_op(op: str):
     for seed in SEEDS:
         found = listed(op, seed)
         assert lacking(op, found) == ()
-        assert LEAST <= len(found) == enough(op, seed) <= 30
+        assert LEAST <= len(found) == enough(op, seed) <= MOST_CALLS
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -102,10 +103,16 @@ def test_behind_what_is_wanted_come_powers_of_two_and_their_neighbours():
     assert len(sizes) > 20
 
 
+@pytest.mark.parametrize(("op", "name", "kernel"), WRONG_BLOCKS, ids=[f"{op}-{name}" for op, name, _ in WRONG_BLOCKS])
+def test_what_is_wrong_beyond_a_block_is_caught_whatever_the_seed(op: str, name: str, kernel: Kernel):
+    for seed in SEEDS[:2]:
+        assert any(check(op, kernel, getattr(ops, op), case) for case in listed(op, seed)), (name, seed)
+
+
 def test_too_few_calls_are_inconclusive_and_say_what_is_lacking():
     verdict = kernel_verdict("silu_mul", cases("silu_mul", 0, 1), "cpu")
     assert (verdict.verdict, verdict.scenarios) == (Outcome.INCONCLUSIVE, 1)
-    assert {"columns 1024", "columns 1025", "columns over 3072"} <= set(verdict.missing)
+    assert {"columns 1024 >= 1", "columns 1025 >= 1", "columns over 3072 >= 1"} <= set(verdict.missing)
     assert kernel_verdict("silu_mul", listed("silu_mul", 0), "cpu").verdict is Outcome.PASS
 
 

@@ -72,9 +72,11 @@ def kv_move(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY, missing: bool 
     targets = [index(slot) for slot in bf.shuffled(choose, range(size))[:tokens]]
     sources = [index(choose.integer(0, size - 1)) for _ in range(tokens)]
     if aim:
-        # The last row moves, from or to the last slot.
-        sources[-1], last = choose.one_of(((size - 1, 0), (0, size - 1)))
-        targets = _ending_in(targets, last)
+        # The first row moves from the last slot, and the last one to it.
+        targets = _ending_in(targets, size - 1)
+        sources[-1] = 0
+        if tokens > 1:
+            sources[0], targets[0] = size - 1, next(slot for slot in range(size) if slot not in targets[1:])
     return {
         "k_pool": bf.given(choose, (size, heads, k_width), dtype),
         "v_pool": bf.given(choose, (size, heads, v_width), dtype),

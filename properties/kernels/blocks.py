@@ -22,6 +22,7 @@ from draftproof.properties.kernels.sizes import (
     folds,
     goes_on,
     has_short_keys,
+    is_ahead,
     is_known,
     is_tiled,
     live_columns,
@@ -328,6 +329,7 @@ _FOLDS = (
     _folds("16 tokens in a chunk", 16, 16, width=6, pending=10),
     _folds("more tokens than a chunk has", 17, 99, width=9, pending=9),
 )  # fmt: skip
+_AHEAD = _form("few tokens of states of three tiles", is_ahead, "float", value_size=(33, 48), width=(1, 4), rows=1)
 _GOES_ON = _form("programs that go on", goes_on, tokens=1, inputs=(1025, 1100), outputs=(1025, 1100))
 _MANY = _form(
     "more programs than are cut into splits", _is_of_many_programs, "float", tokens=133, heads=2, group=1, positions=520
@@ -401,7 +403,7 @@ BLOCKS: Mapping[str, Blocks] = {
         ),
         states="ssm",
     ),
-    "gdn_verify": _launch("ssm", _WIDTH, forms=(_TILED,), states="ssm"),
+    "gdn_verify": _launch("ssm", _WIDTH, forms=(_TILED, _AHEAD), states="ssm"),
     "gdn_verify_tree": _launch("ssm", _TREE, states="ssm"),
     "greedy_accept": Blocks((Dimension("width", accepted, (32,), 1025, _ROUND), _programs("rows", shape("bonus", 0)))),
     "greedy_choice": Blocks(

@@ -123,6 +123,12 @@ def is_tiled(case: KernelCase) -> bool:
     return width > 32 and case.buffers["state_slots"].shape[0] * heads * -(-width // 32) >= 528
 
 
+def is_ahead(case: KernelCase) -> bool:
+    """Return whether few rows of few tokens, one of which has a slot, have states of more than two tiles."""
+    (rows, tokens, heads, width), known = case.buffers["out"].shape, _known(case, "ssm", "state_slots")
+    return tokens <= 4 and width > 32 and rows * heads * -(-width // 16) <= 264 and bool(known.any())
+
+
 def has_short_keys(case: KernelCase) -> bool:
     """Return whether queries and keys are so short that what a norm adds below its root is most of it."""
     name = next(one for one in ("qkv", "x", "inputs") if one in case.arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Callable
-from itertools import chain
+from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -17,7 +17,6 @@ from draftproof.properties.kernels.adapted import adapted, calls_of, free_elemen
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import check
 from draftproof.properties.kernels.others.table import EVERY
-from draftproof.properties.strategies.examples import examples
 from draftproof.properties.values.kernel_binding import BindingError, KernelBinding, bindings_of
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.verdict import Divergence
@@ -27,7 +26,6 @@ BUILT_IN = ("fla", "sglang", "vllm")
 """Packages whose kernels have bindings here, by the name that --impl takes."""
 EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.TWINS, **others.TWINS}
 """The naive twin of each op, the built-in engine's and others'."""
-_LARGE_IN = 6
 # Of so many generated calls for one that a kernel takes the rest are left out.
 _TRIES = 12
 
@@ -83,31 +81,14 @@ def cases(binding: KernelBinding, seed: int, count: int) -> tuple[tuple[KernelCa
 
     They are a function of the arguments and of whether Triton is interpreted in this process. Raises BindingError.
     """
-    op, taken, left_out = EVERY[binding.op], list[KernelCase](), 0
-    usual = count - count // _LARGE_IN if op.has_large else count
-    for large, wanted in ((False, usual), (True, count - usual)):
-        if not wanted:
-            continue
-        strategy = calls_of(binding, large=True) if large else calls_of(binding)
-        drawn = (adapted(case, binding) for case in chain.from_iterable(_batches(strategy, seed, wanted)))
-        kept = 0
-        for case in drawn:
-            left_out += case is None
-            if case is not None:
-                taken.append(case)
-                kept += 1
-                if kept == wanted:
-                    break
+    taken, left_out = list[KernelCase](), 0
+    for case in islice(calls_of(binding, seed), _TRIES * count):
+        kept = adapted(case, binding)
+        left_out += kept is None
+        taken += [kept] if kept else []
+        if len(taken) == count:
+            break
     return tuple(taken), left_out
-
-
-def _batches(strategy: Any, seed: int, wanted: int) -> Any:
-    """Yield calls, more and more of them as long as they are asked for."""
-    size, start = wanted, 0
-    while start < _TRIES * wanted:
-        yield examples(strategy, seed + (start << 32), size, varied=False)
-        start += size
-        size *= 2
 
 
 def kernel_of(binding: KernelBinding, module: ModuleType | None) -> Any:

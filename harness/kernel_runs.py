@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 
 from draftproof.harness.workers.messages import Answer, KernelOrder
+from draftproof.properties.kernels.blocks import lacking
 from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.contract import Difference, check
-from draftproof.properties.kernels.table import OPS, PREFIX
-from draftproof.properties.strategies.examples import examples
+from draftproof.properties.kernels.listed import calls, enough
+from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.relations import InMemory
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
@@ -27,31 +28,19 @@ from draftproof.reference import ops
 Kernels = Callable[[str], Callable[..., None]]
 KernelCalls = dict[str, tuple[KernelCase, ...]]
 """op -> the calls that it is held to its contract with"""
-KERNEL_CALLS = 12
-"""Calls that each kernel is held to its contract with in a check."""
-_LARGE_IN = 6
 _MOST_PROCESSES = 8
 """Processes that judge kernels on a GPU: nearly all of their time goes into compiling, each call by itself."""
 
 
-def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
-    """Return `count` calls of an op; one in six is large where a kernel splits large ones into blocks.
-
-    They are a function of the arguments and of whether Triton is interpreted in this process.
-    """
-    usual = examples(CASES[op](), seed_, count, varied=False)
-    if not OPS[op].has_large:
-        return tuple(usual)
-    large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN), varied=False)
-    for number, case in enumerate(large):
-        usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
-    return tuple(usual[:count])
+def cases(op: str, seed: int, count: int) -> tuple[KernelCase, ...]:
+    """Return the first `count` calls of an op's list; see properties/kernels/listed.py."""
+    return tuple(islice(calls(op, seed), count))
 
 
 def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:
-    """Draw the calls for contracts of kernels, before an engine is imported: that changes what is drawn."""
+    """Return calls for contracts of kernels, up to as many as come to all that is wanted of each."""
     ops = [name.removeprefix(PREFIX) for name in names]
-    return {op: cases(op, seed, min(count, KERNEL_CALLS)) for op in ops}
+    return {op: cases(op, seed, min(count, enough(op, seed))) for op in ops}
 
 
 def ours(op: str) -> Callable[..., None]:
@@ -121,15 +110,16 @@ def crashed(order: KernelOrder, error: Exception, seconds: float = 0.0) -> Answe
 
 
 def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:
-    """Return the verdict of the contract of an op, over its cases."""
+    """Return the verdict of the contract of an op, over its cases: INCONCLUSIVE without all sizes that are wanted."""
     name, count = f"{PREFIX}{op}", len(of_op)
     try:
         first = next((one for case in of_op if (one := diverges(op, case, device)) is not None), None)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return Verdict(name=name, verdict=Outcome.CRASH, scenarios=count, reason=reason)
-    outcome = Outcome.FAIL if first else Outcome.PASS if of_op else Outcome.INCONCLUSIVE
-    return Verdict(name=name, verdict=outcome, scenarios=count, divergence=first)
+    missing = () if first else tuple(f"{name} >= 1" for name in lacking(op, of_op))
+    outcome = Outcome.FAIL if first else Outcome.INCONCLUSIVE if missing or not of_op else Outcome.PASS
+    return Verdict(name=name, verdict=outcome, scenarios=count, divergence=first, missing=missing)
 
 
 def kernel_verdicts(calls: KernelCalls, device: str, processes: int | None = None) -> Iterator[Verdict]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from draftproof.properties.kernels.table import MOST_CALLS, PREFIX
 from draftproof.properties.values.verdict import Verdict
 from draftproof.report.numbers import plural
 
@@ -15,12 +16,12 @@ _AT_LEAST = re.compile(r"([\w -]+) >= \d+")
 
 
 def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
-    """Yield what these verdicts lack of so many scenarios, and what helps.
+    """Yield what these verdicts lack of so many scenarios, or of calls of kernels, and what helps.
 
     A count that no scenario had, of n that were judged, has a share of one in n + 2 (the rule of succession). Three
     times n + 2 scenarios have one of that share in 95 of 100 checks.
     """
-    lacking = dict[str, list[str]]()
+    lacking, of_calls = dict[str, list[str]](), dict[str, list[str]]()
     others, needed, idle = dict[str, list[str]](), examples, list[str]()
     for one in short:
         if not one.scenarios and _JUDGED in one.missing:
@@ -30,6 +31,9 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
             continue
         for missing in one.missing:
             count = _AT_LEAST.fullmatch(missing)
+            if count and one.name.startswith(PREFIX):
+                of_calls.setdefault(count[1], []).append(one.name)
+                continue
             (lacking if count else others).setdefault(count[1] if count else missing, []).append(one.name)
             if count:
                 needed = max(needed, _needed(one.scenarios, examples))
@@ -42,6 +46,8 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
     if idle or lacking:
         more = -(-needed // 10) * 10
         yield f"For a conclusion use --examples {more}, which has each of these most likely; a rare one may take more."
+    if of_calls:
+        yield f"Too few calls of kernels: none had {_listed(of_calls)}. With --examples {MOST_CALLS} some have."
     for missing, names in others.items():
         yield f"More examples hardly help where {missing} is asked for ({', '.join(names[:LISTED])})."
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from hypothesis.strategies import SearchStrategy
 
 from draftproof.properties.kernels.buffers import DRAWS, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
-from draftproof.properties.kernels.others.cases import EVERY_CASES
+from draftproof.properties.kernels.listed import calls
 from draftproof.properties.kernels.others.table import EVERY, INDICES
 from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
 from draftproof.properties.values.names import did_you_mean
@@ -52,13 +51,11 @@ def _wrong(binding: KernelBinding, field: str, value: object, expected: str) -> 
     return BindingError(f"invalid {field} {value!r} of binding {binding.name}: expected {expected}")
 
 
-def calls_of(binding: KernelBinding, **more: Any) -> SearchStrategy[KernelCase]:
-    """Return the strategy of the op's calls in dtypes that the kernel takes."""
-    chosen = {}
-    if binding.dtypes:
-        known = {str(one).removeprefix("torch."): one for one in (torch.int64, torch.float64, *floats())}
-        chosen["dtypes"] = [known[name] for name in binding.dtypes if name in known]
-    return EVERY_CASES[binding.op](**chosen, **binding.draws, **more)
+def calls_of(binding: KernelBinding, seed: int) -> Iterator[KernelCase]:
+    """Yield the op's calls in dtypes that the kernel takes, without an end."""
+    known = {str(one).removeprefix("torch."): one for one in (torch.int64, torch.float64, *floats())}
+    dtypes = [known[name] for name in binding.dtypes if name in known]
+    return calls(binding.op, seed, dtypes, **binding.draws)
 
 
 def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:

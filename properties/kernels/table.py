@@ -35,8 +35,7 @@ class Op:
     `writes` lists the arguments it writes, `moves` those of them that are only copied and so stay exact in floats too.
     `tolerances` has a row for each float dtype of what is computed; `rounded_like` names the argument whose dtype
     decides, where it isn't the output's own. `scratch` are pools in whose slot 0 any of the rows sent there may win.
-    `has_large` says that cases may be drawn at sizes that the kernel splits into blocks, `is_slow` that
-    Triton's interpreter takes seconds a case. `letters` are the dimensions of arguments, "." one without a name.
+    `letters` are the dimensions of arguments, "." one without a name.
     """
 
     name: str
@@ -46,8 +45,6 @@ class Op:
     moves: tuple[str, ...] = ()
     rounded_like: str = ""
     scratch: tuple[str, ...] = ()
-    has_large: bool = False
-    is_slow: bool = False
     letters: Mapping[str, str] = field(default_factory=dict)
 
     def bound(self, argument: str, dtype: str) -> float | None:
@@ -149,7 +146,7 @@ _ROWS = (
     # Every target slot holds what its source held before the call, and nothing else in either pool changed.
     Op("kv_move", ("k_pool", "v_pool"), _RING),
     # Each token attends to exactly the positions it may see, whatever lies in the slots of others.
-    Op("paged_attention", ("out",), _RING, _ATTENTION, has_large=True),
+    Op("paged_attention", ("out",), _RING, _ATTENTION),
     # Each entry is its first number and the codes of the others, at its own slot and nowhere else.
     Op("quantised_write", _QUANTISED, scratch=_QUANTISED),
     # Each code is read with the scale of its own entry and head.
@@ -157,63 +154,63 @@ _ROWS = (
     # Each number is the nearest of e4m3fn to it over its scale, saturated, at its own slot and nowhere else.
     Op("fp8_write", ("k_pool", "v_pool"), _FLOAT, scratch=("k_pool", "v_pool")),
     # Each byte is read as the number of e4m3fn that it is, times the scale of keys or of values.
-    Op("fp8_attention", ("out",), _FLOAT, _ATTENTION, has_large=True),
+    Op("fp8_attention", ("out",), _FLOAT, _ATTENTION),
     # Each token attends to exactly the positions of its own window, and to none before its first.
-    Op("windowed_attention", ("out",), _RING, _ATTENTION, has_large=True),
+    Op("windowed_attention", ("out",), _RING, _ATTENTION),
     # The token attends to what it may see, itself rotated by its position, and its entry is in its slot and only there.
-    Op("token_attention", ("out", "k_pool", "v_pool"), _FLOAT, _TOKEN, has_large=True),
+    Op("token_attention", ("out", "k_pool", "v_pool"), _FLOAT, _TOKEN),
     # Each row is normed by its own mean square, rounded, then weighted.
     Op("rms_norm", ("out",), _FLOAT, _NORM),
     # The residual is updated, and the norm is that of the updated residual.
     Op("add_rms_norm", ("out", "residual"), _FLOAT, _ADD_NORM),
     # The first half gates the second.
-    Op("silu_mul", ("out",), _FLOAT, _SILU, has_large=True),
+    Op("silu_mul", ("out",), _FLOAT, _SILU),
     # Queries and keys of each token are rotated by that token's position.
-    Op("rope", ("q", "k"), _FLOAT, _ROPE, has_large=True),
+    Op("rope", ("q", "k"), _FLOAT, _ROPE),
     # The output is the product of a few tokens with a weight.
-    Op("narrow_linear", ("out",), _FLOAT, _linear("one sum of up to 40 terms near 1/2"), has_large=True),
+    Op("narrow_linear", ("out",), _FLOAT, _linear("one sum of up to 40 terms near 1/2")),
     # The output is the product of the normed and rounded input with a weight; the input itself stays.
-    Op("norm_linear", ("out",), _FLOAT, _linear("as narrow_linear, of an input from rms_norm"), has_large=True),
+    Op("norm_linear", ("out",), _FLOAT, _linear("as narrow_linear, of an input from rms_norm")),
     # The first half of the weight gates the second.
-    Op("norm_gate_up", ("out",), _FLOAT, _linear("as norm_linear, two sums near 1 multiplied"), has_large=True),
+    Op("norm_gate_up", ("out",), _FLOAT, _linear("as norm_linear, two sums near 1 multiplied")),
     # The product is added to the residual once.
-    Op("linear_add", ("residual",), _FLOAT, _linear("as narrow_linear, and one addition"), has_large=True),
+    Op("linear_add", ("residual",), _FLOAT, _linear("as narrow_linear, and one addition")),
     # Live, surplus, padding and impossible columns get the positions and slots that are theirs.
     Op("assign_slots", ("positions", "slot_mapping")),
     # The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.
     Op("greedy_accept", ("correct_len", "bonus", "accept_index")),
     # The highest value wins, the lowest id on ties, and NaN loses to every number.
-    Op("greedy_choice", ("token_ids",), _RING, has_large=True),
+    Op("greedy_choice", ("token_ids",), _RING),
     # The highest values in order, the lowest id first on ties, each with how far it is below the highest.
-    Op("best_choices", ("token_ids", "scores"), _FLOAT, moves=("scores",), has_large=True),
+    Op("best_choices", ("token_ids", "scores"), _FLOAT, moves=("scores",)),
     # The walk goes from a row to the child with its target's token; the bonus is the target's token at its end.
     Op("accept_tree", ("correct_len", "bonus", "accept_index")),
     # A draft is accepted by its weight, or another token drawn by theirs; a row without weights keeps its token.
-    Op("sampled_choice", ("token_ids",), has_large=True),
+    Op("sampled_choice", ("token_ids",)),
     # A drawn draft is accepted by both weights, or another token drawn by their difference; any other row stays.
-    Op("rejection_choice", ("token_ids",), has_large=True),
+    Op("rejection_choice", ("token_ids",)),
     # Every row is penalised for its request's text and its own path; a row without a repetition penalty stays.
-    Op("apply_penalties", ("logits",), has_large=True),
+    Op("apply_penalties", ("logits",)),
     # Every element is mixed to the bit, whatever the strides.
     Op("ring_mix", ("out",)),
     # The product is equal to the bit modulo 2^64.
     Op("ring_linear", ("out",)),
     # The window after every row is in that row's place, by the pool's own strides; the committed one stays.
-    Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), has_large=True, letters=_LETTERS["conv_verify"]),
+    Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
     # As conv_verify, where the window of a row is that of its ancestors, and of the committed one before row 0.
     Op("conv_verify_tree", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
     # Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.
-    Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv"), has_large=True),
+    Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv")),
     # The state after every row is in that row's place, by the pool's own strides; the committed one stays.
-    Op("gdn_verify", ("out", "states"), _RING, _GDN, has_large=True, is_slow=True, letters=_LETTERS["gdn_verify"]),
+    Op("gdn_verify", ("out", "states"), _RING, _GDN, letters=_LETTERS["gdn_verify"]),
     # As gdn_verify, where each row goes on from the state after its parent, and row 0 from the committed one.
-    Op("gdn_verify_tree", ("out", "states"), _RING, _GDN, is_slow=True, letters=_LETTERS["gdn_verify"]),
+    Op("gdn_verify_tree", ("out", "states"), _RING, _GDN, letters=_LETTERS["gdn_verify"]),
     # Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.
-    Op("gdn_update", ("out", "ssm", "checkpoint_ssm"), _RING, _GDN, has_large=True, is_slow=True),
+    Op("gdn_update", ("out", "ssm", "checkpoint_ssm"), _RING, _GDN),
     # Each row is normed by its own mean square, weighted, and gated.
     Op("gated_norm", ("out",), _RING, _GATED_NORM),
     # The state after the last correct step is the slot's, to the bit, in all layers; no other slot changes.
-    Op("state_scatter", ("pool",), _RING, has_large=True, letters=_LETTERS["state_scatter"]),
+    Op("state_scatter", ("pool",), _RING, letters=_LETTERS["state_scatter"]),
     # Each row gets the step at which it reaches the last multiple of the interval, or -1 if there is none.
     Op("checkpoint_steps", ("steps",)),
     # Pending tokens are folded into the base, the new rows are saved as inputs only, and the cursor stays.
@@ -224,8 +221,6 @@ _ROWS = (
         _REPLAY,
         ("inputs", "gates"),
         "inputs",
-        has_large=True,
-        is_slow=True,
         letters=_LETTERS["gdn_replay"],
     ),
     # As gdn_replay, where each new row goes on from its parent, and row 0 from the folded state.
@@ -236,13 +231,12 @@ _ROWS = (
         _REPLAY,
         ("inputs", "gates"),
         "inputs",
-        is_slow=True,
         letters=_LETTERS["gdn_replay"],
     ),
     # What was kept of the accepted rows comes one after the other, in all layers, in the half that verify wrote.
-    Op("replay_move", ("inputs", "gates"), _RING, has_large=True),
+    Op("replay_move", ("inputs", "gates"), _RING),
     # Everything pending is folded into the base once, and the window follows; the cursor stays.
-    Op("gdn_flush", ("ssm", "inputs"), _RING, _REPLAY, ("inputs",), "inputs", has_large=True, is_slow=True),
+    Op("gdn_flush", ("ssm", "inputs"), _RING, _REPLAY, ("inputs",), "inputs"),
     # State and window after a pending step are the checkpoint's; base, inputs and cursor stay.
     Op(
         "gdn_checkpoint",
@@ -251,7 +245,6 @@ _ROWS = (
         _REPLAY,
         ("checkpoint_conv",),
         "inputs",
-        has_large=True,
     ),
     # The accepted rows become pending in the half that verify wrote.
     Op("replay_commit", ("cursor",)),
@@ -261,6 +254,8 @@ _ROWS = (
 OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
 """Every op by its name, sorted."""
 
+MOST_CALLS = 30
+"""No list of an op's calls needs more to come to all that is wanted of them (blocks.py)."""
 PREFIX = "kernel."
 NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""

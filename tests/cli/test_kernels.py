@@ -165,8 +165,8 @@ WRONG = {
     "rank": ('op="bonus_tokens", layout={"bonus": 0}', "invalid layout 'bonus=0' of binding mine: expected text, such"),
     "dtypes": ('op="gdn_update", dtypes=("float33",)', "invalid dtypes 'float33' of binding mine: expected names of"),
     "draws": (
-        'op="kv_move", draws={"large": 1}',
-        "invalid draws 'large' of binding mine: expected arguments of kv_move",
+        'op="kv_move", draws={"aim": 1}',
+        "invalid draws 'aim' of binding mine: expected arguments of kv_move",
     ),
     "word": (
         'op="bonus_tokens", strides={}',

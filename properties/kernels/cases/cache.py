@@ -3,119 +3,142 @@
 `T` tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `H` head size.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import torch
-from hypothesis import strategies as st
 
+from draftproof.properties.choose import Choose
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import Arguments, Draw, calls, codes, floats, ring_and_floats
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls, codes, floats, ring_and_floats
+from draftproof.properties.kernels.case import Buffer
 
-# Most positions of a usual table, and head sizes of keys and values in large calls.
+# Most positions of a usual table.
 _POSITIONS = 216
-_WIDE = ((40, 24), (24, 48), (33, 40))
+# From so many positions on, other sizes are small: the twin looks at every number that a token sees.
+_MANY = 64
 
 
 @calls(ring_and_floats)
-def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
-    return _written(draw, dtype, dtype)
+def kv_write(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
+    return _written(choose, dtype, dtype, aim)
 
 
-def _written(draw: Draw, dtype: torch.dtype, stored: torch.dtype) -> Arguments:
-    tokens, heads, *widths, extra = bf.distinct(draw, 5)
-    k_width, v_width = bf.alike(draw, *widths)
-    size = tokens + extra
-    free = draw(st.permutations(range(1, size)))
-    wild = sampled((*bf.WILD, size, 0))
-    slots = [draw(st.one_of(st.just(slot), st.just(slot), wild)) for slot in free[:tokens]]
-    slots += [draw(wild) for _ in range(tokens - len(slots))]
+def _written(choose: Choose, dtype: torch.dtype, stored: torch.dtype, aim: Sizes) -> Arguments:
+    tokens, heads, k_width, v_width, size = _entries(choose, aim)
     return {
-        "k_pool": bf.given(draw, (size, heads, k_width), stored, 9 * size),
-        "v_pool": bf.given(draw, (size, heads, v_width), stored, 9 * size),
-        "k": bf.given(draw, (tokens, heads, k_width), dtype),
-        "v": bf.given(draw, (tokens, heads, v_width), dtype),
-        "slot_mapping": bf.index(draw, slots),
+        "k_pool": bf.given(choose, (size, heads, k_width), stored, 9 * size),
+        "v_pool": bf.given(choose, (size, heads, v_width), stored, 9 * size),
+        "k": bf.given(choose, (tokens, heads, k_width), dtype),
+        "v": bf.given(choose, (tokens, heads, v_width), dtype),
+        "slot_mapping": bf.index(choose, _targets(choose, tokens, size, aim)),
+    }
+
+
+def _entries(choose: Choose, aim: Sizes) -> list[int]:
+    """Return tokens, heads, head sizes of keys and values, and slots, of which there are more than tokens."""
+    tokens, heads, *widths, extra = bf.distinct(choose, "tokens", "heads", "keys", "values", "spare", aim=aim)
+    k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
+    return [tokens, heads, k_width, v_width, aim.get("slots", tokens + extra)]
+
+
+def _targets(choose: Choose, tokens: int, size: int, aim: Sizes) -> list[int]:
+    """Return slots to write: the last one where a size is asked for, and others that are not 0, or do not exist."""
+    wild = (*bf.WILD, size, 0)
+    free = bf.shuffled(choose, range(1, size))[:tokens]
+    slots = [choose.one_of((slot, slot, choose.one_of(wild))) for slot in free]
+    slots += [choose.one_of(wild) for _ in range(tokens - len(slots))]
+    # Of what is sent to slot 0 any may win: the twin writes each of them.
+    slots = [*slots[:_MANY], *[slot or -1 for slot in slots[_MANY:]]]
+    return _ending_in(slots, size - 1) if aim else slots
+
+
+def _ending_in(slots: Sequence[int], last: int) -> list[int]:
+    """Return as many slots, the last of which is this one, and no other."""
+    return [*[slot for slot in slots if slot != last][: len(slots) - 1], last]
+
+
+@calls(ring_and_floats)
+def kv_move(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY, missing: bool = True) -> Arguments:
+    """Choose sources and targets that overlap, and with `missing` rows where either does not exist."""
+    tokens, heads, k_width, v_width, size = _entries(choose, aim)
+    wild = (*bf.WILD, size)
+
+    def index(slot: int) -> int:
+        return choose.one_of((slot, slot, choose.one_of(wild))) if missing else slot
+
+    targets = [index(slot) for slot in bf.shuffled(choose, range(size))[:tokens]]
+    sources = [index(choose.integer(0, size - 1)) for _ in range(tokens)]
+    if aim:
+        # The first row moves from the last slot, and the last one to it.
+        targets = _ending_in(targets, size - 1)
+        sources[-1] = 0
+        if tokens > 1:
+            sources[0], targets[0] = size - 1, next(slot for slot in range(size) if slot not in targets[1:])
+    return {
+        "k_pool": bf.given(choose, (size, heads, k_width), dtype),
+        "v_pool": bf.given(choose, (size, heads, v_width), dtype),
+        "src": bf.index(choose, sources),
+        "dst": bf.index(choose, targets),
     }
 
 
 @calls(ring_and_floats)
-def kv_move(draw: Draw, dtype: torch.dtype, missing: bool = True) -> Arguments:
-    """Draw sources and targets that overlap, and with `missing` rows where either does not exist."""
-    tokens, heads, *widths, extra = bf.distinct(draw, 5)
-    k_width, v_width = bf.alike(draw, *widths)
-    size = tokens + extra
-    wild = (sampled((*bf.WILD, size)),) if missing else ()
-    targets = [draw(st.one_of(st.just(t), st.just(t), *wild)) for t in draw(st.permutations(range(size)))[:tokens]]
-    sources = [draw(st.one_of(integers(0, size - 1), integers(0, size - 1), *wild)) for _ in range(tokens)]
-    return {
-        "k_pool": bf.given(draw, (size, heads, k_width), dtype),
-        "v_pool": bf.given(draw, (size, heads, v_width), dtype),
-        "src": bf.index(draw, sources),
-        "dst": bf.index(draw, targets),
-    }
+def paged_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose requests of different lengths on scattered pages, with stale entries beyond a length, holes, unknown rows.
 
-
-@calls(ring_and_floats)
-def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
-    """Draw requests of different lengths on scattered pages, with stale entries beyond a length, holes, unknown rows.
-
-    Large: few of them, of which the first sees more than 512 positions, so many and wide that they run in pieces.
+    Many positions are seen by the first token.
     """
-    return _attention(draw, dtype, large)
+    return _attention(choose, dtype, aim)
 
 
 @calls(ring_and_floats)
-def windowed_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
-    """Draw the calls of `paged_attention`, each token with a window: of one position, of some, beyond its own place."""
-    return _windowed(draw, dtype, large)
+def windowed_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose as `paged_attention`, each token with a window: of one position, of some, beyond its own place."""
+    return _windowed(choose, dtype, aim)
 
 
-def _windowed(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
-    arguments = _attention(draw, dtype, large)
-    positions = arguments["positions"].tensor.tolist()  # type: ignore[union-attr]
-    window = draw(integers(1, 24))
-    first = [max(-3, place + 1 - draw(sampled((window, window, 1, 600, 0)))) for place in positions]
+def _windowed(choose: Choose, dtype: torch.dtype, aim: Sizes) -> Arguments:
+    hidden = choose.one_of((0, 5, 40)) if "positions" in aim else 0
+    arguments = _attention(choose, dtype, aim, hidden)
+    positions = _tensor(arguments, "positions").tolist()
+    window = choose.integer(1, 24)
+    first = [max(-3, place + 1 - choose.one_of((window, window, 1, 600, 0))) for place in positions]
+    if aim:
+        first[0] = hidden or choose.one_of((0, -3))
     names = list(arguments)
-    arguments["first"] = bf.index(draw, first)
+    arguments["first"] = bf.index(choose, first)
     order = (*names[: names.index("positions")], "first", *names[names.index("positions") :])
     return {name: arguments[name] for name in order}
 
 
-@calls(codes)
-def quantised_write(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw the slots of `kv_write`, for codes of either width."""
-    tokens, heads, *widths, extra = bf.distinct(draw, 5)
-    k_width, v_width = bf.alike(draw, *widths)
-    size = tokens + extra
-    free = draw(st.permutations(range(1, size)))
-    wild = sampled((*bf.WILD, size, 0))
-    slots = [draw(st.one_of(st.just(slot), st.just(slot), wild)) for slot in free[:tokens]]
-    slots += [draw(wild) for _ in range(tokens - len(slots))]
-    return {
-        "k_pool": bf.given(draw, (size, heads, k_width), dtype, 9 * size),
-        "v_pool": bf.given(draw, (size, heads, v_width), dtype, 9 * size),
-        "k_scales": bf.given(draw, (size, heads), torch.int64, 9 * size),
-        "v_scales": bf.given(draw, (size, heads), torch.int64, 9 * size),
-        "k": bf.given(draw, (tokens, heads, k_width), torch.int64),
-        "v": bf.given(draw, (tokens, heads, v_width), torch.int64),
-        "slot_mapping": bf.index(draw, slots),
-    }
+def _tensor(arguments: Arguments, name: str) -> torch.Tensor:
+    buffer = arguments[name]
+    assert isinstance(buffer, Buffer), f"{name} is no tensor"
+    return buffer.tensor
 
 
 @calls(codes)
-def quantised_attention(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw the calls of `windowed_attention` in the ring, over codes and scales that all are somebody's."""
-    arguments = _windowed(draw, torch.int64, False)
-    made: Arguments = {}
+def quantised_write(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose the slots of `kv_write`, for codes of either width."""
+    written = _written(choose, torch.int64, dtype, aim)
+    scales = {f"{name}_scales": _tensor(written, f"{name}_pool").shape[:2] for name in ("k", "v")}
+    made = {name: bf.given(choose, shape, torch.int64, 9 * shape[0]) for name, shape in scales.items()}
+    return {"k_pool": written["k_pool"], "v_pool": written["v_pool"], **made, **written}
+
+
+@calls(codes)
+def quantised_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose the calls of `windowed_attention` in the ring, over codes and scales that all are somebody's."""
+    arguments, made = _windowed(choose, torch.int64, aim), Arguments()
     for name, value in arguments.items():
-        if name in ("k_pool", "v_pool"):
-            made[name] = bf.given(draw, value.tensor.shape, dtype)  # type: ignore[union-attr]
-        else:
-            made[name] = value
+        is_pool = name in ("k_pool", "v_pool")
+        made[name] = bf.given(choose, _tensor(arguments, name).shape, dtype) if is_pool else value
         if name == "v_pool":
             for pool in ("k", "v"):
-                shape = arguments[f"{pool}_pool"].tensor.shape[:2]  # type: ignore[union-attr]
-                made[f"{pool}_scales"] = bf.given(draw, shape, torch.int64)
+                made[f"{pool}_scales"] = bf.given(choose, _tensor(arguments, f"{pool}_pool").shape[:2], torch.int64)
     return made
 
 
@@ -124,76 +147,106 @@ _FP8_SCALES = tuple(torch.tensor((1.0, 0.5, 0.3, 0.011, 0.004, 7.0), dtype=torch
 
 
 @calls(floats)
-def fp8_write(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw the slots of `kv_write`; numbers that lie between two of FP8, on one, and beyond the largest."""
-    arguments = _written(draw, dtype, torch.uint8)
-    if draw(sampled((True, False))):
+def fp8_write(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose the slots of `kv_write`; numbers that lie between two of FP8, on one, and beyond the largest."""
+    arguments = _written(choose, dtype, torch.uint8, aim)
+    if choose.boolean():
         # Half of them lie in the middle of two numbers of FP8, where scales are powers of two.
         for name in ("k", "v"):
-            shape = arguments[name].tensor.shape  # type: ignore[union-attr]
-            arguments[name] = bf.place(draw, bf.numbers(draw, shape, 64, -64).to(dtype) / 16)
-    return {**arguments, "k_scale": draw(sampled(_FP8_SCALES)), "v_scale": draw(sampled(_FP8_SCALES))}
+            shape = _tensor(arguments, name).shape
+            arguments[name] = bf.place(choose, bf.numbers(choose, shape, 64, -64).to(dtype) / 16)
+    return {**arguments, "k_scale": choose.one_of(_FP8_SCALES), "v_scale": choose.one_of(_FP8_SCALES)}
 
 
 @calls(floats)
-def fp8_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
-    """Draw the calls of `windowed_attention`, over bytes that read back are as large as its numbers."""
-    arguments = _windowed(draw, dtype, large)
-    # Of few large calls the first has scales that show.
-    scales = [draw(sampled((0.75, 0.25, 1.0, 3.0) if large else (1.0, 0.25, 0.75, 3.0))) for _ in range(2)]
+def fp8_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
+    """Choose the calls of `windowed_attention`, over bytes that read back are as large as its numbers."""
+    arguments = _windowed(choose, dtype, aim)
+    scales = [choose.one_of((0.75, 0.25, 1.0, 3.0)) for _ in range(2)]
     for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
-        pool = arguments[name].tensor.float() / scale  # type: ignore[union-attr]
+        pool = _tensor(arguments, name).float() / scale
         # What nobody owns is NaN, or far beyond.
-        codes = pool.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
-        arguments[name] = bf.place(draw, codes)
+        arguments[name] = bf.place(choose, pool.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8))
     return {**arguments, "k_scale": scales[0], "v_scale": scales[1]}
 
 
-def _attention(draw: Draw, dtype: torch.dtype, large: bool) -> Arguments:
-    tokens, heads, group, *widths, requests, small = bf.distinct(draw, 7)
-    page_size = bf.page_size(draw, small)
-    pages = draw(integers(1, max(1, _POSITIONS // page_size)))
-    if large:
-        tokens, heads, group, requests, widths = 8, 1, 2, 2, list(draw(sampled(_WIDE)))
-        pages = 512 // page_size + draw(integers(1, 1 + 80 // page_size))
-    k_width, v_width = bf.alike(draw, *widths)
-    lengths = [draw(integers(0, pages * page_size)) for _ in range(requests)]
-    if large:
-        lengths[0] = draw(integers(513, pages * page_size))
-    table, live, size = tables(draw, lengths, pages, page_size)
-    rows, positions = [], []
-    if large:
-        rows, positions = [0], [draw(integers(512, lengths[0] - 1))]
-    for _ in range(tokens - len(rows)):
-        row = draw(integers(0, requests - 1))
-        full = lengths[row] == pages * page_size
-        # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.
-        positions.append(draw(integers(-1, lengths[row] - 1 + (3 if full else 0))))
-        rows.append(draw(sampled((row, row, row, -1, requests, 1 << 40))))
-    pools = [bf.owned(draw, (size, heads, width), live, dtype) for width in (k_width, v_width)]
+def _attention(choose: Choose, dtype: torch.dtype, aim: Sizes, hidden: int = 0) -> Arguments:
+    """Return the arguments of attention; what is asked for is what the first token sees, behind `hidden` positions."""
+    seen = aim.get("positions", 0) + hidden
+    tokens, heads, group, *widths, requests, small = bf.distinct(
+        choose, "tokens", "heads", "group", "keys", "values", "requests", "page_size", aim=_few(choose, aim)
+    )
+    k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
+    page_size = bf.page_size(choose, small, aim)
+    pages = max(choose.integer(1, max(1, _POSITIONS // page_size)), -(-seen // page_size))
+    usual = min(pages * page_size, _POSITIONS)
+    lengths = [choose.integer(0, usual) for _ in range(requests)]
+    if aim:
+        lengths[0] = seen or choose.integer(usual // 2 + 1, usual)
+    table, live, size = tables(choose, lengths, pages, page_size, whole=1 if aim else 0)
+    rows, positions = _asked(choose, tokens, lengths, pages * page_size)
+    if aim:
+        rows[0], positions[0] = 0, lengths[0] - 1
+    pools = [bf.owned(choose, (size, heads, width), live, dtype) for width in (k_width, v_width)]
     return {
-        "out": bf.unwritten(draw, (tokens, heads * group, v_width), dtype),
-        "q": bf.given(draw, (tokens, heads * group, k_width), dtype),
+        "out": bf.unwritten(choose, (tokens, heads * group, v_width), dtype),
+        "q": bf.given(choose, (tokens, heads * group, k_width), dtype),
         "k_pool": pools[0],
         "v_pool": pools[1],
-        "page_table": bf.index(draw, table),
-        "req_rows": bf.index(draw, rows),
-        "positions": bf.index(draw, positions),
+        "page_table": bf.index(choose, table),
+        "req_rows": bf.index(choose, rows),
+        "positions": bf.index(choose, positions),
         "page_size": page_size,
-        "scale": draw(sampled((1.0, 0.375, 0.125))),
+        "scale": choose.one_of((1.0, 0.375, 0.125)),
     }
 
 
-def tables(draw: Draw, lengths: list[int], pages: int, page_size: int) -> tuple[list[list[int]], list[int], int]:
-    """Return table, slots that hold values, and the pool's size; the last page may be cut short by the pool's end."""
+def _few(choose: Choose, aim: Sizes) -> Sizes:
+    """Return the aim, with few tokens, heads and requests beside what is large."""
+    if max(aim.values(), default=0) <= _MANY:
+        return aim
+    few = {"tokens": choose.integer(2, 5), "heads": choose.integer(1, 2), "group": choose.integer(1, 3), "requests": 2}
+    return {**few, **aim}
+
+
+def _asked(choose: Choose, tokens: int, lengths: Sequence[int], most: int) -> tuple[list[int], list[int]]:
+    """Return a row and a position for each token; some rows do not exist."""
+    rows, positions = [], []
+    for _ in range(tokens):
+        row = choose.integer(0, len(lengths) - 1)
+        # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.
+        positions.append(choose.integer(-1, lengths[row] - 1 + (3 if lengths[row] == most else 0)))
+        rows.append(choose.one_of((row, row, row, -1, len(lengths), 1 << 40)))
+    return rows, positions
+
+
+def tables(
+    choose: Choose, lengths: Sequence[int], pages: int, page_size: int, whole: int = 0
+) -> tuple[list[list[int]], list[int], int]:
+    """Return table, slots that hold values, and the pool's size; the last page may be cut short by the pool's end.
+
+    The first `whole` rows have few holes, and none at their ends.
+    """
     needed = [-(-length // page_size) for length in lengths]
     # Page 0 as well: an op knows of no scratch.
-    free = iter(draw(st.permutations(range(sum(needed) + 2))))
+    free = iter(bf.shuffled(choose, range(sum(needed) + 2)))
     table, live = [], []
-    size = (sum(needed) + 2) * page_size - draw(integers(0, page_size - 1))
-    for count, length in zip(needed, lengths, strict=True):
+    size = (sum(needed) + 2) * page_size - choose.integer(0, page_size - 1)
+    for row, (count, length) in enumerate(zip(needed, lengths, strict=True)):
         own = [next(free) for _ in range(count)]
+        if row < whole and own and own[-1] == sum(needed) + 1:
+            # A page that is cut short does not hold the last position.
+            own[-1] = next(free)
         live += [own[p // page_size] * page_size + p % page_size for p in range(length)]
-        holes = [draw(sampled((page, page, page, page, page, *bf.WILD, size))) for page in own]
-        table.append(holes + [draw(sampled((*bf.WILD, *bf.INDEX_POISONS))) for _ in range(pages - count)])
+        holes = [_or_hole(choose, page, size, 40 if row < whole else 5) for page in own]
+        if row < whole and own:
+            holes[0], holes[-1] = own[0], own[-1]
+        table.append(holes + [choose.one_of((*bf.WILD, *bf.INDEX_POISONS)) for _ in range(pages - count)])
     return table, [slot for slot in live if slot < size], size
+
+
+def _or_hole(choose: Choose, page: int, size: int, usual: int) -> int:
+    """Return the page, or what is no page in five of `usual` + 5 cases."""
+    wild = (*bf.WILD, size)
+    place = choose.integer(0, usual + len(wild) - 1)
+    return page if place < usual else wild[place - usual]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from hypothesis import strategies as st
 
+from draftproof.properties.choose import Choose
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import Arguments, Draw, calls
+from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls
 
 _MOST = (1 << 30) + (1 << 17)
 _WORD = (1 << 32) - 1
-_LARGE = 3000
+# A vocabulary of more tokens is a small one that is spread.
+_SMALL = 20
 _MANY = 20
 _TRIES = 64
 _SIBLINGS = 3
@@ -28,85 +29,86 @@ class _Row(NamedTuple):
 
 
 @calls()
-def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
-    """Draw rows of few weights, of none, and of weights whose sums end just at a coin or just behind it.
+def sampled_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
+    """Choose rows of few weights, of none, and of weights whose sums end just at a coin or just behind it.
 
-    Large: a vocabulary of several blocks.
+    Where drafts are asked for, every row has so many.
     """
-    tokens, vocabulary = bf.distinct(draw, 2, 20)
-    kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none, _siblings))
-    tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
-    columns = draw(st.sampled_from((1, _SIBLINGS)))
-    rows = [draw(kinds)(draw, vocabulary, columns) for _ in range(tokens)]
-    if large:
-        rows = [one for row in rows for one in _spread(draw, row)]
+    tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=_SMALL)
+    tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
+    columns = aim.get("drafts", choose.one_of((1, _SIBLINGS)))
+    vocabulary = columns + 5 if "drafts" in aim else vocabulary
+    kinds = (_siblings,) if "drafts" in aim else (_few, _few, _aimed, _aimed, _none, _siblings)
+    rows = [choose.one_of(kinds)(choose, vocabulary, columns) for _ in range(tokens)]
+    if "vocabulary" in aim:
+        rows = [one for row in rows for one in _spread(choose, aim["vocabulary"], row)]
     return {
-        "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
-        "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
-        "drafts": bf.index(draw, [row.drafts + [-1] * (columns - len(row.drafts)) for row in rows]),
-        "seeds": bf.index(draw, [row.seed for row in rows]),
-        "positions": bf.index(draw, [row.position for row in rows]),
+        "token_ids": bf.index(choose, [choose.integer(0, 99) for _ in rows]),
+        "weights": bf.place(choose, torch.tensor([row.weights for row in rows])),
+        "drafts": bf.index(choose, [row.drafts + [-1] * (columns - len(row.drafts)) for row in rows]),
+        "seeds": bf.index(choose, [row.seed for row in rows]),
+        "positions": bf.index(choose, [row.position for row in rows]),
     }
 
 
 @calls()
-def rejection_choice(draw: Draw, large: bool = False) -> Arguments:
-    """Draw rows whose drafts have more or less weight than the target gives them, or none, and rows without any.
+def rejection_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
+    """Choose rows whose drafts have more or less weight than the target gives them, or none, and rows without any.
 
     Sums are small, so that a coin that is off by one shows, or the largest.
     """
-    tokens, vocabulary = bf.distinct(draw, 2, 12)
-    tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
-    kinds = st.sampled_from((_few, _few, _small, _none))
-    rows, drawn = ([draw(kinds)(draw, vocabulary, 1) for _ in range(tokens)] for _ in range(2))
+    tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=12)
+    tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
+    kinds = (_few, _few, _small, _none)
+    rows, drawn = ([choose.one_of(kinds)(choose, vocabulary, 1) for _ in range(tokens)] for _ in range(2))
     drawn = [row._replace(drafts=own.drafts) for row, own in zip(drawn, rows, strict=True)]
-    if large:
-        spread = [_spread(draw, row, other) for row, other in zip(rows, drawn, strict=True)]
+    if "vocabulary" in aim:
+        pairs = zip(rows, drawn, strict=True)
+        spread = [_spread(choose, aim["vocabulary"], row, other) for row, other in pairs]
         rows, drawn = ([pair[side] for pair in spread] for side in range(2))
     return {
-        "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
-        "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
-        "draft_weights": bf.place(draw, torch.tensor([row.weights for row in drawn])),
-        "drafts": bf.index(draw, [row.drafts[0] for row in rows]),
-        "seeds": bf.index(draw, [row.seed for row in rows]),
-        "positions": bf.index(draw, [row.position for row in rows]),
+        "token_ids": bf.index(choose, [choose.integer(0, 99) for _ in rows]),
+        "weights": bf.place(choose, torch.tensor([row.weights for row in rows])),
+        "draft_weights": bf.place(choose, torch.tensor([row.weights for row in drawn])),
+        "drafts": bf.index(choose, [row.drafts[0] for row in rows]),
+        "seeds": bf.index(choose, [row.seed for row in rows]),
+        "positions": bf.index(choose, [row.position for row in rows]),
     }
 
 
-def _small(draw: Draw, vocabulary: int, _columns: int) -> _Row:
+def _small(choose: Choose, vocabulary: int, _columns: int) -> _Row:
     """Return weights of which the largest is three, and any draft."""
-    weights = [draw(st.integers(0, 3)) for _ in range(vocabulary)]
-    return _Row(weights, [draw(st.integers(0, vocabulary - 1))], *_place(draw))
+    weights = [choose.integer(0, 3) for _ in range(vocabulary)]
+    return _Row(weights, [choose.integer(0, vocabulary - 1)], *_place(choose))
 
 
-def _place(draw: Draw) -> tuple[int, int]:
+def _place(choose: Choose) -> tuple[int, int]:
     """Return a seed, whose highest bit is set for drafts that are drawn (S-SAMPLE-9), and a position."""
-    return draw(st.integers(-(1 << 63), (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
+    return bf.any_word(choose), choose.integer(0, 1 << 20)
 
 
-def _few(draw: Draw, vocabulary: int, columns: int) -> _Row:
+def _few(choose: Choose, vocabulary: int, columns: int) -> _Row:
     """Return weights with zeros and ties, and drafts: the heaviest, or any, or none, or one behind them all."""
-    few = st.sampled_from((0, 0, 1, 2, 1 << 18))
-    weights = [draw(few) for _ in range(vocabulary)]
-    if draw(st.integers(0, 3)):
-        weights[draw(st.integers(0, vocabulary - 1))] += 1 << draw(st.integers(0, 20))
-    drafts = [-1, weights.index(max(weights)), draw(st.integers(0, vocabulary - 1)), vocabulary]
-    chosen = draw(st.lists(st.sampled_from(drafts), min_size=1, max_size=columns))
-    return _Row(weights, _distinct(chosen), *_place(draw))
+    weights = [choose.one_of((0, 0, 1, 2, 1 << 18)) for _ in range(vocabulary)]
+    if choose.integer(0, 3):
+        weights[choose.integer(0, vocabulary - 1)] += 1 << choose.integer(0, 20)
+    drafts = [-1, weights.index(max(weights)), choose.integer(0, vocabulary - 1), vocabulary]
+    chosen = [choose.one_of(drafts) for _ in range(choose.integer(1, columns))]
+    return _Row(weights, _distinct(chosen), *_place(choose))
 
 
-def _siblings(draw: Draw, vocabulary: int, columns: int) -> _Row:
+def _siblings(choose: Choose, vocabulary: int, columns: int) -> _Row:
     """Return as many drafts as there are columns, of any order, that share the weights: who is asked first matters."""
-    drafts = draw(st.permutations(range(vocabulary)))[:columns]
-    weights = [draw(st.integers(0, 1)) for _ in range(vocabulary)]
+    drafts = bf.shuffled(choose, range(vocabulary))[:columns]
+    weights = [choose.integer(0, 1) for _ in range(vocabulary)]
     for draft in drafts:
-        weights[draft] = draw(st.integers(3, 9))
-    return _Row(weights, drafts, *_place(draw))
+        weights[draft] = choose.integer(3, 9)
+    return _Row(weights, drafts, *_place(choose))
 
 
-def _none(draw: Draw, vocabulary: int, _columns: int) -> _Row:
+def _none(choose: Choose, vocabulary: int, _columns: int) -> _Row:
     """Return no weights at all, beside a draft or none."""
-    return _Row([0] * vocabulary, [draw(st.integers(-1, vocabulary - 1))], *_place(draw))
+    return _Row([0] * vocabulary, [choose.integer(-1, vocabulary - 1)], *_place(choose))
 
 
 def _distinct(drafts: list[int]) -> list[int]:
@@ -114,38 +116,37 @@ def _distinct(drafts: list[int]) -> list[int]:
     return [draft if draft not in drafts[:place] else -1 for place, draft in enumerate(drafts)]
 
 
-def _aimed(draw: Draw, vocabulary: int, columns: int) -> _Row:
+def _aimed(choose: Choose, vocabulary: int, columns: int) -> _Row:
     """Return weights for which a coin that is off by one chooses another token, often with the largest sum.
 
     Of several drafts, the running sum up to one of them is at the coin.
     """
-    total = draw(st.sampled_from((_MOST, _MOST, 1 << 30, draw(st.integers(1, 9)))))
-    token = draw(st.integers(0, vocabulary - 1))
-    has_draft = draw(st.sampled_from((True, False, True)))
+    total = choose.one_of((_MOST, _MOST, 1 << 30, choose.integer(1, 9)))
+    token = choose.integer(0, vocabulary - 1)
+    has_draft = choose.one_of((True, False, True))
     others = [other for other in range(vocabulary) if not has_draft or other != token]
     siblings: list[int] = []
     if has_draft and len(others) > 2:
-        most = min(columns - 1, len(others) - 2)
-        siblings = draw(st.lists(st.sampled_from(others), max_size=most, unique=True))
+        siblings = bf.several(choose, others, 0, min(columns - 1, len(others) - 2))
     others = [other for other in others if other not in siblings]
-    drafts = [*siblings, token] if has_draft else [draw(st.sampled_from((-1, vocabulary)))]
-    seed, position = _place(draw)
+    drafts = [*siblings, token] if has_draft else [choose.one_of((-1, vocabulary))]
+    seed, position = _place(choose)
     position = _with_carry(seed, position, int(not has_draft), total)
     if len(others) < 2:
         return _Row([total] + [0] * (vocabulary - 1), drafts, seed, position)
-    asked = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if has_draft else 0
+    asked = min(total, _coin(seed, position, 0, total) + choose.integer(0, 1)) if has_draft else 0
     weights = [0] * vocabulary
-    weights[token], elder = asked, draw(st.integers(0, len(siblings)))
+    weights[token], elder = asked, choose.integer(0, len(siblings))
     if elder < len(siblings):
         # A sibling before it or behind it: of one that is before, the coin has to be a sum's.
-        weights[siblings[elder]] = part = draw(st.sampled_from((0, 1, asked // 2)))
+        weights[siblings[elder]] = part = choose.one_of((0, 1, asked // 2))
         weights[token] = max(0, asked - part)
     own = sum(weights)
-    before = min(total - own, _coin(seed, position, 1, total - own) + draw(st.integers(0, 1)))
-    place = draw(st.integers(1, len(others) - 1))
-    weights[others[draw(st.just(0) | st.integers(0, place - 1))]] += before
-    weights[others[draw(st.just(len(others) - 1) | st.integers(place, len(others) - 1))]] += total - own - before
-    return _Row(weights, draw(st.sampled_from((drafts, drafts[::-1]))), seed, position)
+    before = min(total - own, _coin(seed, position, 1, total - own) + choose.integer(0, 1))
+    place = choose.integer(1, len(others) - 1)
+    weights[others[choose.one_of((0, choose.integer(0, place - 1)))]] += before
+    weights[others[choose.one_of((len(others) - 1, choose.integer(place, len(others) - 1)))]] += total - own - before
+    return _Row(weights, choose.one_of((drafts, drafts[::-1])), seed, position)
 
 
 def _with_carry(seed: int, position: int, draw: int, most: int) -> int:
@@ -165,21 +166,23 @@ def _coin(seed: int, position: int, draw: int, most: int) -> int:
     return (words[0] << 32 | words[1]) * most >> 64
 
 
-def _spread(draw: Draw, *rows: _Row) -> list[_Row]:
-    """Return weights and drafts in the same order in a vocabulary of three thousand, many at blocks' borders.
+def _spread(choose: Choose, vocabulary: int, *rows: _Row) -> list[_Row]:
+    """Return weights and drafts in the same order in a large vocabulary, many at blocks' borders and at its end.
 
     Those of several rows are in the same places.
     """
-    border = st.builds(int.__add__, st.sampled_from((10, 1024, 2048, _LARGE - 20)), st.integers(-10, 19))
-    place = st.one_of(border, border, st.integers(0, _LARGE - 1))
-    count = len(rows[0].weights)
-    places = [*sorted(draw(st.lists(place, min_size=count, max_size=count, unique=True))), _LARGE]
-    return [_placed(row, places) for row in rows]
+    borders = [at for at in (10, 512, 1024, 2048, vocabulary - 20) if at + 20 <= vocabulary]
+    places, count = {vocabulary - 1}, len(rows[0].weights)
+    while len(places) < count:
+        border = choose.one_of(borders) + choose.integer(-10, 19)
+        places.add(choose.one_of((border, border, choose.integer(0, vocabulary - 1))))
+    at = [*sorted(places), vocabulary]
+    return [_placed(row, at, vocabulary) for row in rows]
 
 
-def _placed(row: _Row, places: list[int]) -> _Row:
+def _placed(row: _Row, places: list[int], vocabulary: int) -> _Row:
     """Return a row whose tokens are at these places of a large vocabulary; the last place is behind all of them."""
-    weights = [0] * _LARGE
+    weights = [0] * vocabulary
     for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight
     return row._replace(weights=weights, drafts=[draft if draft < 0 else places[draft] for draft in row.drafts])

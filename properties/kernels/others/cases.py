@@ -1,10 +1,8 @@
-"""The strategy of each op's calls: `EVERY_CASES[op](dtypes)`."""
+"""What makes the calls of each op: `EVERY_CASES[op](choose, dtypes)`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from hypothesis.strategies import SearchStrategy
 
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.cases import CASES
@@ -12,8 +10,8 @@ from draftproof.properties.kernels.others import rounds, sampling, slots, trees
 from draftproof.properties.kernels.others.table import OTHERS
 from draftproof.properties.kernels.table import functions_of
 
-EVERY_CASES: dict[str, Callable[..., SearchStrategy[KernelCase]]] = {
+EVERY_CASES: dict[str, Callable[..., KernelCase]] = {
     **CASES,
     **functions_of((rounds, sampling, slots, trees), OTHERS),
 }
-"""The strategy of each op, the built-in engine's and others'."""
+"""What makes the calls of each op, the built-in engine's and others'."""

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import torch
 
+from draftproof.properties.choose import Choose
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import Arguments, Draw, calls
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls
 
 
 def _candidates(pick: torch.Generator, topk: int, steps: int) -> list[int]:
@@ -40,55 +40,55 @@ def _selected(pick: torch.Generator, parents: list[int], topk: int, count: int) 
     return sorted(chosen)
 
 
-def _trees(draw: Draw, batch: int) -> tuple[int, int, list[list[int]], list[list[int]]]:
+def _trees(choose: Choose, batch: int) -> tuple[int, int, list[list[int]], list[list[int]]]:
     """Return topk, steps, and of each request the parents of groups and the candidates selected."""
-    topk, steps = draw(sampled(((1, 3), (2, 3), (3, 2), (2, 4), (4, 3), (3, 1), (1, 5))))
+    topk, steps = choose.one_of(((1, 3), (2, 3), (3, 2), (2, 4), (4, 3), (3, 1), (1, 5)))
     most = topk + (steps - 1) * topk * topk
-    count = draw(integers(1, min(8, most)))
-    pick = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
+    count = choose.integer(1, min(8, most))
+    pick = bf.generator(choose)
     parents = [_candidates(pick, topk, steps) for _ in range(batch)]
     return topk, steps, parents, [_selected(pick, one, topk, count) for one in parents]
 
 
 @calls()
-def build_tree(draw: Draw) -> Arguments:
-    """Draw chains, bushes and trees of up to eight nodes beside the root, of requests of any length."""
-    batch = draw(integers(1, 5))
-    topk, steps, parents, selected = _trees(draw, batch)
+def build_tree(choose: Choose, _aim: Sizes = ANY) -> Arguments:
+    """Choose chains, bushes and trees of up to eight nodes beside the root, of requests of any length."""
+    batch = choose.integer(1, 5)
+    topk, steps, parents, selected = _trees(choose, batch)
     width = len(selected[0]) + 1
     return {
-        "positions": bf.unwritten(draw, (batch, width), torch.int64),
-        "retrieve_index": bf.unwritten(draw, (batch, width), torch.int64),
-        "next_token": bf.unwritten(draw, (batch, width), torch.int64),
-        "next_sibling": bf.unwritten(draw, (batch, width), torch.int64),
-        "mask": bf.unwritten(draw, (batch, width, width), torch.int64),
-        "parents": bf.index(draw, parents),
-        "selected": bf.index(draw, selected),
-        "seq_lens": bf.index(draw, bf.numbers(draw, (batch,), 60)),
+        "positions": bf.unwritten(choose, (batch, width), torch.int64),
+        "retrieve_index": bf.unwritten(choose, (batch, width), torch.int64),
+        "next_token": bf.unwritten(choose, (batch, width), torch.int64),
+        "next_sibling": bf.unwritten(choose, (batch, width), torch.int64),
+        "mask": bf.unwritten(choose, (batch, width, width), torch.int64),
+        "parents": bf.index(choose, parents),
+        "selected": bf.index(choose, selected),
+        "seq_lens": bf.index(choose, bf.numbers(choose, (batch,), 60)),
         "topk": topk,
         "steps": steps,
     }
 
 
 @calls()
-def tree_accept(draw: Draw) -> Arguments:
-    """Draw trees of few tokens, so that walks go on, and end at siblings that do not fit; ends before the leaves."""
-    batch = draw(integers(1, 5))
-    topk, _, parents, selected = _trees(draw, batch)
+def tree_accept(choose: Choose, _aim: Sizes = ANY) -> Arguments:
+    """Choose trees of few tokens, so that walks go on, and end at siblings that do not fit; ends before the leaves."""
+    batch = choose.integer(1, 5)
+    topk, _, parents, selected = _trees(choose, batch)
     width = len(selected[0]) + 1
     links = [_links(one, chosen, topk) for one, chosen in zip(parents, selected, strict=True)]
-    target = bf.numbers(draw, (batch, width), topk + 1)
+    target = bf.numbers(choose, (batch, width), topk + 1)
     # Siblings have distinct tokens.
     tokens = [[7, *(candidate % topk for candidate in chosen)] for chosen in selected]
-    deepest = draw(integers(1, width))
+    deepest = choose.integer(1, width)
     return {
-        "predict": bf.unwritten(draw, (batch, width), torch.int64),
-        "accept_index": bf.unwritten(draw, (batch, deepest), torch.int64),
-        "correct_len": bf.unwritten(draw, (batch,), torch.int64),
-        "candidates": bf.index(draw, tokens),
-        "next_token": bf.index(draw, [one[0] for one in links]),
-        "next_sibling": bf.index(draw, [one[1] for one in links]),
-        "target": bf.index(draw, target % max(2, topk)),
+        "predict": bf.unwritten(choose, (batch, width), torch.int64),
+        "accept_index": bf.unwritten(choose, (batch, deepest), torch.int64),
+        "correct_len": bf.unwritten(choose, (batch,), torch.int64),
+        "candidates": bf.index(choose, tokens),
+        "next_token": bf.index(choose, [one[0] for one in links]),
+        "next_sibling": bf.index(choose, [one[1] for one in links]),
+        "target": bf.index(choose, target % max(2, topk)),
     }
 
 

@@ -1,0 +1,26 @@
+"""Calls as Hypothesis draws them, for tests that shrink what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from draftproof.properties.choose import DrawnChoose
+from draftproof.properties.kernels.buffers import NOTHING, Aim
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels.others.cases import EVERY_CASES
+
+
+def kernel_cases(
+    op: str, dtypes: Sequence[torch.dtype] = (), aim: Aim = NOTHING, **more: Any
+) -> st.SearchStrategy[KernelCase]:
+    """Return the strategy of an op's calls; the arguments are those of its function in `EVERY_CASES`."""
+
+    @st.composite
+    def case(draw: st.DrawFn) -> KernelCase:
+        return EVERY_CASES[op](DrawnChoose(draw), dtypes, aim=aim, **more)
+
+    return case()

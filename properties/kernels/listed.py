@@ -1,0 +1,43 @@
+"""Lists of calls of an op, a function of a seed: they come to all that is wanted of them, then to powers of two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+
+from draftproof.properties.choose import SeededChoose
+from draftproof.properties.kernels.blocks import covering, random_aim
+from draftproof.properties.kernels.buffers import NOTHING, Aim
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels.others.cases import EVERY_CASES
+
+LEAST = 12
+"""Calls of a list that has all that is wanted, at least."""
+_USUAL = 3
+"""One in so many calls has no size that is asked for, the first among them."""
+
+
+def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -> Iterator[KernelCase]:
+    """Yield calls without an end: a function of the arguments, and of whether Triton is interpreted.
+
+    `more` is what the op's calls may be asked for besides (buffers.DRAWS).
+    """
+    aims = iter(covering(op, SeededChoose(f"sizes of {op} {seed}")))
+    for number in count():
+        choose = SeededChoose(f"call of {op} {seed} {number}")
+        yield EVERY_CASES[op](choose, dtypes, aim=_aim(op, number, aims, choose), **more)
+
+
+def _aim(op: str, number: int, aims: Iterator[Aim], choose: SeededChoose) -> Aim:
+    if number % _USUAL == 0:
+        return NOTHING
+    return next(aims, None) or random_aim(op, choose)
+
+
+def enough(op: str, seed: int) -> int:
+    """Return how many calls of a list come to all that is wanted of an op."""
+    aims = len(covering(op, SeededChoose(f"sizes of {op} {seed}")))
+    return max(LEAST, aims + 1 + (aims - 1) // (_USUAL - 1) if aims else 0)

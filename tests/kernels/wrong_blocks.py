@@ -1,0 +1,110 @@
+"""Implementations that are right up to a block, or a few, and wrong beyond: (op, name, implementation)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftproof.properties.kernels.contract import Kernel
+from draftproof.reference import ops
+
+_ALL = slice(None)
+
+
+def unwritten(op: str, argument: str, *index: slice) -> tuple[str, str, Kernel]:
+    """Return what leaves a part of an output as it was."""
+    twin = ops.TWINS[op]
+    place = list(inspect.signature(twin).parameters).index(argument)
+
+    def wrong(*given: Any) -> None:
+        before = given[place].clone()
+        twin(*given)
+        given[place][index] = before[index]
+
+    return op, f"{argument} not written beyond {index[-1].start}", wrong
+
+
+def changed(op: str, argument: str, change: Callable[[Tensor], Tensor], name: str) -> tuple[str, str, Kernel]:
+    """Return what takes an input for another."""
+    twin = ops.TWINS[op]
+    place = list(inspect.signature(twin).parameters).index(argument)
+
+    def wrong(*given: Any) -> None:
+        twin(*given[:place], change(given[place]), *given[place + 1 :])
+
+    return op, name, wrong
+
+
+def _zeros(*index: slice) -> Callable[[Tensor], Tensor]:
+    """Return what sets a part of a tensor to zero, so that it is not in a sum."""
+
+    def change(given: Tensor) -> Tensor:
+        held = given.clone()
+        held[index] = 0
+        return held
+
+    return change
+
+
+def at_most(most: int) -> Callable[[Tensor], Tensor]:
+    """Return what counts up to a number only."""
+    return lambda given: given.clamp(max=most)
+
+
+def _of_16_bits(slots: Tensor) -> Tensor:
+    return torch.where((slots >= 1 << 16) & (slots < 1 << 17), slots & 0xFFFF, slots)
+
+
+def two_blocks_of_a_state(pool: Tensor, *rest: Tensor) -> None:
+    """Copy no more than 8192 elements of a state."""
+    before, inner = pool.clone(), pool.shape[2:]
+    ops.state_scatter(pool, *rest)
+    beyond = (torch.arange(inner.numel()) >= 8192).reshape(inner)
+    pool.copy_(torch.where(beyond, before, pool))
+
+
+WRONG_BLOCKS: tuple[tuple[str, str, Kernel], ...] = (
+    unwritten("silu_mul", "out", _ALL, slice(2048, None)),
+    unwritten("rms_norm", "out", _ALL, slice(1024, None)),
+    changed("add_rms_norm", "x", _zeros(_ALL, slice(1024, None)), "a tail that is not added"),
+    unwritten("gated_norm", "out", slice(256, None)),
+    unwritten("rope", "q", _ALL, slice(24, None)),
+    unwritten("rope", "k", _ALL, slice(8, None)),
+    changed("ring_linear", "x", _zeros(_ALL, slice(128, None)), "a third piece of inputs that is not added"),
+    unwritten("ring_linear", "out", _ALL, slice(128, None)),
+    changed("narrow_linear", "x", _zeros(_ALL, slice(4096, None)), "inputs beyond 4096 that are not added"),
+    unwritten("norm_gate_up", "out", _ALL, slice(1024, None)),
+    unwritten("linear_add", "residual", _ALL, slice(256, None)),
+    changed("greedy_choice", "logits", lambda given: given[:, : 1 << 15], "a choice among eight blocks"),
+    changed("best_choices", "logits", lambda given: given[:, :2048], "a choice among two blocks"),
+    changed("greedy_accept", "num_drafts", at_most(32), "no more drafts than the least block has"),
+    changed("accept_tree", "num_drafts", at_most(32), "no more drafts than the least block has"),
+    unwritten("assign_slots", "slot_mapping", _ALL, slice(32, None)),
+    changed("sampled_choice", "drafts", lambda given: given[:, :16], "no more drafts than the least block has"),
+    unwritten("apply_penalties", "logits", _ALL, _ALL, slice(2048, None)),
+    unwritten("checkpoint_steps", "steps", slice(256, None)),
+    changed("replay_commit", "last_correct_step_indices", _zeros(slice(32, None)), "rows beyond the least block"),
+    changed("kv_write", "slot_mapping", _of_16_bits, "slots of 16 bits"),
+    changed("kv_move", "dst", _of_16_bits, "slots of 16 bits"),
+    unwritten("quantised_write", "k_pool", _ALL, _ALL, slice(16, None)),
+    unwritten("fp8_write", "v_pool", _ALL, slice(8, None)),
+    changed("paged_attention", "positions", at_most(1023), "no more positions than 1024"),
+    changed("windowed_attention", "positions", at_most(512), "no more positions than 513"),
+    changed("fp8_attention", "positions", at_most(1023), "no more positions than 1024"),
+    changed("quantised_attention", "positions", at_most(200), "no more positions than 201"),
+    changed("token_attention", "positions", at_most(511), "no more positions than two blocks"),
+    unwritten("conv_verify", "windows", _ALL, _ALL, _ALL, slice(512, None)),
+    unwritten("conv_update", "out", slice(512, None)),
+    unwritten("gdn_verify", "states", _ALL, _ALL, _ALL, _ALL, slice(48, None)),
+    unwritten("gdn_update", "ssm", _ALL, _ALL, slice(16, None)),
+    unwritten("gdn_replay", "ssm", _ALL, _ALL, slice(32, None)),
+    unwritten("gdn_replay", "inputs", _ALL, _ALL, _ALL, slice(768, None)),
+    unwritten("gdn_flush", "ssm", _ALL, slice(8, None)),
+    unwritten("gdn_checkpoint", "checkpoint_conv", _ALL, _ALL, slice(512, None)),
+    unwritten("replay_move", "gates", _ALL, _ALL, _ALL, _ALL, _ALL, slice(8, None)),
+    ("state_scatter", "elements beyond 8192 not written", two_blocks_of_a_state),
+)

@@ -32,7 +32,7 @@ Relation = Literal["equal", "one more", "one less", "multiple", "power of two", 
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
-MOST_WORK = 600.0
+MOST_WORK = 350.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
 

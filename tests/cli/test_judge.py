@@ -13,9 +13,7 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios, one_draft, real_scenarios
-from draftproof.properties.features.penalties import without_penalties
-from draftproof.properties.features.sampling import greedy
+from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.properties.values.judged_log import LoggedRun, encode_log
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
@@ -25,11 +23,14 @@ from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
 from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_head, tiny_llama
+from tests.named.real import real
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Any]
-# Of the two requests: whether it has stop tokens, and its budget.
-_ASKED = [(True, 9), (False, 9)]
+NAME = "eagle_padded"
+"""Two requests, of which the first has stop tokens."""
+PLAIN = Limits(models=("checkpoint",))
+"""What a log can say: greedy requests without any feature."""
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +80,9 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
 @pytest.fixture(scope="module")
 def forced(llama: Path) -> Rows:
     """A log of two requests of nine tokens, of which one has stop tokens and the other has none."""
-    drawn = (one for seed in range(3, 30) for one in checkpoint_scenarios(llama, draft="ngram", seed=seed, count=4))
-    both = (each for one in drawn for each in (one, msgspec.structs.replace(one, requests=one.requests[1::-1])))
-    logs = (log_of(one, own=False) for one in both if len(one.requests) > 1)
-    return next(rows for rows in logs if [(bool(one["stop"]), one["max_tokens"]) for one in asked(rows)] == _ASKED)
+    rows = log_of(*real(llama, [NAME], "ngram", PLAIN), own=False)
+    assert [(bool(one["stop"]), one["max_tokens"]) for one in asked(rows)] == [(True, 9), (False, 9)]
+    return rows
 
 
 def asked(rows: Rows) -> Rows:
@@ -92,11 +92,10 @@ def asked(rows: Rows) -> Rows:
 @pytest.fixture(scope="module")
 def looked_up(llama: Path) -> Rows:
     """A log of rounds whose drafts the engine looked up: some right, and several rounds of a request."""
-    drawn = (one for seed in range(5, 15) for one in checkpoint_scenarios(llama, draft="ngram", seed=seed, count=4))
-    logs = (log_of(one, own=True) for one in drawn)
-    wanted = ({1}, {2, 3, 4})
-    counts = ((rows, {len(row["emitted"]) for row in rows if row.get("drafts")}) for rows in logs)
-    return next(rows for rows, found in counts if all(found & some for some in wanted))
+    rows = log_of(*real(llama, [NAME], "ngram", PLAIN), own=True)
+    proposed = [row for row in rows if row.get("drafts")]
+    assert {row["emitted"][0] == row["drafts"][0] for row in proposed} == {True, False}
+    return rows
 
 
 @pytest.fixture
@@ -133,8 +132,7 @@ def test_what_the_engine_does_passes(judged: Callable[..., Any], forced: Rows, l
 
 def test_a_head_is_judged_by_its_checkpoint(judged: Callable[..., Any], llama: Path, head: Path) -> None:
     draft = one_draft(llama, "eagle", head, 0)
-    plain = fit(real_scenarios(llama, [draft], 2, 1)[0], Limits(models=("checkpoint",)))
-    rows = log_of(plain, own=True)
+    rows = log_of(*real(llama, [NAME], draft, PLAIN), own=True)
     code, report = judged(rows, "--draft", "eagle", "--draft-model", str(head))
     assert (code, report["verdict"]) == (0, "PASS")
     a = next(row for row in rows if len(row.get("drafts", ())) > 1 and len(row["emitted"]) < 2)
@@ -222,7 +220,7 @@ def test_a_log_with_something_wrong_fails(
 
 def test_a_wrong_draft_fails_where_it_is_proposed(judged: Callable[..., Any], looked_up: Rows) -> None:
     rows = json.loads(json.dumps(looked_up))
-    one = next(row for row in rows if row.get("drafts") and len(row["emitted"]) == 1)
+    one = next(row for row in rows if len(row.get("drafts", ())) > 1 and row["emitted"][0] != row["drafts"][0])
     one["drafts"][-1] = another(one["drafts"][-1])
     assert judged(rows)[0] == 0, "a draft that was rejected is any"
     code, report = judged(rows, "--draft", "ngram")

@@ -35,7 +35,7 @@ class Wrong(ReferenceSubject):
     def run(self, scenario, script):
         trace = super().run(scenario, script)
         return replace(trace, observations=tuple(
-            one._replace(value=one.value + 1) if one.channel == "draft.step.positions" else one
+            one._replace(value=one.value + 1) if one.channel == "verify.positions" else one
             for one in trace.observations))
 
 class Raising(ReferenceSubject):
@@ -107,16 +107,16 @@ def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     result.stdout.fnmatch_lines(
         [
             "*- draftproof -*",
-            "FAIL draft.positions: draft step *expected position *(one ahead)*first seen in draft.step.positions*",
-            "  case: .draftproof/cases/*/draft-positions-*.json",
+            "FAIL verify.positions: *expected position *(one ahead)*first seen in verify.positions*",
+            "  case: .draftproof/cases/*/verify-positions-*.json",
             "  replay: pytest *::test_wrong --draftproof-case .draftproof/cases/*",
             "*= draftproof =*",
         ]
     )
     found = properties(project.path / "junit.xml")
-    assert found["draftproof.contract"] == "draft.positions"
-    assert found["draftproof.channel"] == "draft.step.positions"
-    assert found["draftproof.identity"] == "draft.positions | draft.step.positions | draft | off by ahead"
+    assert found["draftproof.contract"] == "verify.positions"
+    assert found["draftproof.channel"] == "verify.positions"
+    assert found["draftproof.identity"] == "verify.positions | verify.positions | verify | off by ahead"
     assert found["draftproof.scenarios"] == "6"
     assert (project.path / found["draftproof.case"]).is_file()
     again = run(project, *found["draftproof.replay"].split()[1:])
@@ -191,9 +191,8 @@ def test_crashes_and_empty_traces_fail(project):
                 draftproof_check(strict=True)
 
         def test_one_contract(draftproof_check):
-            assert [one.name for one in draftproof_check(contracts=["verify.positions"]).contracts] == [
-                "verify.positions"
-            ]
+            judged = draftproof_check(contracts=["output.lossless"]).contracts
+            assert [one.name for one in judged] == ["output.lossless"]
             with pytest.raises(ValueError, match="invalid contract 'no': expected "):
                 draftproof_check(contracts=["no"])
         """
@@ -255,7 +254,7 @@ def test_a_subject_of_ones_own_with_given(project):
     )
     result = run(project, "--draftproof-profile=ci")
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*- draftproof -*", "FAIL draft.positions: *", "  replay: pytest *::test_wrong"])
+    result.stdout.fnmatch_lines(["*- draftproof -*", "FAIL verify.positions: *", "  replay: pytest *::test_wrong"])
 
 
 def test_annotations_only_on_github_and_escaped(project, monkeypatch):
@@ -266,7 +265,7 @@ def test_annotations_only_on_github_and_escaped(project, monkeypatch):
     told = [line for line in result.outlines if line.startswith("::error")]
     assert len(told) == 1
     file = f"{project.path.name}/test_annotations_only_on_github_and_escaped.py"
-    assert told[0].startswith(f"::error file={file},line=2,title=Draftproof%3A draft.positions::draft.positions: draft")
+    assert told[0].startswith(f"::error file={file},line=2,title=Draftproof%3A verify.positions::verify.positions: ")
     assert "%0Apytest " in told[0]
 
 
@@ -331,8 +330,8 @@ def test_a_subject_by_its_name(project):
 RANKS = """
 def test_ranks(draftproof_check, draftproof_rank_scenarios):
     given = list(draftproof_rank_scenarios)
-    assert {one.ranks.size for one in given} == {2}
-    assert {one.ranks.tensor for one in given} == {1, 2}
+    assert all(one.ranks.size > 1 for one in given)
+    assert {one.ranks.tensor > 1 for one in given} == {False, True}
     assert draftproof_check(scenarios=given).scenarios == len(given) == 8
 """
 

@@ -81,7 +81,7 @@ def adaptive(choose: Choose, pattern: str, steps: str) -> Adaptive | AdaptiveByB
 
 def _is_unfound_beside_found(one: Any) -> bool:
     """Return whether a lookup finds nothing for a row that may have drafts, beside others, under a controller."""
-    return one.run.form.proposes == "lookup" and one.run.is_controlled and one.is_unfound_beside_found
+    return bool(one.run.form.proposes == "lookup" and one.run.is_controlled and one.is_unfound_beside_found)
 
 
 _run, _batch = facts_of("scenario"), facts_of("batch")

@@ -78,7 +78,7 @@ LONG = Size(
     "long",
     2.0,
     prompts=(64, 128, 256, 512, 600),
-    shortest=33,
+    shortest=49,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
     pages=(8, 16, 64),
     layers=3,

@@ -120,7 +120,7 @@ def test_crashes_have_a_place_and_the_campaign_goes_on(tmp_path: Path):
 @pytest.mark.parametrize(("deadline", "smaller"), [(0.01, True), (50.0, False)])
 def test_hangs_are_shrunk_if_that_takes_not_too_long(tmp_path: Path, deadline: float, smaller: bool):
     def hang(order: Order) -> Answer:
-        hanging = order.scenario.memory.page_size >= 2
+        hanging = order.scenario.memory.page_size >= 3
         return crashing(order, Outcome.HANG) if hanging else passing(order)
 
     pool = Pool(hang)
@@ -128,7 +128,7 @@ def test_hangs_are_shrunk_if_that_takes_not_too_long(tmp_path: Path, deadline: f
     end = campaign(tmp_path, pool)
     assert end.verdict is Outcome.HANG
     assert (only(end).contract, only(end).state) == ("hang", "confirmed")
-    assert (read_case(tmp_path / "findings" / only(end).slug / "shrunk.json")[0].memory.page_size == 2) is smaller
+    assert (read_case(tmp_path / "findings" / only(end).slug / "shrunk.json")[0].memory.page_size == 3) is smaller
 
 
 @pytest.mark.parametrize(("failures", "state"), [(0, "flaky"), (2, "unstable")])

@@ -9,7 +9,7 @@ import pytest
 from draftproof.harness.signals import TimeLimitError
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_run import limits_of, require_whole, run_subject, silent_channels
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -100,6 +100,6 @@ def test_declared_channels_that_a_trace_lacks_are_a_crash() -> None:
 
 
 def test_an_object_that_is_no_subject_has_no_limits() -> None:
-    assert limits_of(Telling()) == Limits()
+    assert limits_of(Telling()) == NO_LIMITS
     with pytest.raises(SubjectCrashedError, match="invalid subject object: expected name, limits"):
         limits_of(object())  # type: ignore[arg-type]

@@ -27,7 +27,6 @@ from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tensor_ranks import OF_STATES, part_of_rank
-from draftproof.properties.features.data_parallel import without_ranks
 from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft
@@ -219,7 +218,7 @@ def test_a_rank_that_dies_is_a_crash_and_the_next_scenario_runs() -> None:
     answer = examined(subject, named(DENSE))
     assert (answer.outcome, answer.error) == (Outcome.CRASH, "RankDiedError")
     assert "rank 1 ended (exit 7)" in answer.reason
-    assert examined(subject, without_ranks(named(DENSE))).outcome is Outcome.PASS
+    assert examined(subject, without_tensor_ranks(named(DENSE))).outcome is Outcome.PASS
     subject.misbehave = lambda group: None  # type: ignore[method-assign]
     assert examined(subject, named(DENSE)).outcome is Outcome.PASS
 
@@ -242,14 +241,11 @@ def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject:
             "invalid ranks.draft_tensor 2: expected a divisor of draft.heads = 3",
         ),
         ({"ranks.draft_tensor": 3}, "invalid ranks.draft_tensor 3: expected 1, or ranks.tensor = 2"),
-        ({"ranks.data": 2}, "invalid ranks.tensor 2 beside ranks.data 2: expected 1, or ranks.data 1"),
-        (
-            {"schedule.preemption": True},
-            "invalid ranks.tensor 2 beside schedule.preemption: expected 1, or a scenario without schedule.preemption",
-        ),
+        ({"ranks.data": 2}, "invalid data-parallel beside tensor-parallel: expected one of them: S-TP-1"),
+        ({"schedule.preemption": True}, "invalid preemption beside tensor-parallel: expected one of them: S-SCHED-8"),
         (
             {"variant": "other_poison"},
-            "invalid ranks.tensor 2 beside a variant: expected 1, or a scenario without a variant",
+            "invalid variant other_poison beside tensor-parallel: expected another one",
         ),
     ],
 )

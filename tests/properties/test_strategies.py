@@ -7,18 +7,20 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from itertools import product
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from draftproof.cli.check import EXAMPLES
+from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME, features_of
 from draftproof.properties.fit import fit
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
 from draftproof.properties.strategies.drawn import scenarios
-from draftproof.properties.strategies.rows import PROMISED, points_of
+from draftproof.properties.strategies.rows import PROMISED, ArrayRow, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import VERSION
@@ -28,11 +30,8 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate
 
-RECORDED = (59, "e7456425afe0eddb5d17069ae01f956984ed59bb25c05b64a162a83d49aaa8c2")
+RECORDED = (59, "dd3c37868372fe97e0e3348bf8940079dc63868842f253d230576e110afc99a7")
 """A version of the strategies, and the fingerprint of what it generates."""
-ENOUGH = 300
-"""Scenarios of all drafts in turns in which every promised pair meets; in EXAMPLES all but a few of the pairs do."""
-ALMOST = 0.99
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""
 FAST = settings(
@@ -48,7 +47,7 @@ SEARCH = settings(FAST, max_examples=1000)
 
 @cache
 def _listed(seed: int) -> list[Listed]:
-    return list(strategies.listed(seed, ENOUGH, ALGORITHMS))
+    return list(strategies.listed(seed, EXAMPLES, ALGORITHMS))
 
 
 def listed(seed: int, count: int = EXAMPLES) -> list[Listed]:
@@ -125,8 +124,7 @@ def apart(made: list[Listed], drafts: tuple[Algorithm, ...]) -> tuple[list[str],
 def test_every_pair_that_may_be_together_meets(seed: int) -> None:
     some, promised = apart(listed(seed), ALGORITHMS)
     assert promised > len(PROMISED)
-    assert len(some) < (1 - ALMOST) * promised, some
-    assert apart(listed(seed, ENOUGH), ALGORITHMS)[0] == []
+    assert some == []
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -156,26 +154,26 @@ def test_only_sizes_that_were_asked_for_come() -> None:
 
 
 def test_a_scenario_is_as_large_as_its_row_says() -> None:
-    """But for what a boundary moved."""
-    made = [one for one in listed(0) if not one.row.quantities]
-    of = {size.name: [one.scenario for one in made if one.row.size == size.name] for size in SIZES}
+    of: dict[str, list[Scenario]] = {size.name: [] for size in SIZES}
+    for number, (size, draft, steps) in enumerate(product(SIZES, ALGORITHMS, ("one", "several", "many") * 3)):
+        row = ArrayRow(draft=draft, size=size.name, steps=steps, shape=SHAPES[number % len(SHAPES)].name)  # type: ignore[arg-type]
+        made, _ = strategies.scenario_of(SeededChoose(str(number)), row)
+        of[size.name].append(made)
+        assert {"one": made.steps == 1, "several": 1 < made.steps <= 5, "many": made.steps > 5}[steps]
     assert min(len(request.prompt) for one in of["long"] for request in one.requests) >= 33
     assert max(len(request.prompt) for one in of["long"] for request in one.requests) > 256
     assert all(len(one.requests) >= 6 for one in of["wide"])
     assert max(one.schedule.max_batch for one in of["wide"]) > 16
-    for one in made:
-        most = one.scenario.steps
-        if one.row.steps == "one" and one.scenario.adaptive is None:
-            assert most == 1
-        assert most > 5 or one.row.steps != "many"
+    assert all(len(one.requests) < 6 for one in of["small"])
 
 
 def test_what_a_row_asks_for_is_in_its_scenario() -> None:
-    """A row that did not come out is told as it came out."""
+    """A row that did not come out is told as it came out; few features are lost beside others."""
+    lost = 0
     for one in listed(0):
         points = points_of(one.scenario)
         asked = {point.value for point in points if point.dimension == "feature"}
-        assert len(one.row.features - asked) <= 1, (one.row.features, asked)
+        lost += len(one.row.features - asked)
         draft = one.scenario.draft
         for form, value in one.row.forms:
             if form in ("takes", "handed", "match"):
@@ -186,6 +184,7 @@ def test_what_a_row_asks_for_is_in_its_scenario() -> None:
                 assert draft.masks_first == (value == "masked")  # type: ignore[union-attr]
             if form == "chain":
                 assert draft.chain == (value == "chained")  # type: ignore[union-attr]
+    assert lost <= EXAMPLES / 10
 
 
 def test_every_shape_relation_and_poison_is_drawn() -> None:

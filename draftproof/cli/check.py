@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
-OF_TEXTS = ("requests", "tokens_emitted", "drafts_seen")
+OF_TEXTS = ("texts_shown", "tokens_emitted", "drafts_seen")
 """Counts of what is compared where no round is shown."""
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
@@ -238,7 +238,7 @@ def exercised(counts: Mapping[str, int], beyond: Container[str], where: str, wei
     """Return in a line what was exercised; `beyond` are counts that the subject cannot show, `where` has them all."""
     from draftproof.properties.judge import WORK
 
-    # Of a subject that shows no rounds all that it reports is the text of requests, and what it counted.
+    # Of a subject that shows no rounds all that it reports are texts, and what it counted.
     names = (*WORK, "kernel_calls") if "decode_rounds" not in beyond else OF_TEXTS
     shown = [f"{name} {counts[name]}" for name in names if name in counts and name not in beyond]
     if weights:

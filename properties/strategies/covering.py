@@ -100,10 +100,18 @@ class Array:
         self._triples: dict[tuple[int, int], int] = {}
         for one in _places(self._promised):
             for other in _places(self._pairs[one] & self._promised & -(1 << one + 1)):
-                # A row has one draft, and what needs one has none beside another.
-                self._triples[one, other] = self._pairs[one] & self._pairs[other] & self._promised
+                both = self._pairs[one] & self._pairs[other] & self._promised
+                self._triples[one, other] = both & self._of_one_draft(one, other)
         self._all = self.met
         self._number, self._has_open_pairs, self._counts_triples = 0, True, False
+
+    def _of_one_draft(self, one: int, other: int) -> int:
+        """Return the points that go with a draft with which two others go: a row has one draft."""
+        found = 0
+        for draft in self._drafts:
+            own = _beside()[draft] | 1 << draft
+            found |= own if own >> one & own >> other & 1 else 0
+        return found
 
     @property
     def met(self) -> Met:

@@ -269,15 +269,14 @@ def test_a_request_on_a_rank_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        ("variant", "other_poison", "a variant"),
-        ("schedule.preemption", True, "schedule.preemption"),
-        ("schedule.prefix_cache", True, "schedule.prefix_cache"),
-        ("schedule.services", 2, "schedule.services"),
+        ("variant", "other_poison", "variant other_poison beside data-parallel: expected another one"),
+        ("schedule.preemption", True, "preemption beside data-parallel: expected one of them: S-SCHED-8"),
+        ("schedule.prefix_cache", True, "prefix-cache beside data-parallel: expected one of them: S-CACHE-1"),
+        ("schedule.services", 2, "schedule.services 2: expected 1 with ranks"),
     ],
 )
 def test_what_is_not_defined_beside_ranks_is_refused(path: str, value: object, told: str) -> None:
-    words = re.escape(f"invalid ranks.data 2 beside {told}: expected 1, or a scenario without {told}")
-    with pytest.raises(InvalidScenarioError, match=words):
+    with pytest.raises(InvalidScenarioError, match=re.escape(f"invalid {told}")):
         validate(put_at(named(UNEVEN), path, value))
 
 

@@ -205,7 +205,7 @@ def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "Before anything else" not in out
     # What no text can show is no zero of its own.
-    exercised = next(line for line in out.splitlines() if line.startswith("exercised: requests "))
+    exercised = next(line for line in out.splitlines() if line.startswith("exercised: texts_shown "))
     assert ", tokens_emitted " in exercised
     assert "drafts_accepted" not in exercised
     assert "own accepted/rejected" not in out

@@ -63,6 +63,10 @@ class _Journalled(Subject):
         self._journal.enter("base")
         return self._subject.has_ranks
 
+    @property
+    def most_ranks(self) -> int:
+        return self._subject.most_ranks
+
     def run(self, scenario: Scenario, script: Script) -> Trace:
         self._journal.enter("variant" if self._runs else "base")
         self._runs += 1

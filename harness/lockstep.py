@@ -30,7 +30,7 @@ class _BaseRun(NamedTuple):
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     limits, solution = limits_of(subject), reference(scenario)
-    if scenario.ranks.size > 1 and (scenario.ranks.data > 1 or subject.has_ranks):
+    if scenario.ranks.size > 1 and (scenario.ranks.data > 1 or _has_ranks(subject, scenario)):
         return _of_ranks(subject, solution, limits)
     known = for_limits(solution, limits)
     trace = run_subject(subject, scenario, known.script, "in the base run")
@@ -77,9 +77,14 @@ def _beside_alone(of_run: Evidence, alone: Evidence) -> Evidence:
     )
 
 
+def _has_ranks(subject: Subject, scenario: Scenario) -> bool:
+    """Return whether a subject can run the ranks of a scenario beside each other."""
+    return subject.has_ranks and scenario.ranks.size <= subject.most_ranks
+
+
 def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     """Run the ranks of a scenario beside each other, or one after another on a subject that has none."""
-    has_ranks = subject.has_ranks
+    has_ranks = _has_ranks(subject, solution.scenario)
     runs = (rank_runs.run_beside if has_ranks else rank_runs.run_in_turn)(subject, solution, limits)
     of_ranks = [_answered(subject, *run, limits).evidence for run in runs]
     if not has_ranks:

@@ -53,7 +53,7 @@ class EngineSubject(Subject):
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
-        if not self.has_ranks:
+        if not self.has_ranks or scenario.ranks.size > self.most_ranks:
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
@@ -72,6 +72,11 @@ class EngineSubject(Subject):
     def has_ranks(self) -> bool:
         """True where each rank can have a device of its own."""
         return self._device.type == "cpu" or torch.cuda.device_count() > 1
+
+    @property
+    def most_ranks(self) -> int:
+        """As many as there are devices."""
+        return super().most_ranks if self._device.type == "cpu" else torch.cuda.device_count()
 
     @property
     def spawned_as(self) -> tuple[str, dict[str, str]] | None:

@@ -79,6 +79,11 @@ class Subject(ABC):
         return type(self).run_rank is not Subject.run_rank
 
     @property
+    def most_ranks(self) -> int:
+        """How many ranks can run beside each other; a scenario of more of them is served rank after rank."""
+        return 8
+
+    @property
     def inner(self) -> Subject:
         """The subject whose ranks run: one that wraps another returns that."""
         return self

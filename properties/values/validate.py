@@ -164,7 +164,7 @@ def _tree(scenario: Scenario) -> None:
 
 def _features(scenario: Scenario) -> None:
     """Check that every feature is defined for the model and the draft, and beside every other one."""
-    kind, tag = kind_of(scenario.draft), scenario.draft.__struct_config__.tag
+    kind = kind_of(scenario.draft)
     present = features_of(scenario)
     for name in present:
         row = FEATURES[name]
@@ -172,7 +172,7 @@ def _features(scenario: Scenario) -> None:
             raise InvalidScenarioError(f"invalid {name} of a checkpoint: expected none: it is defined for probes")
         if not row.drafts(kind):
             takers = ", ".join(one.name for one in KINDS if row.drafts(one))
-            problem = f"invalid {name} with draft {tag!r}: expected a draft that can have it, {takers}"
+            problem = f"invalid {name} with draft {kind.name!r}: expected a draft that can have it, {takers}"
             raise InvalidScenarioError(f"{problem}: {row.because}")
     for one, other in combinations(present, 2):
         if because := refusal(one, other):

@@ -79,6 +79,6 @@ def test_states_of_a_checkpoint_follow_its_trees(tmp_path: Path) -> None:
 def test_other_drafts_have_none(ran: Evidence) -> None:
     with pytest.raises(
         InvalidScenarioError,
-        match="expected none, or a draft that proposes one: eagle or ngram",
+        match=r"invalid trees with draft .dflash.: expected a draft that can have it, eagle, ngram",
     ):
         validate(msgspec.structs.replace(ran.scenario, draft=CheckpointDraft(algorithm="dflash", path="somewhere")))

@@ -15,7 +15,7 @@ from tests.warm import Warm
 
 LANE = Path(__file__).with_name("lane.py")
 KERNELS = Path(kernels.__file__).parent
-EXAMPLES = 8
+EXAMPLES = 6
 SHARES = 3
 """Each share of the ops is one test with a process of its own, so that no two workers run the same ops."""
 IMPORTED = {"triton_ahead", "triton_chunk", "triton_common", "triton_delta"}

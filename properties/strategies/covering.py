@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.strategies.rows import (
-    CHOSEN,
     DIMENSIONS,
     POINTS,
     PROMISED,
@@ -91,7 +90,7 @@ class Array:
         of_drafts = 0
         for draft in self._drafts:
             of_drafts |= beside[draft] | 1 << draft
-        self._usable = of_drafts & ~_bits(without) & ~_bits(Point("draft", "") for _ in ())
+        self._usable = of_drafts & ~_bits(without)
         for place, point in enumerate(POINTS):
             if point.dimension == "draft" and place not in self._drafts:
                 self._usable &= ~(1 << place)
@@ -102,7 +101,7 @@ class Array:
             for other in _places(self._pairs[one] & self._promised & -(1 << one + 1)):
                 both = self._pairs[one] & self._pairs[other] & self._promised
                 self._triples[one, other] = both & self._of_one_draft(one, other)
-        self._all = self.met
+        self._all = self._left()
         self._number, self._has_open_pairs, self._counts_triples = 0, True, False
 
     def _of_one_draft(self, one: int, other: int) -> int:
@@ -116,18 +115,14 @@ class Array:
     @property
     def met(self) -> Met:
         """How much has met by now."""
-        pairs = (
-            sum(
-                (bits & self._promised).bit_count()
-                for place, bits in enumerate(self._pairs)
-                if self._promised >> place & 1
-            )
-            // 2
-        )
-        triples = sum(bits.bit_count() for bits in self._triples.values()) // 3
-        if not hasattr(self, "_all"):
-            return Met(pairs, pairs, triples, triples)
-        return Met(self._all.pairs - pairs, self._all.pairs, self._all.triples - triples, self._all.triples)
+        pairs, triples = self._left()
+        all_pairs, all_triples = self._all
+        return Met(all_pairs - pairs, all_pairs, all_triples - triples, all_triples)
+
+    def _left(self) -> tuple[int, int]:
+        """Return how many promised pairs and triples have not met; each is kept once for each of its points."""
+        pairs = sum((self._pairs[place] & self._promised).bit_count() for place in _places(self._promised))
+        return pairs // 2, sum(bits.bit_count() for bits in self._triples.values()) // 3
 
     @cached_property
     def _dimensions(self) -> list[list[int]]:
@@ -295,6 +290,3 @@ class Array:
 
     def _has(self, bits: int, place: int) -> bool:
         return all(bits >> _ORDER[needed] & 1 for needed in needed_by(POINTS[place]))
-
-
-FEATURE_POINTS = tuple(Point("feature", name) for name in CHOSEN)

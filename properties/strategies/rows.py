@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from typing import Literal, NamedTuple, cast
 
 from draftproof.properties.features import BY_NAME as FEATURES
@@ -212,9 +211,3 @@ def row_of(points: frozenset[Point]) -> ArrayRow:
         features=frozenset(value for dimension, value in points if dimension == "feature"),
         quantities=tuple(sorted(value for dimension, value in points if dimension == "quantity")),
     )
-
-
-def pairs(points: tuple[Point, ...]) -> frozenset[tuple[Point, Point]]:
-    """Return every pair of points, each in the order of POINTS."""
-    order = {point: place for place, point in enumerate(POINTS)}
-    return frozenset(combinations(sorted(points, key=order.__getitem__), 2))

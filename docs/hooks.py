@@ -11,7 +11,15 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "design.md": "DESIGN.md", "contributing.md": "CONTRIBUTING.md"}
-LINKED = ("examples/*.py", "examples/workflows/*.yml", "properties/kernels/table.py")
+LINKED = (
+    "examples/*.py",
+    "examples/workflows/*.yml",
+    "properties/kernels/table.py",
+    "properties/kernels/blocks.py",
+    "properties/values/kernel_binding.py",
+    "subjects/kernels/packages.py",
+    "tests/kernels/sanitizer_explained.toml",
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,8 +37,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = re.sub(r"(\]\(|src(?:set)?=\")docs/(?=[\w.-])", r"\1", markdown)
         markdown = markdown.replace("](docs/)", "](own-engine.md)")
     else:
-        markdown = markdown.replace("](../", "](")
+        up = "../" * page.file.src_uri.count("/")
+        markdown = markdown.replace(f"]({up}../", f"]({up}")
     markdown = markdown.replace("](examples/workflows)", "](examples/workflows/cpu.yml)")
+    markdown = markdown.replace("](subjects/kernels)", "](subjects/kernels/packages.py)")
     for name, source in PAGES.items():
         markdown = markdown.replace(f"]({source}", f"]({name}")
     return markdown

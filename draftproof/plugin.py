@@ -128,7 +128,10 @@ def _register_profiles(load: str | None) -> None:
 
 
 def _used(config: pytest.Config) -> bool:
-    """Return whether this run asked for anything of ours."""
+    """Return whether this run asked for anything of ours.
+
+    The plugin is loaded in every project of an environment, and other projects have markers of the same names.
+    """
     return config.getini("draftproof_markers") or has_options(config)
 
 

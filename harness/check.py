@@ -306,6 +306,8 @@ def checker(
 ) -> Checker:
     """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
 
+    Each process gives weights turns of its own, so a number that followed the machine would change what a seed means.
+
     Contracts that were asked for by name, or for scenarios that were selected by features, only have to reach their own
     minimum, and a real model runs less.
     """

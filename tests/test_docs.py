@@ -14,7 +14,10 @@ import pytest
 from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "DESIGN.md")] + sorted((ROOT / "docs").glob("*.md"))
+PAGES += DECISIONS
+INDEX = ROOT / "docs/decisions/README.md"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
@@ -110,7 +113,8 @@ def test_relative_links_lead_somewhere(page: Path):
 
 def test_every_page_is_on_the_site():
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    docs = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    others = set(DECISIONS) - {INDEX}
+    docs = {path.relative_to(ROOT / "docs").as_posix() for path in set((ROOT / "docs").rglob("*.md")) - others}
     assert docs | {"index.md", "design.md", "contributing.md"} == listed
 
 
@@ -145,10 +149,29 @@ SEMANTICS = (ROOT / "docs/semantics.md").read_text(encoding="utf-8")
 CITED = re.compile(r"S-[A-Z]+-\d+")
 
 
-def test_the_index_of_decisions_lists_them_in_order():
-    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
-    listed = [" ".join(title.split()) for title in re.findall(r"^    - \[([^\]]+)\]", text, re.MULTILINE)]
-    assert listed == re.findall(r"^### (.+)$", text, re.MULTILINE)
+def test_the_index_lists_every_decision_with_its_question():
+    listed = re.findall(r"^- \[(.+)\]\((.+)\)$", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    titles = [(path.read_text(encoding="utf-8").partition("\n")[0], path.name) for path in DECISIONS if path != INDEX]
+    assert sorted((f"# {title}", name) for title, name in listed) == sorted(titles)
+    assert [title for title, _ in titles if not title.endswith("?")] == []
+
+
+def test_decisions_are_short():
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in DECISIONS if path != INDEX}
+    assert {name: count for name, count in lines.items() if count > 25} == {}
+    assert sum(path.stat().st_size for path in DECISIONS) <= 50 * 1024
+
+
+def test_every_decision_says_what_was_decided_and_why():
+    kinds = ("Decided", "Why", "Rejected", "Known limits")
+    for path in set(DECISIONS) - {INDEX}:
+        found = re.findall(r"^\*\*(.+?)\.\*\*", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert found[:2] == ["Decided", "Why"], path.name
+        assert found == [kind for kind in kinds if kind in found], path.name
+
+
+def test_the_design_is_one_page():
+    assert len((ROOT / "DESIGN.md").read_text(encoding="utf-8").splitlines()) <= 40
 
 
 def test_the_contents_of_the_definitions_list_its_sections():

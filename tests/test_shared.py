@@ -1,4 +1,4 @@
-"""What engine and reference both use is listed in DESIGN.md, each with a witness that reads neither side."""
+"""What engine and reference both use is listed in docs/shared.md, each with a witness that reads neither side."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from pathlib import Path
 from tests.structure import ROOMS, ROOT, graph, imports_of, sources
 
 SIDES = ("draftproof.engine", "draftproof.reference")
-HEADING = "### What both sides use, and who else looks at it"
 
 
 def listed(text: str) -> dict[str, str]:
     """What stands in the first column of the table, with its witness."""
-    section = text[text.index(HEADING) :].split("\n### ")[0].split("\n\n*Because")[0]
-    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", section, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", text, flags=re.MULTILINE)
     return {name: witness for names, witness in rows for name in re.findall(r"`([^`]+)`", names)}
 
 
-LISTED = listed((ROOT / "DESIGN.md").read_text(encoding="utf-8"))
+LISTED = listed((ROOT / "docs/shared.md").read_text(encoding="utf-8"))
 
 
 def of_side(module: str, side: str) -> bool:

@@ -85,7 +85,10 @@ def windows(fields: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def fingerprint(config: Any) -> tuple[int, ...]:
-    """Return what a reader of `config` sees now: (crc32 of its canonical JSON, layers, LayerKind of each)."""
+    """Return what a reader of `config` sees now: (crc32 of its canonical JSON, layers, LayerKind of each).
+
+    Source: sgl-project/sglang#23331, where the draft changed the configuration of its target.
+    """
     text = json.dumps(read_fields(config), sort_keys=True, separators=(",", ":"), default=str)
     kinds = layer_types(target_fields(config))
     return (zlib.crc32(text.encode()), len(kinds), *((FULL, LINEAR, SLIDING).index(kind) for kind in kinds))

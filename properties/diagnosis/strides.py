@@ -20,7 +20,8 @@ from draftproof.properties.values.relations import Pitch, Stride, VerifyRow
 from draftproof.properties.values.trace import Key
 
 Values = Mapping[Key, Datum]
-# One place may be wrong for any other reason.
+# One place may be wrong for any other reason: a shift by a row would match, too. With a wrong stride most rows read
+# padding, rows of earlier rounds or poison, so that the first wrong row alone tells nothing.
 _LEAST = 2
 _UNWRITTEN = POISON_WORDS | {bytes(8)}
 

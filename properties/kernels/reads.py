@@ -2,7 +2,8 @@
 
 With a mask one place too wide a lane reads what lies behind a row, or behind the tensor. Mostly the value is multiplied
 by zero or thrown away, so that no output shows it; on a GPU the same lane reads another allocation, or faults. The
-interpreter computes every address as a GPU does, so here each one is looked up.
+interpreter computes every address as a GPU does, so here each one is looked up. Poison behind every row would not do:
+a mask's `other` or a zero weight hides it as well.
 """
 
 from __future__ import annotations

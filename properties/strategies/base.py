@@ -30,9 +30,9 @@ from draftproof.properties.values.scenario import (
 
 _FEW = 4
 """Of more requests than these no others are cut by `max_len`."""
-_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts"})
+_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts", "step-budget"})
 """Features that show among several requests only."""
-_SERVICES = (1, 2)
+_SERVICES = (1, 1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
 
 

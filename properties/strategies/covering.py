@@ -284,7 +284,7 @@ class Array:
         free = [place for place in _places(self._usable) if POINTS[place].dimension == "quantity"]
         free = [place for place in self._choose.shuffled(free) if self._fits(bits, place) and self._has(bits, place)]
         free.sort(key=lambda place: -(self._pairs[place] & bits).bit_count())
-        for place in free[: self._choose.integer(0, _QUANTITIES)]:
+        for place in free[: self._choose.integer(1, _QUANTITIES)]:
             bits |= 1 << place
         return bits
 

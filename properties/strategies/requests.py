@@ -125,7 +125,7 @@ def _budget(shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, int]:
     if shape.adaptive:
         return 14, 20
     if shape.draft_batch:
-        return (3, 6) if index else (14, 18)
+        return (3 + fit.steps, 6 + fit.steps) if index else (14 + 2 * fit.steps, 18 + 2 * fit.steps)
     if shape.long and index:
         return 1, 4
     return (9, 12) if shape.crowded or (shape.together and not index) else (5, 11)

@@ -76,7 +76,7 @@ class Size(NamedTuple):
 SMALL = Size("small", 1.0)
 LONG = Size(
     "long",
-    2.0,
+    3.0,
     prompts=(64, 128, 256, 512, 600),
     shortest=49,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
@@ -85,7 +85,7 @@ LONG = Size(
 )
 WIDE = Size(
     "wide",
-    4.0,
+    2.2,
     pages=(2, 4, 7, 16),
     requests=(6, 6, 8, 8, 12, 17, 33),
     captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24)),

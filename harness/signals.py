@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 _TOGETHER = 2.0
 """Seconds within which two signals are one interrupt."""
+_SOON = 0.001
 
 
 class TimeLimitError(BaseException):
@@ -54,7 +56,10 @@ def interrupted_once() -> Iterator[None]:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitError after `seconds`; None, or any thread but the main one: there is no limit."""
+    """Raise TimeLimitError after `seconds`; None, or any thread but the main one: there is no limit.
+
+    Where Python ignores what is raised, as in callbacks of the garbage collector, it is raised once more behind that.
+    """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,12 +67,22 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     def expire(_signal: int, _frame: object) -> None:
         raise TimeLimitError
 
+    ignored_before = sys.unraisablehook
+
+    def ignored(what: sys.UnraisableHookArgs) -> None:
+        if isinstance(what.exc_value, TimeLimitError):
+            signal.setitimer(signal.ITIMER_REAL, _SOON)
+        else:
+            ignored_before(what)
+
     with handled(expire, signal.SIGALRM):
+        sys.unraisablehook = ignored
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = ignored_before
 
 
 @contextmanager

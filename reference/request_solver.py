@@ -17,6 +17,7 @@ from draftproof.properties.values.scenario import (
     Scenario,
     Wrong,
     drafts_allowed,
+    drafts_if_forced,
     round_plan,
 )
 from draftproof.properties.values.script import RequestScript, RoundScript, forced
@@ -152,9 +153,8 @@ class RequestSolver:
             number = len(rounds) + 1
             allowed = self._allowed(number, len(emitted))
             count = chosen.get(number, max(0, min(drafts.get(number, allowed), allowed)))
-            most = self._scenario.most_drafts(count)
-            chain = forced(solved, number, len(emitted), most)
-            chain = None if chain is None else chain[:most]
+            plan = round_plan(self._request, number)
+            chain = forced(solved, number, len(emitted), drafts_if_forced(self._scenario, plan, count))
             round_ = self._round(number, emitted, count, chain, verified.get(number))
             rounds.append(msgspec.structs.replace(round_, resumed=number in resumed))
             emitted += rounds[-1].emitted

@@ -11,7 +11,7 @@ from torch import Tensor
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import DecodeRow, Proposal
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import Scenario, round_plan
+from draftproof.properties.values.scenario import Scenario, drafts_if_forced, round_plan
 from draftproof.properties.values.script import Script, forced
 
 
@@ -46,8 +46,10 @@ class Steering:
         """Return the drafts that a row is to verify in place of what is proposed, if the script says any."""
         # A second service goes on counting requests.
         number = row.request % len(self._scenario.requests)
-        emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
-        return forced(self._script.requests[number], row.round, emitted, self._scenario.most_drafts(row.num_drafts))
+        request = self._scenario.requests[number]
+        emitted = row.seq_len + 1 - len(request.prompt)
+        count = drafts_if_forced(self._scenario, round_plan(request, row.round), row.num_drafts)
+        return forced(self._script.requests[number], row.round, emitted, count)
 
     def _shaped(self, proposed: Tensor | None, rows: Mapping[int, DecodeRow]) -> Tensor | None:
         """Return the parents of a tree's drafts, those of the rows that are forced in the shapes of their plans."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_best, is_close, is_near, is_right_token
@@ -21,9 +22,16 @@ _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
 _OF_TREES, _CANDIDATES = ("propose.tokens", "propose.parents"), "draft.beam.candidates"
 MOST_NEAR = 16
 """How many tokens a trace of the reference lists that come near a choice."""
-_CHOICES = (*_OF_DRAFTS, "verify.choice")
+_WALKED = ("accept.index", "accept.correct_len")
 DraftTies = Mapping[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 """request -> for each tied choice of a draft its order, and where the drafts end that it may have made others."""
+
+
+class OtherTokens(NamedTuple):
+    """Where a run is of other tokens: from where on for each request, and in which of its drafts."""
+
+    ends: Ties
+    drafts: DraftTies
 
 
 def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties) -> Ties:
@@ -31,11 +39,9 @@ def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties)
 
     A choice of a draft ends nothing where the subject reports its drafts: the reference follows these (S-FOLLOW-3).
     """
-    ties, rounded = dict(known), reference.rounded or reference
-    for trace in (reference, rounded):
-        for (request, round_), gap in trace.gaps.items():
-            if gap < CLOSE_EXPERTS:
-                ties[request] = min((round_,), ties.get(request, (round_,)))
+    ties = dict(known)
+    for request, order in _ties_of_experts(reference, reference.rounded or reference):
+        ties[request] = min(order, ties.get(request, order))
     tied = (
         [] if _shows_drafts(subject) else [at for one in _OF_DRAFTS for at in _tied(scenario, reference, subject, one)]
     )
@@ -117,6 +123,11 @@ def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: T
     tied = [at for channel in _OF_DRAFTS for at in _tied(scenario, reference, subject, channel)]
     tied += _tied_proposals(scenario, form, reference, subject)
     tied += _tied_trees(scenario, reference, subject)
+    return _spans(tied)
+
+
+def _spans(tied: Iterable[tuple[str, Key]]) -> DraftTies:
+    """Return what these choices of a draft may have made others: all up to the verify of what it drafts with them."""
     ties: dict[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = {}
     for channel, key in tied:
         verified = key.round + int(channel == "extend.proposal")
@@ -192,16 +203,44 @@ def round_of(trace: Trace, request: int, number: int) -> int:
     return rounds[number]
 
 
-def find_other_choices(reference: Trace, rounded: Trace) -> Ties:
-    """Return where the reference chooses other tokens in float32 than in float64."""
-    ties: dict[int, tuple[int, ...]] = {}
-    for channel in _CHOICES:
-        got = rounded.choices(channel)
-        for key, one in reference.choices(channel).items():
-            if key not in got or one[0] != got[key][0]:
-                order = Observation(channel, key, 0).order
-                ties[key.request] = min(order, ties.get(key.request, order))
-    return ties
+def find_other_tokens(reference: Trace, rounded: Trace) -> OtherTokens:
+    """Return where the reference's run in float32 is of other tokens than that in float64.
+
+    Its text and what it verifies are given: another choice of the target changes only what is accepted behind the end
+    of the text, and one of a draft what is drafted after it in the same round.
+    """
+    ends = list(_ties_of_experts(reference, rounded))
+    for channel in _WALKED:
+        got = rounded.channel(channel)
+        for key, value in reference.channel(channel).items():
+            if got.get(key) != value:
+                ends.append((key.request, Observation(channel, key, 0).order))
+    others = [
+        (channel, key)
+        for channel in _OF_DRAFTS
+        for key, one in reference.choices(channel).items()
+        if rounded.choices(channel).get(key, (None,))[0] != one[0]
+    ]
+    others += [
+        ("draft.beam.ids", key._replace(step=1, row=0))
+        for key in reference.channel("propose.parents")
+        if _tree_of(reference, key) != _tree_of(rounded, key)
+    ]
+    firsts = {request: min(order for one, order in ends if one == request) for request, _ in ends}
+    return OtherTokens(firsts, _spans(others))
+
+
+def of_same_tokens(channel: str, run: Trace, others: OtherTokens) -> Values:
+    """Return a channel of a run in float32 as far as it is of the same tokens."""
+    return without_draft_ties(channel, before_ties(channel, run.channel(channel), others.ends), others.drafts)
+
+
+def _ties_of_experts(reference: Trace, rounded: Trace) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the rounds from which on a request is another continuation, for a close choice of experts (S-TRACE-11)."""
+    for trace in (reference, rounded):
+        for (request, round_), gap in trace.gaps.items():
+            if gap < CLOSE_EXPERTS:
+                yield request, (round_,)
 
 
 def before_ties(channel: str, values: Values, ties: Ties) -> Values:

@@ -120,7 +120,7 @@ class Evidence:
         if self.exact or channel in self._kept_in_fp8:
             return exactly
         exact, rounded = self.reference.channel(channel), self.reference.rounded
-        first = comparison.before_ties(channel, rounded.channel(channel), self._rounded_ties) if rounded else {}
+        first = comparison.of_same_tokens(channel, rounded, self._other_tokens) if rounded else {}
         first = self._sure(channel, first)
         return near(self.scenario, channel, exact, first, partial(self._rounded_again, channel))
 
@@ -145,16 +145,13 @@ class Evidence:
 
     def _rounded_again(self, channel: str) -> list[Mapping[Key, Datum]]:
         """Return a channel of more runs in float32, each as far as it is of the same tokens as that in float64."""
-        runs = self.reference.rounded_again()
-        ties = [comparison.find_other_choices(self.reference, run) for run in runs]
-        return [
-            comparison.before_ties(channel, run.channel(channel), tied) for run, tied in zip(runs, ties, strict=True)
-        ]
+        others = partial(comparison.find_other_tokens, self.reference)
+        return [comparison.of_same_tokens(channel, run, others(run)) for run in self.reference.rounded_again()]
 
     @cached_property
-    def _rounded_ties(self) -> comparison.Ties:
-        rounded = self.reference.rounded
-        return comparison.find_other_choices(self.reference, rounded) if rounded else {}
+    def _other_tokens(self) -> comparison.OtherTokens:
+        assert self.reference.rounded is not None
+        return comparison.find_other_tokens(self.reference, self.reference.rounded)
 
     @cached_property
     def ties(self) -> comparison.Ties:

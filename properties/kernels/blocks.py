@@ -312,7 +312,7 @@ def _folds(name: str, least: int, most: int, *, width: int, pending: int, **stat
 
 
 _SHORT = (_form("short keys", has_short_keys, "float", short=1),)
-_TAPS = Dimension("taps", shape("weight", 1), (4,), 9, "no model has a longer convolution")
+_TAPS = Dimension("taps", shape("weight", 1), (4, 8), 9, "no model has a longer convolution")
 _WIDTH = Dimension("width", shape("out", 1), (4,), 33, _ROUND, asks=_beside("width", rows=1))
 _TREE = Dimension(
     "width",

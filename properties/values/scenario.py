@@ -464,6 +464,12 @@ def round_plan(request: Request, round_: int) -> RoundPlan:
     return request.rounds[(round_ - 1) % len(request.rounds)]
 
 
+def drafts_if_forced(scenario: Scenario, plan: RoundPlan, depth: int) -> int:
+    """Return how many drafts a round of this depth verifies if they are forced: of a tree the rows of its shape."""
+    most = scenario.most_drafts(depth)
+    return len(plan.shape.cut(depth, most).parents) if plan.shape and depth else most
+
+
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
     """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))

@@ -86,6 +86,20 @@ def test_what_is_forced_is_verified_in_place_of_what_is_proposed() -> None:
     assert (proposed.draft_tokens == 40).all(), "the proposal stays as it was"
 
 
+def test_a_round_with_room_for_more_than_is_forced_verifies_what_is_proposed() -> None:
+    """A text that went another way begins its rounds elsewhere, and K is what S-LIMIT-4 says there."""
+    script = solved(STATIC).script
+    drafts = script.requests[0].rounds[0].forced
+    assert drafts
+    short = msgspec.structs.replace(script.requests[0].rounds[0], forced=drafts[:-1])
+    requests = (msgspec.structs.replace(script.requests[0], rounds=(short,), chains=()), *script.requests[1:])
+    script = msgspec.structs.replace(script, requests=requests)
+    for count in (len(drafts), len(drafts) - 1):
+        proposed = proposal((40,) * count)
+        steered = Steering(STATIC, script).steered((row_of(script, 0, 1, count),), proposed)
+        assert (steered is proposed) == (count == len(drafts))
+
+
 def test_what_is_not_forced_goes_on_as_it_is() -> None:
     plan = RoundPlan(num_drafts=1, num_correct=-1)
     requests = tuple(msgspec.structs.replace(one, rounds=(plan,)) for one in STATIC.requests)

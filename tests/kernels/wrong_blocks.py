@@ -99,6 +99,8 @@ WRONG_BLOCKS: tuple[tuple[str, str, Kernel], ...] = (
     changed("token_attention", "positions", at_most(511), "no more positions than two blocks"),
     unwritten("conv_verify", "windows", _ALL, _ALL, _ALL, slice(512, None)),
     unwritten("conv_update", "out", slice(512, None)),
+    changed("conv_verify", "weight", _zeros(_ALL, slice(8, None)), "taps beyond two of the least blocks"),
+    changed("conv_update", "weight", _zeros(_ALL, slice(8, None)), "taps beyond two of the least blocks"),
     unwritten("gdn_verify", "states", _ALL, _ALL, _ALL, _ALL, slice(48, None)),
     unwritten("gdn_update", "ssm", _ALL, _ALL, slice(16, None)),
     unwritten("gdn_replay", "ssm", _ALL, _ALL, slice(32, None)),

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.evidence.comparison import before_ties, find_other_choices, find_ties, is_tied
+from draftproof.properties.evidence.comparison import (
+    before_ties,
+    find_other_tokens,
+    find_ties,
+    is_tied,
+    of_same_tokens,
+)
 from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, near
+from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.named import named
@@ -117,8 +124,35 @@ def test_a_narrow_choice_of_experts_ends_a_request_with_its_round(scenario: Scen
     assert set(before_ties("accept.correct_len", values, ties)) == {Key(0, 1), *(Key(1, n) for n in (1, 2, 3))}
 
 
-def test_nothing_is_taken_from_a_second_run_behind_another_choice():
-    ties = find_other_choices(trace((0, 1, 5), (0, 2, 6), (1, 1, 7)), trace((0, 1, 5), (0, 2, 9), (1, 1, 7)))
-    assert set(ties) == {0}
-    values = {Key(0, number): 1 for number in (1, 2, 3)}
-    assert set(before_ties("accept.correct_len", values, ties)) == {Key(0, 1)}
+def test_nothing_is_taken_from_a_second_run_behind_another_walk():
+    values = tuple(Observation("commit.length", Key(0, number), 9) for number in (1, 2, 3))
+
+    def taken(channel: str, key: Key, *said: Datum) -> set[int]:
+        """The rounds of which the second run of two that say these of something is taken."""
+        exact, rounded = (
+            Trace("x", frozenset({channel, "commit.length"}), (Observation(channel, key, one), *values)) for one in said
+        )
+        return {at.round for at in of_same_tokens("commit.length", rounded, find_other_tokens(exact, rounded))}
+
+    assert taken("accept.index", Key(0, 2), (0, 1), (0, 1)) == {1, 2, 3}
+    assert taken("accept.index", Key(0, 2), (0, 1), (0,)) == {1}
+    # What it verifies and emits is given: its own choices change nothing of that.
+    assert taken("verify.choice", Key(0, 2, row=0), (6, 1.0), (9, 1.0)) == {1, 2, 3}
+    assert taken("draft.step.proposal", Key(0, 2, step=1), (6, 1.0), (9, 1.0)) == {1, 2, 3}
+
+
+def test_what_a_second_run_drafts_behind_another_draft_is_not_taken():
+    said = [Observation("draft.step.hidden_in", Key(0, 2, step=step), RIGHT) for step in (1, 2, 3)]
+    said.append(Observation("draft.step.hidden_in", Key(0, 3, step=1), RIGHT))
+    exact, rounded = (
+        Trace("x", frozenset({"draft.step.proposal", "draft.step.hidden_in"}), (*said, Observation(*proposal)))
+        for proposal in (("draft.step.proposal", Key(0, 2, step=1), (token, 1.0)) for token in (6, 9))
+    )
+    taken = of_same_tokens("draft.step.hidden_in", rounded, find_other_tokens(exact, rounded))
+    assert [(key.round, key.step) for key in taken] == [(2, 1), (3, 1)]
+
+
+def test_nothing_is_taken_from_a_second_run_behind_close_experts():
+    one, two = trace((0, 1, 5), (0, 2, 5)), trace((0, 1, 5), (0, 2, 5), gaps={(0, 2): CLOSE_EXPERTS / 2})
+    taken = of_same_tokens("verify.choice", two, find_other_tokens(one, two))
+    assert [key.round for key in taken] == [1]

@@ -13,7 +13,7 @@ import argparse
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker
 from draftproof.harness.lockstep import evidence
+from draftproof.properties.evidence.comparison import find_other_tokens, of_same_tokens
 from draftproof.properties.judge import REAL, judge
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
@@ -198,6 +199,38 @@ def test_of_a_tied_choice_only_tokens_near_the_best_are_right(tmp_path: Path) ->
                 assert judge(wrong).results["draft.proposal"]
                 return
     raise AssertionError("no choice of the draft has tokens that come near")
+
+
+def ill_conditioned(folder: Path, but: Collection[int]) -> Path:
+    """Change a Llama so that values of its first layer are small differences of large products, but of some tokens."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    first = "model.layers.0"
+    for name in ("model.embed_tokens", f"{first}.input_layernorm"):
+        tensors[f"{name}.weight"][..., 1] = tensors[f"{name}.weight"][..., 0]
+    tensors["model.embed_tokens.weight"][sorted(but), :2] = 0
+    values = tensors[f"{first}.self_attn.v_proj.weight"]
+    large = 300 * (1 + torch.rand(len(values), generator=torch.Generator().manual_seed(5)))
+    values[:, 0], values[:, 1] = values[:, 0] + large, values[:, 1] - large
+    save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
+def test_the_run_in_float32_widens_bounds_behind_a_choice_that_it_makes_otherwise(tmp_path: Path) -> None:
+    """Its text and what it verifies are given, so that it goes on being of the same tokens.
+
+    Of the prompts it tells nothing: in them there is no token of which the float32 of this model is far off.
+    """
+    (scenario,) = real(twins(tmp_path / "twins"), ["mixed_eagle"])
+    ill_conditioned(tmp_path / "twins", {token for request in scenario.requests for token in request.prompt})
+    one = evidence(EngineSubject(), scenario)
+    rounded = one.reference.rounded
+    assert rounded is not None
+    others = find_other_tokens(one.reference, rounded)
+    assert others.drafts.keys() == {0, 1, 2}
+    for channel in ("verify.hidden", "commit.kv", "extend.kv"):
+        assert of_same_tokens(channel, rounded, others).keys() == one.reference.channel(channel).keys()
+    assert not [found for found in judge(one).results.values() if found]
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(False, Outcome.PASS), (True, Outcome.FAIL)])

@@ -56,7 +56,8 @@ def at_an_edge(scenario: Scenario) -> AtEdge:
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[AtEdge]:
     path = tiny_llama(tmp_path_factory.mktemp("draws") / "llama")
-    drawn = real(path, ["sampled_eagle", "sampled_hybrid_snapshot", "every_choice"], limits=NO_LIMITS)
+    names = ["sampled_eagle", "sampled_hybrid_snapshot", "sampled_hybrid_replay", "every_choice"]
+    drawn = real(path, names, limits=NO_LIMITS)
     return [next(one for one in map(at_an_edge, others_of(scenario)) if one.gap < 5e-5) for scenario in drawn]
 
 
@@ -86,7 +87,7 @@ def test_a_token_beyond_an_edge_is_right_if_rounding_explains_it_and_wrong_if_no
     scenarios: list[AtEdge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up or down: one of the two makes another token of the first; and logits that are far off are noticed."""
-    assert len(scenarios) == 3
+    assert len(scenarios) == 4
     for one in scenarios:
         near = [ran(one, monkeypatch, off) for off in (3e-5, -3e-5)]
         assert not [name for _, failed in near for name in failed]

@@ -149,7 +149,10 @@ def _put_budget(scenario: Scenario, budget: int) -> Scenario:
 
 
 def _put_page_size(scenario: Scenario, size: int) -> Scenario:
+    """Return the scenario with pages of so many tokens, of which some request has more."""
     memory = scenario.memory
+    if size >= max(_totals(scenario)):
+        return scenario
     pages = -(-memory.pages * memory.page_size // size)
     return replace(scenario, memory=replace(memory, page_size=size, pages=max(1, pages)))
 
@@ -224,6 +227,12 @@ def _put_sequence(scenario: Scenario, length: int) -> Scenario:
 
 def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
     return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
+
+
+def _put_checkpoint(scenario: Scenario, tokens: int) -> Scenario:
+    """Return the scenario with a state kept after so many tokens, of which some request has more."""
+    is_kept = scenario.states.checkpoint and tokens < max(_totals(scenario))
+    return put(scenario, "states.checkpoint", tokens) if is_kept else scenario
 
 
 def _put_step_budget(scenario: Scenario, tokens: int) -> Scenario:
@@ -318,7 +327,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
     "checkpoint": Quantity(
         _of("states.checkpoint"),
-        lambda s, n: put(s, "states.checkpoint", n) if s.states.checkpoint else s,
+        _put_checkpoint,
         1,
         1040,
         "above 1024",

@@ -128,4 +128,4 @@ def _budget(shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, int]:
         return (3 + fit.steps, 6 + fit.steps) if index else (14 + 2 * fit.steps, 18 + 2 * fit.steps)
     if shape.long and index:
         return 1, 4
-    return (9, 12) if shape.crowded or (shape.together and not index) else (5, 11)
+    return (9, 16) if shape.crowded or (shape.together and not index) else (6, 15)

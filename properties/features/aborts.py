@@ -128,7 +128,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="aborts",
-    weight=0.25,
+    weight=0.38,
     what="a request is aborted",
     has=lambda one: one.has_aborts,
     without=without_aborts,

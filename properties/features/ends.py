@@ -145,7 +145,7 @@ has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences
 _request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
-    weight=0.25,
+    weight=0.38,
     what="the model has stop ids, heeded or ignored",
     has=has_eos,
     without=without_eos,
@@ -159,7 +159,7 @@ EOS = Feature(
 )
 MIN_TOKENS = Feature(
     name="min-tokens",
-    weight=0.25,
+    weight=0.38,
     what="a request has a minimum of tokens",
     has=lambda one: one.has_minimum,
     without=without_min_tokens,
@@ -176,7 +176,7 @@ MIN_TOKENS = Feature(
 )
 STOP_SEQUENCES = Feature(
     name="stop-sequences",
-    weight=0.25,
+    weight=0.38,
     what="a request ends after a stop sequence",
     has=has_stop_sequences,
     without=without_stop_sequences,

@@ -92,7 +92,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="images",
-    weight=0.25,
+    weight=0.38,
     what="a prompt has images, and tokens three positions (M-RoPE)",
     has=any_request(lambda one: one.images),
     without=without_images,

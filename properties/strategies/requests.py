@@ -15,6 +15,8 @@ from draftproof.properties.values.scenario import Request, RoundPlan
 _BELOW = 97
 # Of the requests of a wide scenario the first two last for several rounds of all its drafts.
 _LASTING = 2
+# Beside a long prompt most are short: each token of a prompt takes time.
+_BESIDE_LONG, _SHORT = (True, False, True), 24
 # Under most controllers a row goes without drafts beside others that have some.
 _SKIPS = (False, True, True, True, True)
 
@@ -76,10 +78,12 @@ def _request(choose: Choose, shape: Shape, size: Size, fit: Fit, index: int) -> 
 def _prompt(choose: Choose, shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, ...]:
     """Draw a prompt of about a whole number of pages or chunks."""
     unit = choose.one_of((fit.page_size, fit.chunk))
-    most = choose.one_of(size.prompts)
+    most, least = choose.one_of(size.prompts), size.shortest
+    if least > 1 and index and choose.one_of(_BESIDE_LONG):
+        least, most = 1, _SHORT
     if shape.long and not index and not size.captured:
         most = max(most, 14)
-    length = _near(choose, unit, size.shortest, most)
+    length = _near(choose, unit, least, most)
     start, stride = choose.integer(0, min(fit.vocab, _BELOW) - 1), choose.integer(1, 7)
     prompt = tuple((start + stride * place * (place + 1) // 2) % fit.vocab for place in range(length))
     if length > fit.chunk and (start + stride) % 2:

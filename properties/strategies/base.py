@@ -109,7 +109,7 @@ def _count(choose: Choose, shape: Shape, size: Size) -> int:
     """Draw how many requests there are; a controller is to see each of them for some rounds."""
     if not size.requests:
         most = 4 if size.shortest > 1 else 5 if shape.adaptive else 7
-        return choose.integer(max(2, shape.requests), max(shape.requests, most))
+        return choose.integer(shape.requests, max(shape.requests, most))
     most = 12 if shape.adaptive else max(size.requests)
     return max(shape.requests, choose.one_of([count for count in size.requests if count <= most]))
 

@@ -27,7 +27,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
-_BASE = 0.3
+_BASE = 0.1
 """How often a value is drawn that meets nothing new, beside one that would meet a pair."""
 _SEARCHING = 3
 """Of so many rows of a draft one has no lead, and only values that meet something new where there are any."""

@@ -10,7 +10,7 @@ from draftproof.properties.features.feature import Feature
 from draftproof.properties.features.some_requests import slots_for
 from draftproof.properties.values.scenario import Request, Scenario
 
-_AFTER = (1, 3, 2, 4, 6, 0, 5, 8)
+_AFTER = (1, 0, 3, 2, 4, 6, 0, 5, 8)
 # Those that were served most of their prompt are soon at their end.
 _SOON = (2, 3, 1, 2, 4)
 # When most of those that give way wait to come back.
@@ -128,7 +128,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="aborts",
-    weight=0.25,
+    weight=0.38,
     what="a request is aborted",
     has=lambda one: one.has_aborts,
     without=without_aborts,

@@ -19,6 +19,9 @@ _LEAST = (3, 2, 4, 1, 6)
 _LATE = (99, 99, 4)
 # Where the stop token is, behind the minimum: the first that may be one, one that may not, the next, or none.
 _BEHIND = (0, -1, 0, 1, None)
+# Of how many tokens one is a stop, so that the minimum moves choices of most rows; 0: only the one behind it.
+_ONE_OF = (2, 0, 3)
+_MOST_STOPS = 60
 
 
 def with_eos(choose: Choose, scenario: Scenario) -> Scenario:
@@ -52,7 +55,7 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
             return replace(
                 request, min_tokens=min(choose.one_of(_LEAST), request.budget), stops=(), stop_at=-1, ignore_eos=True
             )
-        return _with_minimum(choose, request, knows_text=_knows_text(scenario, request))
+        return _with_minimum(choose, scenario, request)
 
     *others, last = scenario.requests
     if others and all(one.grammar for one in scenario.requests):
@@ -98,12 +101,18 @@ def _knows_text(scenario: Scenario, request: Request) -> bool:
     return request.sampling is None or not scenario.dynamic
 
 
-def _with_minimum(choose: Choose, request: Request, *, knows_text: bool) -> Request:
-    """Draw a minimum, and a stop token at about the first place where there may be one."""
-    least = min(choose.one_of(_LEAST), request.budget)
-    behind = choose.one_of(_BEHIND)
-    at = -1 if behind is None or not knows_text else min(least + behind, request.budget - 1)
-    return replace(request, min_tokens=least, stop_at=at)
+def _with_minimum(choose: Choose, scenario: Scenario, request: Request) -> Request:
+    """Draw a minimum, and a stop token at about the first place where there may be one, or many of them."""
+    least, vocab = min(choose.one_of(_LEAST), request.budget), scenario.model.vocab
+    behind, one_of = choose.one_of(_BEHIND), choose.one_of(_ONE_OF)
+    known = behind is not None and _knows_text(scenario, request)
+    stops = tuple(range(choose.integer(0, one_of - 1), vocab, max(one_of, vocab // _MOST_STOPS))) if one_of else ()
+    return replace(
+        request,
+        min_tokens=least,
+        stop_at=min(least + (behind or 0), request.budget - 1) if known else -1,
+        stops=stops or request.stops,
+    )
 
 
 def _sequences(choose: Choose, request: Request) -> tuple[TokenSpan, ...]:
@@ -136,7 +145,7 @@ has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences
 _request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
-    weight=0.25,
+    weight=0.38,
     what="the model has stop ids, heeded or ignored",
     has=has_eos,
     without=without_eos,
@@ -150,7 +159,7 @@ EOS = Feature(
 )
 MIN_TOKENS = Feature(
     name="min-tokens",
-    weight=0.25,
+    weight=0.38,
     what="a request has a minimum of tokens",
     has=lambda one: one.has_minimum,
     without=without_min_tokens,
@@ -167,7 +176,7 @@ MIN_TOKENS = Feature(
 )
 STOP_SEQUENCES = Feature(
     name="stop-sequences",
-    weight=0.25,
+    weight=0.38,
     what="a request ends after a stop sequence",
     has=has_stop_sequences,
     without=without_stop_sequences,

@@ -52,7 +52,7 @@ class Feature:
     of_model: bool = False
     facts: tuple[Fact, ...] = ()
     lacks: tuple[str, ...] = ()
-    weight: float = 0.4
+    weight: float = 0.6
     leads: int = 0
 
 

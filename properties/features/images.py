@@ -17,6 +17,8 @@ from draftproof.properties.values.scenario import Image, ProbeModel, Request, Sc
 # Each of frames, rows and columns is the largest number of some: positions behind an image go by that.
 _GRIDS = ((1, 2, 2), (3, 1, 1), (2, 1, 2), (1, 2, 3), (4, 1, 1), (1, 3, 2), (2, 2, 1), (1, 1, 3), (3, 1, 2), (2, 2, 2))
 _SMALLEST = 4
+# How many images a prompt has at most; a short one has no place for so many.
+_COUNTS = (1, 2, 3, 2, 5, 9)
 # Every third request has none, so that rows of both kinds run beside each other; all of those that give way have one.
 _NONE = (False, True, False)
 
@@ -39,7 +41,8 @@ def with_images(choose: Choose, scenario: Scenario) -> Scenario:
 
 def _with_images(choose: Choose, request: Request) -> Request:
     images, length, behind = list[Image](), len(request.prompt), 0
-    while behind + _SMALLEST <= length and len(images) <= choose.integer(0, 2):
+    count = choose.one_of(_COUNTS)
+    while behind + _SMALLEST <= length and len(images) < count:
         fitting = [grid for grid in _GRIDS if behind + grid[0] * grid[1] * grid[2] <= length]
         frames, height, width = choose.one_of(fitting)
         spare = length - behind - frames * height * width
@@ -89,7 +92,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="images",
-    weight=0.25,
+    weight=0.38,
     what="a prompt has images, and tokens three positions (M-RoPE)",
     has=any_request(lambda one: one.images),
     without=without_images,

@@ -13,6 +13,8 @@ from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, 
 _LONGER, _MOST_TOKENS = 9, 8
 # Whether rounds take more pages than the ones behind them, and keep them.
 _SPARE = (False, True, False, False)
+# Whether there are no more pages than must be.
+_FEWEST = (True, False, True)
 
 
 def with_preemption(choose: Choose, scenario: Scenario) -> Scenario:
@@ -51,7 +53,8 @@ def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
     rounds = sum(pages_needed(scenario, one) - len(pages) for one, pages in zip(first, taken, strict=True))
     longest = max(pages_needed(scenario, one) for one in scenario.requests)
     least = max(prefills, longest)
-    return put_in(scenario, "memory", pages=choose.integer(least, max(least, prefills + (rounds - 1) // 2)))
+    most = least if choose.one_of(_FEWEST) else max(least, prefills + (rounds - 1) // 2)
+    return put_in(scenario, "memory", pages=choose.integer(least, most))
 
 
 def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:

@@ -16,8 +16,9 @@ def with_step_tokens(choose: Choose, scenario: Scenario) -> Scenario:
     Requests come in early steps.
     """
     chunk, width = min(scenario.schedule.chunk, _longest(scenario)), scenario.width
-    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, 2, 1)
-    budget = max(1, about[choose.integer(0, len(about) - 1)])
+    rounds = min(scenario.schedule.max_batch, len(scenario.requests)) * width
+    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, 2, 1)
+    budget = choose.one_of([one for one in about if 0 < one < max(2, rounds + chunk)])
     requests = tuple(map(_early, scenario.requests))
     return replace(scenario, requests=requests, schedule=replace(scenario.schedule, step_tokens=budget))
 

@@ -30,9 +30,9 @@ from draftproof.properties.values.scenario import (
 
 _FEW = 4
 """Of more requests than these no others are cut by `max_len`."""
-_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts"})
+_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts", "step-budget"})
 """Features that show among several requests only."""
-_SERVICES = (1, 2)
+_SERVICES = (1, 1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
 
 
@@ -108,7 +108,8 @@ def _checkpoint(choose: Choose, size: Size) -> int:
 def _count(choose: Choose, shape: Shape, size: Size) -> int:
     """Draw how many requests there are; a controller is to see each of them for some rounds."""
     if not size.requests:
-        return choose.integer(shape.requests, max(shape.requests, 3 if shape.adaptive or size.shortest > 1 else 4))
+        most = 4 if size.shortest > 1 else 5 if shape.adaptive else 7
+        return choose.integer(shape.requests, max(shape.requests, most))
     most = 12 if shape.adaptive else max(size.requests)
     return max(shape.requests, choose.one_of([count for count in size.requests if count <= most]))
 

@@ -27,7 +27,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
-_BASE = 0.3
+_BASE = 0.1
 """How often a value is drawn that meets nothing new, beside one that would meet a pair."""
 _SEARCHING = 3
 """Of so many rows of a draft one has no lead, and only values that meet something new where there are any."""
@@ -284,7 +284,7 @@ class Array:
         free = [place for place in _places(self._usable) if POINTS[place].dimension == "quantity"]
         free = [place for place in self._choose.shuffled(free) if self._fits(bits, place) and self._has(bits, place)]
         free.sort(key=lambda place: -(self._pairs[place] & bits).bit_count())
-        for place in free[: self._choose.integer(0, _QUANTITIES)]:
+        for place in free[: self._choose.integer(1, _QUANTITIES)]:
             bits |= 1 << place
         return bits
 

@@ -149,7 +149,10 @@ def _put_budget(scenario: Scenario, budget: int) -> Scenario:
 
 
 def _put_page_size(scenario: Scenario, size: int) -> Scenario:
+    """Return the scenario with pages of so many tokens, of which some request has more."""
     memory = scenario.memory
+    if size >= max(_totals(scenario)):
+        return scenario
     pages = -(-memory.pages * memory.page_size // size)
     return replace(scenario, memory=replace(memory, page_size=size, pages=max(1, pages)))
 
@@ -167,6 +170,9 @@ def _put_tokens(scenario: Scenario, size: int) -> Scenario:
 
 
 def _put_window(scenario: Scenario, window: int) -> Scenario:
+    """Return the scenario with a window that some request outgrows."""
+    if window >= max(_totals(scenario)):
+        return scenario
     for path in ("model.window", "draft.window"):
         scenario = put(scenario, path, window) if get(scenario, path) else scenario
     return scenario
@@ -223,6 +229,25 @@ def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
     return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
 
 
+def _put_checkpoint(scenario: Scenario, tokens: int) -> Scenario:
+    """Return the scenario with a state kept after so many tokens, of which some request has more."""
+    is_kept = scenario.states.checkpoint and tokens < max(_totals(scenario))
+    return put(scenario, "states.checkpoint", tokens) if is_kept else scenario
+
+
+def _put_step_budget(scenario: Scenario, tokens: int) -> Scenario:
+    """Return the scenario with a budget that is less than a whole step would take."""
+    rows = min(scenario.schedule.max_batch, len(scenario.requests))
+    least_enough = rows * scenario.width + min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
+    return put(scenario, "schedule.step_tokens", tokens) if tokens < least_enough else scenario
+
+
+def _put_draft_batch(scenario: Scenario, rows: int) -> Scenario:
+    """Return the scenario with drafts for batches of so many rows, if there may be larger ones."""
+    largest = min(scenario.schedule.max_batch, len(scenario.requests))
+    return put(scenario, "schedule.draft_batch", rows) if rows < largest else scenario
+
+
 def _totals(scenario: Scenario) -> tuple[int, ...]:
     return tuple(len(one.prompt) + one.budget for one in scenario.requests)
 
@@ -260,7 +285,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "step budget": Quantity(
         _of("schedule.step_tokens"),
-        lambda s, n: put(s, "schedule.step_tokens", n),
+        _put_step_budget,
         1,
         1040,
         "above 1024",
@@ -302,7 +327,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
     "checkpoint": Quantity(
         _of("states.checkpoint"),
-        lambda s, n: put(s, "states.checkpoint", n) if s.states.checkpoint else s,
+        _put_checkpoint,
         1,
         1040,
         "above 1024",
@@ -318,7 +343,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         ("dense",),
     ),
     "draft batch": Quantity(
-        _of("schedule.draft_batch"), lambda s, n: put(s, "schedule.draft_batch", n), 1, 64, "rows", "draft-batch"
+        _of("schedule.draft_batch"), _put_draft_batch, 1, 64, "rows", "draft-batch"
     ),
 }
 """Quantities by name."""

@@ -15,6 +15,8 @@ from draftproof.properties.values.scenario import Request, RoundPlan
 _BELOW = 97
 # Of the requests of a wide scenario the first two last for several rounds of all its drafts.
 _LASTING = 2
+# Beside a long prompt most are short: each token of a prompt takes time.
+_BESIDE_LONG, _SHORT = (True, False, True), 24
 # Under most controllers a row goes without drafts beside others that have some.
 _SKIPS = (False, True, True, True, True)
 
@@ -76,10 +78,12 @@ def _request(choose: Choose, shape: Shape, size: Size, fit: Fit, index: int) -> 
 def _prompt(choose: Choose, shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, ...]:
     """Draw a prompt of about a whole number of pages or chunks."""
     unit = choose.one_of((fit.page_size, fit.chunk))
-    most = choose.one_of(size.prompts)
+    most, least = choose.one_of(size.prompts), size.shortest
+    if least > 1 and index and choose.one_of(_BESIDE_LONG):
+        least, most = 1, _SHORT
     if shape.long and not index and not size.captured:
         most = max(most, 14)
-    length = _near(choose, unit, size.shortest, most)
+    length = _near(choose, unit, least, most)
     start, stride = choose.integer(0, min(fit.vocab, _BELOW) - 1), choose.integer(1, 7)
     prompt = tuple((start + stride * place * (place + 1) // 2) % fit.vocab for place in range(length))
     if length > fit.chunk and (start + stride) % 2:
@@ -125,7 +129,7 @@ def _budget(shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, int]:
     if shape.adaptive:
         return 14, 20
     if shape.draft_batch:
-        return (3, 6) if index else (14, 18)
+        return (3 + fit.steps, 6 + fit.steps) if index else (14 + 2 * fit.steps, 18 + 2 * fit.steps)
     if shape.long and index:
         return 1, 4
-    return (9, 12) if shape.crowded or (shape.together and not index) else (5, 11)
+    return (9, 16) if shape.crowded or (shape.together and not index) else (6, 15)

@@ -189,7 +189,7 @@ def outside(row: ArrayRow) -> tuple[Point, ...]:
     return (Point("shape", row.shape), *(Point("quantity", name) for name in row.quantities))
 
 
-_SEVERAL, _LONG, _MANY = 5, 48, 6
+_SEVERAL, _LONG, _MANY = 5, 48, 8
 """The most drafts that are several, the longest prompt that is short, and the fewest requests of a wide scenario."""
 
 

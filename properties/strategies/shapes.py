@@ -57,7 +57,7 @@ SHAPES: tuple[Shape, ...] = (
 class Size(NamedTuple):
     """How large a scenario is.
 
-    Prompts are as long as one of `prompts` at most, and at least `shortest`; `requests` are drawn from (empty: what the
+    Prompts are as long as one of `prompts` at most, and at least `shortest` (of a long size some of them); `requests` are drawn from (empty: what the
     shape asks for). `captured`: batch sizes to capture (empty: such as fit the batch). `layers`: the most that a target
     has. `cost`: CPU time of a scenario, compared with a small one.
     """
@@ -76,7 +76,7 @@ class Size(NamedTuple):
 SMALL = Size("small", 1.0)
 LONG = Size(
     "long",
-    2.0,
+    1.7,
     prompts=(64, 128, 256, 512, 600),
     shortest=49,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
@@ -85,9 +85,9 @@ LONG = Size(
 )
 WIDE = Size(
     "wide",
-    4.0,
+    2.2,
     pages=(2, 4, 7, 16),
-    requests=(6, 6, 8, 8, 12, 17, 33),
+    requests=(8, 9, 8, 10, 12, 17, 33),
     captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24)),
     layers=3,
 )

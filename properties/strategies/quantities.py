@@ -42,7 +42,8 @@ class Quantity(NamedTuple):
 
     `values` returns what it is in a scenario, of each request if these differ; `put` gives it another value, which may
     leave the rest without room. It is from `least` to `most`, for the reason `because`. Without `feature` it is not
-    there, nor beside the values `without` of other dimensions of a row (rows.py).
+    there, nor beside the values `without` of other dimensions of a row (rows.py). From `inert` on it changes nothing
+    (None: it always does), so that a boundary is put below that.
     """
 
     values: Callable[[Scenario], tuple[int, ...]]
@@ -52,6 +53,7 @@ class Quantity(NamedTuple):
     because: str
     feature: str = ""
     without: tuple[str, ...] = ()
+    inert: Callable[[Scenario], int] | None = None
 
 
 def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
@@ -149,10 +151,7 @@ def _put_budget(scenario: Scenario, budget: int) -> Scenario:
 
 
 def _put_page_size(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with pages of so many tokens, of which some request has more."""
     memory = scenario.memory
-    if size >= max(_totals(scenario)):
-        return scenario
     pages = -(-memory.pages * memory.page_size // size)
     return replace(scenario, memory=replace(memory, page_size=size, pages=max(1, pages)))
 
@@ -170,9 +169,6 @@ def _put_tokens(scenario: Scenario, size: int) -> Scenario:
 
 
 def _put_window(scenario: Scenario, window: int) -> Scenario:
-    """Return the scenario with a window that some request outgrows."""
-    if window >= max(_totals(scenario)):
-        return scenario
     for path in ("model.window", "draft.window"):
         scenario = put(scenario, path, window) if get(scenario, path) else scenario
     return scenario
@@ -229,27 +225,22 @@ def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
     return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
 
 
-def _put_checkpoint(scenario: Scenario, tokens: int) -> Scenario:
-    """Return the scenario with a state kept after so many tokens, of which some request has more."""
-    is_kept = scenario.states.checkpoint and tokens < max(_totals(scenario))
-    return put(scenario, "states.checkpoint", tokens) if is_kept else scenario
-
-
-def _put_step_budget(scenario: Scenario, tokens: int) -> Scenario:
-    """Return the scenario with a budget that is less than a whole step would take."""
-    rows = min(scenario.schedule.max_batch, len(scenario.requests))
-    least_enough = rows * scenario.width + min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
-    return put(scenario, "schedule.step_tokens", tokens) if tokens < least_enough else scenario
-
-
-def _put_draft_batch(scenario: Scenario, rows: int) -> Scenario:
-    """Return the scenario with drafts for batches of so many rows, if there may be larger ones."""
-    largest = min(scenario.schedule.max_batch, len(scenario.requests))
-    return put(scenario, "schedule.draft_batch", rows) if rows < largest else scenario
-
-
 def _totals(scenario: Scenario) -> tuple[int, ...]:
     return tuple(len(one.prompt) + one.budget for one in scenario.requests)
+
+
+def _longest(scenario: Scenario) -> int:
+    return max(_totals(scenario))
+
+
+def _whole_step(scenario: Scenario) -> int:
+    """Return how many tokens a step takes that a budget cuts nothing of."""
+    chunk = min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
+    return _rows(scenario) * scenario.width + chunk
+
+
+def _rows(scenario: Scenario) -> int:
+    return min(scenario.schedule.max_batch, len(scenario.requests))
 
 
 QUANTITIES: Mapping[str, Quantity] = {
@@ -261,7 +252,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
     "chunk": Quantity(_of("schedule.chunk"), lambda s, n: put(s, "schedule.chunk", n), 1, 1040, "above 1024"),
     "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
-    "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say"),
+    "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say", inert=_longest),
     "pages": Quantity(
         _of("memory.pages"), lambda s, n: put(s, "memory.pages", n), 1, 4100, "above 4096", without=("preemption",)
     ),
@@ -285,11 +276,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "step budget": Quantity(
         _of("schedule.step_tokens"),
-        _put_step_budget,
+        lambda s, n: put(s, "schedule.step_tokens", n),
         1,
         1040,
         "above 1024",
         "step-budget",
+        inert=_whole_step,
     ),
     "window": Quantity(
         lambda s: tuple(get(s, path) for path in ("model.window", "draft.window") if get(s, path)),
@@ -298,6 +290,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         1024,
         "what a scenario can say",
         "windows",
+        inert=_longest,
     ),
     "top_k": Quantity(
         lambda s: tuple(one.sampling.top_k for one in s.requests if one.sampling and one.sampling.top_k),
@@ -327,11 +320,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
     "checkpoint": Quantity(
         _of("states.checkpoint"),
-        _put_checkpoint,
+        lambda s, n: put(s, "states.checkpoint", n) if s.states.checkpoint else s,
         1,
         1040,
         "above 1024",
         without=("dense",),
+        inert=_longest,
     ),
     "checkpoint slots": Quantity(
         _of("memory.checkpoint_slots"),
@@ -343,7 +337,13 @@ QUANTITIES: Mapping[str, Quantity] = {
         ("dense",),
     ),
     "draft batch": Quantity(
-        _of("schedule.draft_batch"), _put_draft_batch, 1, 64, "rows", "draft-batch"
+        _of("schedule.draft_batch"),
+        lambda s, n: put(s, "schedule.draft_batch", n),
+        1,
+        64,
+        "rows",
+        "draft-batch",
+        inert=_rows,
     ),
 }
 """Quantities by name."""
@@ -360,7 +360,8 @@ def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) 
     asked: tuple[Relation, ...] = (relation, "power of two")
     for each in asked:
         targets = dict.fromkeys(_targets(scenario, name, each))
-        options = [one for one in targets if quantity.least <= one <= quantity.most and now != (one,)]
+        most = min(quantity.most, quantity.inert(scenario) - 1) if quantity.inert else quantity.most
+        options = [one for one in targets if quantity.least <= one <= most and now != (one,)]
         for _ in range(min(_TRIES, len(options))):
             value = options.pop(choose.integer(0, len(options) - 1))
             made = with_room(quantity.put(scenario, value))

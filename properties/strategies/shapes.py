@@ -57,9 +57,9 @@ SHAPES: tuple[Shape, ...] = (
 class Size(NamedTuple):
     """How large a scenario is.
 
-    Prompts are as long as one of `prompts` at most, and at least `shortest` (of a long size some of them); `requests` are drawn from (empty: what the
-    shape asks for). `captured`: batch sizes to capture (empty: such as fit the batch). `layers`: the most that a target
-    has. `cost`: CPU time of a scenario, compared with a small one.
+    Prompts are as long as one of `prompts` at most, and at least `shortest` (of a long size some of them); `requests`
+    are drawn from (empty: what the shape asks for). `captured`: batch sizes to capture (empty: such as fit the batch).
+    `layers`: the most that a target has. `cost`: CPU time of a scenario, compared with a small one.
     """
 
     name: SizeName

@@ -36,9 +36,12 @@ def run_beside(subject: Subject, solution: Solved, limits: Limits) -> Iterator[t
 
 
 def run_in_turn(subject: Subject, solution: Solved, limits: Limits) -> Iterator[tuple[Solved, Trace]]:
-    """Yield the same of a subject that has no ranks: it serves their requests one after another."""
+    """Yield the same of a subject that has no ranks: it serves their requests one after another.
+
+    A rank on which nothing runs shows nothing by itself.
+    """
     for rank, part in enumerate(solution.ranks):
-        if part.scenario.requests:
+        if part.scenario.runs_anything:
             known = for_limits(part, limits)
             yield known, run_subject(subject, known.scenario, known.script, f"on rank {rank}")
 

@@ -255,6 +255,15 @@ def test_a_subject_without_ranks_serves_the_part_of_each_alone() -> None:
     assert "rank.collectives" not in judged.results
 
 
+def test_a_rank_on_which_nothing_runs_is_not_served_by_a_subject_without_ranks() -> None:
+    uneven = named(UNEVEN)
+    *others, last = uneven.requests
+    subject = Alone()
+    judged = judge(evidence(subject, put(uneven, requests=(*others, put(last, abort_at=last.arrival)))))
+    assert judged.first is None
+    assert subject.ran == [2]
+
+
 def test_the_reference_solves_each_rank_alone() -> None:
     known = solved(named(UNEVEN))
     assert [len(part.script.requests) for part in known.ranks] == [2, 1]

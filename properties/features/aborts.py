@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, has
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import slots_for
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -105,15 +105,6 @@ def _cut_off(request: Request, arrival: int, size: int, vocab: int) -> Request:
     return replace(request, arrival=arrival, abort_at=arrival + 1, prompt=request.prompt + more)
 
 
-def without_aborts(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that are served to their ends."""
-    return replace(scenario, requests=tuple(map(_served, scenario.requests))) if scenario.has_aborts else scenario
-
-
-def _served(request: Request) -> Request:
-    return replace(request, abort_at=None)
-
-
 _request = facts_of("request", channels="round.rows")
 _FACTS = (
     _request("aborted_waiting", has(aborted="waiting"), "aborted: waiting", effect=True),
@@ -131,7 +122,7 @@ FEATURE = Feature(
     weight=0.38,
     what="a request is aborted",
     has=lambda one: one.has_aborts,
-    without=without_aborts,
+    without=requests_put(abort_at=None),
     draw=with_aborts,
     rule="S-SCHED-9",
     of_probes=True,

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import Fact
 from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import get, put
-from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Request, Scenario
 
 ROUNDS_OF_ITS_SCHEDULE = (
     "what a request's rounds have hangs there on which others run, so that another schedule changes it"
+)
+
+NOTHING_OF_RANKS = dict.fromkeys(
+    VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"
 )
 
 
@@ -64,6 +70,16 @@ def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:
 def field_put(path: str, off: object) -> Callable[[Scenario], Scenario]:
     """Return a function that gives the field at this path the value that means off."""
     return lambda scenario: scenario if get(scenario, path) in (off, None) else put(scenario, path, off)
+
+
+def requests_put(**off: object) -> Callable[[Scenario], Scenario]:
+    """Return a function that gives these fields of every request the values that mean off."""
+
+    def without(scenario: Scenario) -> Scenario:
+        requests = tuple(replace(one, **off) for one in scenario.requests)
+        return scenario if requests == scenario.requests else replace(scenario, requests=requests)
+
+    return without
 
 
 def any_request(holds: Callable[[Request], object]) -> Callable[[Scenario], bool]:

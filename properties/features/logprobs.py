@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import PromptLogprobs, Request, Scenario
 
@@ -62,20 +62,6 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def without_logprobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that ask for none of what they emit."""
-    if scenario.most_logprobs is None:
-        return scenario
-    return replace(scenario, requests=tuple(replace(one, logprobs=None) for one in scenario.requests))
-
-
-def without_prompt_logprobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that ask for none of their prompts."""
-    if scenario.most_prompt_logprobs is None:
-        return scenario
-    return replace(scenario, requests=tuple(replace(one, prompt_logprobs=None) for one in scenario.requests))
-
-
 def _told(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return a reader: something holds of a round whose request asks for logprobs."""
     return lambda one: one.request.request.logprobs is not None and holds(one)
@@ -102,7 +88,7 @@ LOGPROBS = Feature(
     name="logprobs",
     what="a request asks for logprobs",
     has=lambda one: one.most_logprobs is not None,
-    without=without_logprobs,
+    without=requests_put(logprobs=None),
     draw=with_logprobs,
     rule="S-SAMPLE-12",
     facts=_FACTS,
@@ -111,7 +97,7 @@ PROMPT_LOGPROBS = Feature(
     name="prompt-logprobs",
     what="a request asks for logprobs of its prompt",
     has=lambda one: one.most_prompt_logprobs is not None,
-    without=without_prompt_logprobs,
+    without=requests_put(prompt_logprobs=None),
     draw=with_prompt_logprobs,
     rule="S-SAMPLE-16",
     of_probes=True,

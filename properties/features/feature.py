@@ -13,6 +13,8 @@ from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import VARIANTS, Request, Scenario
 
+Draw = Callable[[Choose, Scenario], Scenario]
+
 ROUNDS_OF_ITS_SCHEDULE = (
     "what a request's rounds have hangs there on which others run, so that another schedule changes it"
 )
@@ -32,7 +34,8 @@ class Feature:
 
     `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it
     away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn
-    with the model or the requests), and `finish` changes what goes by all the rest, when that has been drawn.
+    with the model or the requests), `beside` has what draws features behind it otherwise where it is, by their names,
+    and `finish` changes what goes by all the rest, when that has been drawn.
     `refuses` names features that it is not defined beside, each pair in one of its two rows, with the reason.
     `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
@@ -46,8 +49,9 @@ class Feature:
     what: str
     has: Callable[[Scenario], bool]
     without: Callable[[Scenario], Scenario]
-    draw: Callable[[Choose, Scenario], Scenario] | None = None
-    finish: Callable[[Choose, Scenario], Scenario] | None = None
+    draw: Draw | None = None
+    beside: Mapping[str, Draw] = field(default_factory=dict)
+    finish: Draw | None = None
     rule: str = ""
     refuses: Mapping[str, str] = field(default_factory=dict)
     not_compared: Mapping[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ ROUNDS_OF_ITS_SCHEDULE = (
     "what a request's rounds have hangs there on which others run, so that another schedule changes it"
 )
 
-NOTHING_OF_RANKS = dict.fromkeys(
+NOTHING_OF_RANKS: Mapping[str, str] = dict.fromkeys(
     VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"
 )
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, any_request, field_put, requests_put
+from draftproof.properties.features.feature import Feature, any_request, field_put, in_turn, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
 
@@ -118,14 +118,14 @@ def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
     return (TokenSpan(first=least - 2, last=least - 1),) if least > 1 else ()
 
 
-_heeding, _ignores = requests_put(ignore_eos=False), any_request(lambda one: one.ignore_eos)
+_ignores = any_request(lambda one: one.ignore_eos)
 _request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
     weight=0.38,
     what="the model has stop ids, heeded or ignored",
     has=lambda one: bool(one.eos) or _ignores(one),
-    without=lambda one: field_put("eos", ())(_heeding(one)),
+    without=in_turn(requests_put(ignore_eos=False), field_put("eos", ())),
     draw=with_eos,
     rule="S-LIMIT-13",
     of_probes=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import Fact
 from draftproof.properties.values.drafts import DraftKind
 from draftproof.properties.values.paths import get, put
-from draftproof.properties.values.scenario import VARIANTS, Request, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Request, Scenario, Variant
 
 Draw = Callable[[Choose, Scenario], Scenario]
 
@@ -71,9 +72,16 @@ def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:
     return lambda scenario: get(scenario, path) not in (off, None)
 
 
-def field_put(path: str, off: object) -> Callable[[Scenario], Scenario]:
-    """Return a function that gives the field at this path the value that means off."""
-    return lambda scenario: scenario if get(scenario, path) in (off, None) else put(scenario, path, off)
+def field_put(path: str, off: object, *, variant: Variant = "none") -> Callable[[Scenario], Scenario]:
+    """Return a function that gives the field at this path the value that means off; this variant goes with it."""
+
+    def without(scenario: Scenario) -> Scenario:
+        if get(scenario, path) in (off, None):
+            return scenario
+        made = put(scenario, path, off)
+        return replace(made, variant="none") if made.variant == variant else made
+
+    return without
 
 
 def requests_put(**off: object) -> Callable[[Scenario], Scenario]:
@@ -84,6 +92,11 @@ def requests_put(**off: object) -> Callable[[Scenario], Scenario]:
         return scenario if requests == scenario.requests else replace(scenario, requests=requests)
 
     return without
+
+
+def in_turn(*changes: Callable[[Scenario], Scenario]) -> Callable[[Scenario], Scenario]:
+    """Return a function that makes these changes one after the other."""
+    return lambda scenario: reduce(lambda made, change: change(made), changes, scenario)
 
 
 def any_request(holds: Callable[[Request], object]) -> Callable[[Scenario], bool]:

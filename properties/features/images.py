@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, any_request, field_put, requests_put
+from draftproof.properties.features.feature import Feature, any_request, field_put, in_turn, requests_put
 from draftproof.properties.features.lasting import with_pages_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario, delta_of
@@ -64,7 +64,6 @@ def _cuts(one: Any) -> bool:
     return one.is_prefilled and any(image.start < end < image.end for image in one.request.images for end in ends)
 
 
-_without_images = requests_put(images=())
 _request = facts_of("request", channels="accept.emitted")
 _FACTS = (
     _request(
@@ -88,7 +87,7 @@ FEATURE = Feature(
     weight=0.38,
     what="a prompt has images, and tokens three positions (M-RoPE)",
     has=any_request(lambda one: one.images),
-    without=lambda one: field_put("model.mrope", False)(_without_images(one)),
+    without=in_turn(requests_put(images=()), field_put("model.mrope", False)),
     draw=with_images,
     rule="S-MROPE-1",
     of_probes=True,

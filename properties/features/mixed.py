@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
-from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.feature import Feature, field_is_not, field_put, in_turn
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
@@ -43,14 +43,6 @@ def packed(choose: Choose, scenario: Scenario) -> Scenario:
     if not mixed.graphs.sizes and choose.one_of((True, True, False)):
         mixed = replace(mixed, graphs=Graphs(sizes=(mixed.schedule.max_batch,)))
     return put_in(mixed, "graphs", tokens=_buckets(choose, mixed)) if mixed.graphs.sizes else mixed
-
-
-def without_mixed(scenario: Scenario) -> Scenario:
-    """Return the scenario with chunks and verify rows in launches of their own."""
-    if not scenario.schedule.mixed:
-        return scenario
-    apart = put_in(put_in(scenario, "schedule", mixed=False), "graphs", tokens=())
-    return replace(apart, variant="none") if apart.variant == "unmixed" else apart
 
 
 def _buckets(choose: Choose, scenario: Scenario) -> tuple[int, ...]:
@@ -129,7 +121,7 @@ FEATURE = Feature(
     weight=0.45,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),
-    without=without_mixed,
+    without=in_turn(field_put("schedule.mixed", False, variant="unmixed"), field_put("graphs.tokens", ())),
     draw=with_mixed,
     rule="S-MIXED-7",
     of_probes=True,

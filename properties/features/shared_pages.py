@@ -116,10 +116,6 @@ def _cut_off(request: Request, arrival: int, size: int, vocab: int) -> Request:
     return replace(request, arrival=arrival, abort_at=arrival + 1, prompt=request.prompt + more)
 
 
-def _with_windows(choose: Choose, scenario: Scenario) -> Scenario:
-    return with_windows_of(choose, scenario, _WINDOWS)
-
-
 def _with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw requests that come sooner, half of them with pages for two, so that chunks of some meet rounds of others."""
     if not scenario.has_aborts:
@@ -132,7 +128,7 @@ def _with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
 BESIDE: Mapping[str, Draw] = {
     "prompt-logprobs": _with_prompt_logprobs,
     "aborts": _with_aborts,
-    "windows": _with_windows,
+    "windows": lambda choose, scenario: with_windows_of(choose, scenario, _WINDOWS),
     "mixed": _with_mixed,
 }
 """How these features are drawn, by name."""

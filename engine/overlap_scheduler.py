@@ -7,14 +7,11 @@ SGLang's overlap scheduling (docs/semantics.md, S-OVERLAP).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from draftproof.engine.config import EngineConfig
 from draftproof.engine.logprobs import TokenLogprob
-from draftproof.engine.pages import PagePool, PageTable
-from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.scheduler import Scheduler, Sequence
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Released, StepPlan
-from draftproof.engine.states.slots import StateSlots
 
 
 @dataclass
@@ -33,17 +30,9 @@ class Ahead:
 class OverlapScheduler(Scheduler):
     """A scheduler whose `Sequence.seq_len` is an upper bound, and `emitted` what is known by now."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        pool: PagePool,
-        page_table: PageTable,
-        cache: PrefixCache,
-        states: StateSlots | None,
-        window: int = 0,
-    ) -> None:
-        super().__init__(config, pool, page_table, cache, states, window)
-        self._by_request = dict[int, Ahead]()
+    @cached_property
+    def _by_request(self) -> dict[int, Ahead]:
+        return {}
 
     def _ahead(self, sequence: Sequence) -> Ahead:
         return self._by_request.setdefault(sequence.request.id, Ahead())

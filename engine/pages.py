@@ -57,7 +57,7 @@ class PageTable:
         return self._free.pop()
 
     def begin(self, row: int, pages: Sequence[int]) -> None:
-        """Give a row its first pages, which a prefix cache has."""
+        """Give a row its first pages, which others may have, too."""
         self.pages[row] = list(pages)
         self.device[row, : len(pages)] = torch.tensor(pages, dtype=torch.int64, device=self.device.device)
 

@@ -47,7 +47,7 @@ class PrefixCache:
     """
 
     def __init__(self, page_size: int, lookahead: int, *, keeps: bool, checkpoints: StateSlots | None = None) -> None:
-        self._page_size, self._lookahead, self._keeps = page_size, lookahead, keeps
+        self._page_size, self._lookahead, self.keeps = page_size, lookahead, keeps
         self.checkpoints = checkpoints
         self._root = Node(0, (), None)
         self._time = 0
@@ -167,7 +167,7 @@ class PrefixCache:
             self.checkpoints.check([node.checkpoint for node in self.nodes() if node.checkpoint])
 
     def _final(self, extended: int) -> int:
-        return max(0, extended - max(0, self._lookahead - 1)) // self._page_size if self._keeps else 0
+        return max(0, extended - max(0, self._lookahead - 1)) // self._page_size if self.keeps else 0
 
     def _key(self, text: Tokens, page: int) -> Tokens:
         return text[page * self._page_size : (page + 1) * self._page_size + self._lookahead]

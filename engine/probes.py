@@ -109,7 +109,7 @@ class Probes:
         """Handle the release of a finished request's row, pages and state slot (0: none)."""
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
-        """Handle pages that the prefix cache gave up, and slots of the checkpoints that they had."""
+        """Handle pages that were evicted, and slots of the checkpoints that they had."""
 
     def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
         """Handle requests that were handed over, once all that they need is in place."""

@@ -120,7 +120,7 @@ class Scheduler:
     ) -> None:
         """`window`: how many positions before the next one are ever looked at again, itself included (0: all)."""
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
-        self._window = 0 if config.prefix_cache else window
+        self._window = 0 if cache.keeps else window
         self._waiting: list[Waiting] = []
         self._received: list[tuple[GenerationRequest, int]] = []
         self._added = 0
@@ -245,7 +245,7 @@ class Scheduler:
 
     def _keep(self, sequence: Sequence) -> None:
         """Let a prefix cache have the final pages of a sequence that goes on."""
-        if self._config.prefix_cache:
+        if self.cache.keeps:
             pages = self.page_table.pages[sequence.req_row]
             sequence.cached = self.cache.keep(_text(sequence), sequence.extended, pages, sequence.cached)
 
@@ -265,7 +265,7 @@ class Scheduler:
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache for rows that want so many each, as far as there are too few."""
-        if not self._config.prefix_cache:
+        if not self.cache.keeps:
             return Evicted()
         missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
         evicted = self.cache.evict(missing - self.pool.free)

@@ -84,7 +84,7 @@ class PrefillRow:
     """Tokens start .. end-1 of a text, run as one chunk; `state_slot` is the request's state slot.
 
     The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
-    `cached` tokens are in a prefix cache, and the state after them in `checkpoint` (0: none, or a later chunk).
+    `cached` tokens were run for others, and the state after them is in `checkpoint` (0: none, or a later chunk).
     With `prompt_logprobs` what its tokens were weighed among is to be told.
     """
 
@@ -171,7 +171,7 @@ class Retired:
 class StepPlan:
     """What one engine step runs; `steps` are the most drafts that a row may have in it.
 
-    `preempted` gave way to it, and pages that were `evicted` from the prefix cache with their checkpoints. Prompts of
+    `preempted` gave way to it, and pages that were `evicted` are with their checkpoints nobody's. Prompts of
     `installed` were run by another engine, which handed them over: each is the whole prompt, and its first token.
     """
 

@@ -57,7 +57,7 @@ def within(scenario: Scenario, limits: Limits) -> Scenario | None:
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
-    """Return a generated scenario fitted; every other one for a prefix cache has prompts that it can serve.
+    """Return a generated scenario fitted; every other one for who `serves_prefixes` has prompts with one in common.
 
     Fitting it again changes nothing. Raises UnfitError.
     """
@@ -187,7 +187,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 
 
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
-    """Prompts with more than a page of tokens in common, in every other scenario, where a prefix cache serves pages."""
+    """Prompts with more than a page of tokens in common, in every other scenario, where the subject serves those."""
     memory, first = scenario.memory, scenario.requests[0].prompt
     if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
         return scenario

@@ -235,8 +235,7 @@ def test_a_subject_of_ones_own_with_given(project):
         import hypothesis
         from hypothesis import given
         from conftest import ReferenceSubject, Wrong
-        from draftproof.properties.features.aborts import without_aborts
-        from draftproof.properties.features.overlap import without_overlap
+        from draftproof.properties.features import aborts, overlap
         from draftproof.properties.strategies.drawn import scenarios
         from draftproof.pytest_checks import hold
 
@@ -244,12 +243,12 @@ def test_a_subject_of_ones_own_with_given(project):
         @hypothesis.settings(max_examples=12)
         @given(scenarios(draft="eagle"))
         def test_right(scenario):
-            hold(ReferenceSubject(), without_overlap(without_aborts(scenario)))
+            hold(ReferenceSubject(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
 
         @hypothesis.settings(phases=[hypothesis.Phase.generate])
         @given(scenarios(draft="eagle"))
         def test_wrong(scenario):
-            hold(Wrong(), without_overlap(without_aborts(scenario)))
+            hold(Wrong(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
 
         def test_settings():
             chosen = hypothesis.settings()

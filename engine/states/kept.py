@@ -1,4 +1,4 @@
-"""Checkpoints that belong to no request: a prefix cache keeps copies, and requests begin from copies of these.
+"""Checkpoints that belong to no request: they are copies, and requests begin from copies of these.
 
 They lie behind those of the state slots, in the same pools.
 """
@@ -15,7 +15,7 @@ from draftproof.engine.states.base import StateCache
 
 
 def begin(states: StateCache, sequences: PrefillStates, checkpoints: Mapping[int, int]) -> None:
-    """Begin requests from nothing, or state slots from checkpoints of the prefix cache (0: none), which stay."""
+    """Begin requests from nothing, or state slots from such checkpoints (0: none), which stay."""
     states.begin(sequences)
     served = {slot: checkpoint for slot, checkpoint in checkpoints.items() if checkpoint}
     if served:
@@ -23,7 +23,7 @@ def begin(states: StateCache, sequences: PrefillStates, checkpoints: Mapping[int
 
 
 def keep(states: StateCache, kept: Mapping[int, int]) -> None:
-    """Copy to each checkpoint of the prefix cache that of a state slot."""
+    """Copy to each such checkpoint that of a state slot."""
     checkpoints, state_slots = _index(kept, states), _index(kept.values(), states)
     for pool in (states.checkpoint_conv, states.checkpoint_ssm):
         pool[:, checkpoints] = pool[:, state_slots]

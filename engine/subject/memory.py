@@ -92,7 +92,7 @@ class MemoryWatch:
         self._poison_places(("states", "checkpoint"), list(slots))
 
     def poison_checkpoints(self, slots: tuple[int, ...]) -> None:
-        """Overwrite checkpoints that a prefix cache gave up, in every layer."""
+        """Overwrite checkpoints that were evicted, in every layer."""
         self._poison_places(("checkpoint",), list(slots))
 
     def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:

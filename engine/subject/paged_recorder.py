@@ -110,7 +110,7 @@ class PagedRecorder:
         self._log.add("pool.owners", key, report)
         damaged = tuple(place for engine in self._engines for place in engine.arena.damaged())
         self._log.add("pool.guards", key, damaged)
-        if self._engine.config.prefix_cache:
+        if scheduler.cache.keeps:
             self._log.add("pool.cached", key, self._cached())
         tracked = {request for engine in self._engines for request in engine.draft.tracked_requests()}
         self._log.add("pool.drafts", key, tuple(sorted(tracked)))
@@ -118,7 +118,7 @@ class PagedRecorder:
         if slots:
             free = sum(one.free for one in slots)
             self._log.add("pool.states", key, StatePoolReport(free, self._state_owners()))
-        if scheduler.cache.checkpoints and self._engine.config.prefix_cache:
+        if scheduler.cache.checkpoints and scheduler.cache.keeps:
             kept = CheckpointReport(scheduler.cache.checkpoints.free, self._checkpoints())
             self._log.add("pool.checkpoints", key, kept)
 

@@ -175,7 +175,7 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
 
 
 def _filled(evidence: Evidence, step: int) -> Iterator[int]:
-    """Yield the slots of states that the prefix cache is to keep in a step, as far as it says that it has them."""
+    """Yield the slots of states that are to be kept for others in a step, as far as it is said that they are."""
     report = evidence.subject.typed("pool.checkpoints", CheckpointReport).get(Key(-1, step))
     wanted = evidence.prefixes.copied.get(step, ()) if evidence.caches_states else ()
     return (one.slot for one in (report.kept if report else ()) if one.tokens in wanted)

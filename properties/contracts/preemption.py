@@ -208,7 +208,7 @@ def _comes_back(
             got = f"request {one[0]} in step {step}"
             yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
     # What it would be served that others have locked it need not have (S-CACHE-5).
-    served = evidence.prefixes.locked[step] if scenario.schedule.prefix_cache else 0
+    served = evidence.prefixes.locked.get(step, 0)
     fits = needed + holding.prefill_pages(first) - served <= memory.pages and len(live) < memory.request_slots
     if fits and not holding.taken(step):
         never = evidence.schedule.never

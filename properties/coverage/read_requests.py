@@ -29,7 +29,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     hidden = {key.request for key in evidence.reference.channel("handover.hidden")}
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     rounds = Counter(key.request for key in evidence.subject.channel(shown))
-    served = evidence.prefixes.served if scenario.schedule.prefix_cache else {}
+    served = evidence.prefixes.served
     samples = []
     for index, (request, script) in enumerate(zip(scenario.requests, evidence.script.requests, strict=True)):
         before = pages.get(index, [])
@@ -161,8 +161,8 @@ def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
 
 
 def _is_aborted_on_served_pages(evidence: Evidence, index: int) -> bool:
-    """Return whether a request was aborted on pages that a prefix cache had served it."""
-    if not evidence.scenario.schedule.prefix_cache or _aborted(evidence, index) not in ("in_prefill", "in_decode"):
+    """Return whether a request was aborted on pages that it had been served."""
+    if not evidence.prefixes.served or _aborted(evidence, index) not in ("in_prefill", "in_decode"):
         return False
     begun = [row.round for row in evidence.schedule.rows if row.request == index and not row.phase]
     return evidence.prefixes.served.get((index, max(begun)), 0) > 0

@@ -20,7 +20,7 @@ _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
 
 
 def _cached(evidence: Evidence) -> Mapping[str, int]:
-    return evidence.prefixes.counts if evidence.scenario.schedule.prefix_cache else {}
+    return evidence.prefixes.counts
 
 
 _NOTED_BY = (_cached, read_step_tokens, read_mixed, read_overlap, rank_counts, tensor_counts)

@@ -228,7 +228,7 @@ class ObservedSchedule:
 
     @cached_property
     def cached(self) -> Mapping[tuple[int, int], int]:
-        """(request, round) -> tokens that a prefix cache served."""
+        """(request, round) -> tokens that it was served, and did not run."""
         return {key[:2]: count for key, count in self.trace.typed("round.cached", int).items()}
 
     @cached_property

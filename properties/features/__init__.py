@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.properties.choose import Choose
 from draftproof.properties.features import (
     aborts,
     codes,
@@ -62,6 +63,13 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 def features_of(scenario: Scenario) -> tuple[str, ...]:
     """Return the names of the features that a scenario has, in the order of FEATURES."""
     return tuple(feature.name for feature in FEATURES if feature.has(scenario))
+
+
+def draw(choose: Choose, scenario: Scenario, name: str) -> Scenario:
+    """Draw a feature, if it is drawn by itself: as its row says, or that of one that the scenario has."""
+    others = (one.beside[name] for one in FEATURES if name in one.beside and one.has(scenario))
+    draws = next(others, BY_NAME[name].draw)
+    return draws(choose, scenario) if draws else scenario
 
 
 def refusal(one: str, other: str) -> str:

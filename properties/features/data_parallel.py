@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.scenario import VARIANTS, Ranks, Request, RoundPlan, Scenario
+from draftproof.properties.features.feature import NOTHING_OF_RANKS, Feature, requests_put
+from draftproof.properties.values.scenario import Ranks, Request, RoundPlan, Scenario
 
 Spread = Literal["first apart", "second apart", "last apart", "in turn", "one idle"]
 _SPREADS: tuple[Spread, ...] = (
@@ -92,8 +92,7 @@ def without_ranks(scenario: Scenario) -> Scenario:
         return scenario
     most = max(Counter(one.arrival for one in scenario.requests).values())
     memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, most))
-    requests = tuple(replace(one, rank=0) for one in scenario.requests)
-    return replace(scenario, ranks=replace(scenario.ranks, data=1), requests=requests, memory=memory)
+    return replace(_on_first(scenario), ranks=replace(scenario.ranks, data=1), memory=memory)
 
 
 def first_ranks(scenario: Scenario) -> Scenario:
@@ -103,6 +102,7 @@ def first_ranks(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=requests)
 
 
+_on_first = requests_put(rank=0)
 _run = facts_of("run", channels="rank.collectives")
 _FACTS = (
     _run("idle_steps", shown="ranks: a step without a row"),
@@ -116,7 +116,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="data-parallel",
-    not_compared=dict.fromkeys(VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"),
+    not_compared=NOTHING_OF_RANKS,
     leads=1,
     what="requests are spread over ranks in lockstep",
     has=lambda one: one.ranks.data > 1,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, any_request
+from draftproof.properties.features.feature import Feature, any_request, field_put, in_turn, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import Request, Scenario, TokenSpan
 
@@ -31,17 +31,6 @@ def with_eos(choose: Choose, scenario: Scenario) -> Scenario:
     eos = dict.fromkeys(choose.integer(0, _BELOW - 1) * vocab // _BELOW for _ in range(count))
     ignoring = (replace(one, ignore_eos=scenario.schedule.preemption or choose.boolean()) for one in scenario.requests)
     return replace(scenario, eos=tuple(eos), requests=tuple(ignoring))
-
-
-def without_eos(scenario: Scenario) -> Scenario:
-    """Return the scenario with a model that has no stop ids."""
-    requests = tuple(replace(one, ignore_eos=False) for one in scenario.requests)
-    return replace(scenario, eos=(), requests=requests) if has_eos(scenario) else scenario
-
-
-def has_eos(scenario: Scenario) -> bool:
-    """Return whether the model has stop ids, or a request ignores them."""
-    return bool(scenario.eos) or any(one.ignore_eos for one in scenario.requests)
 
 
 def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
@@ -69,12 +58,6 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
     )
 
 
-def without_min_tokens(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that have no minimum of tokens."""
-    requests = tuple(replace(one, min_tokens=0) for one in scenario.requests)
-    return replace(scenario, requests=requests) if scenario.has_minimum else scenario
-
-
 def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests end by a sequence of their text, where that is known: near the end, or before a minimum."""
 
@@ -88,12 +71,6 @@ def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
         return replace(request, sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
 
     return with_some(choose, scenario, changed)
-
-
-def without_stop_sequences(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that no sequence ends."""
-    requests = tuple(replace(one, stop_sequences=(), sequences_at=()) for one in scenario.requests)
-    return replace(scenario, requests=requests) if has_stop_sequences(scenario) else scenario
 
 
 def _knows_text(scenario: Scenario, request: Request) -> bool:
@@ -141,14 +118,14 @@ def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
     return (TokenSpan(first=least - 2, last=least - 1),) if least > 1 else ()
 
 
-has_stop_sequences = any_request(lambda one: one.stop_sequences or one.sequences_at)
+_ignores = any_request(lambda one: one.ignore_eos)
 _request, _round = facts_of("request"), facts_of("round")
 EOS = Feature(
     name="eos",
     weight=0.38,
     what="the model has stop ids, heeded or ignored",
-    has=has_eos,
-    without=without_eos,
+    has=lambda one: bool(one.eos) or _ignores(one),
+    without=in_turn(requests_put(ignore_eos=False), field_put("eos", ())),
     draw=with_eos,
     rule="S-LIMIT-13",
     of_probes=True,
@@ -162,7 +139,7 @@ MIN_TOKENS = Feature(
     weight=0.38,
     what="a request has a minimum of tokens",
     has=lambda one: one.has_minimum,
-    without=without_min_tokens,
+    without=requests_put(min_tokens=0),
     draw=with_min_tokens,
     rule="S-LIMIT-15",
     of_probes=True,
@@ -178,8 +155,8 @@ STOP_SEQUENCES = Feature(
     name="stop-sequences",
     weight=0.38,
     what="a request ends after a stop sequence",
-    has=has_stop_sequences,
-    without=without_stop_sequences,
+    has=any_request(lambda one: one.stop_sequences or one.sequences_at),
+    without=requests_put(stop_sequences=(), sequences_at=()),
     draw=with_stop_sequences,
     rule="S-LIMIT-14",
     of_probes=True,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.scenario import Request, Scenario
@@ -38,13 +38,6 @@ def with_grammars(choose: Choose, scenario: Scenario, patterns: Sequence[str] = 
     return with_some(choose, scenario, lambda request: _constrained(choose, request, scenario.model.vocab, patterns))
 
 
-def without_grammars(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that may emit any token."""
-    if not scenario.is_constrained:
-        return scenario
-    return replace(scenario, requests=tuple(replace(request, grammar=None) for request in scenario.requests))
-
-
 def _constrained(choose: Choose, request: Request, vocab: int, patterns: Sequence[str]) -> Request:
     stops = tuple(dict.fromkeys((*request.stops, end_token(vocab))))
     return replace(request, grammar=Grammar(pattern=choose.one_of(patterns)), stops=stops)
@@ -70,7 +63,7 @@ FEATURE = Feature(
     name="grammars",
     what="a grammar says which tokens are allowed",
     has=lambda one: one.is_constrained,
-    without=without_grammars,
+    without=requests_put(grammar=None),
     draw=with_grammars,
     rule="S-GRAMMAR-1",
     facts=_FACTS,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, any_request
+from draftproof.properties.features.feature import Feature, any_request, field_put, in_turn, requests_put
 from draftproof.properties.features.lasting import with_pages_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario, delta_of
@@ -52,14 +52,6 @@ def _with_images(choose: Choose, request: Request) -> Request:
     return replace(request, images=tuple(images))
 
 
-def without_images(scenario: Scenario) -> Scenario:
-    """Return the scenario with tokens that have one position each."""
-    if not isinstance(scenario.model, ProbeModel) or not scenario.model.mrope:
-        return scenario
-    requests = tuple(replace(one, images=()) for one in scenario.requests)
-    return replace(scenario, model=replace(scenario.model, mrope=False), requests=requests)
-
-
 def _delta(one: Any) -> int:
     """Return how far the positions of a request's tokens are from their indices."""
     return delta_of(len(one.request.prompt), one.request.images)
@@ -95,7 +87,7 @@ FEATURE = Feature(
     weight=0.38,
     what="a prompt has images, and tokens three positions (M-RoPE)",
     has=any_request(lambda one: one.images),
-    without=without_images,
+    without=in_turn(requests_put(images=()), field_put("model.mrope", False)),
     draw=with_images,
     rule="S-MROPE-1",
     of_probes=True,

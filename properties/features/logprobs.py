@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import takewhile
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.scenario import PromptLogprobs, Request, Scenario
 
@@ -29,51 +28,16 @@ def with_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def with_prompt_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests ask for logprobs of their prompts, and from where on: at the end of a page, or near it.
-
-    Where prompts share pages the first request has nobody before it.
-    """
-    first, *others = scenario.requests
-    if not (scenario.schedule.prefix_cache and others):
-        return with_some(choose, scenario, lambda request: _asking(choose, request, scenario, 1))
-    later = with_some(
-        choose,
-        replace(scenario, requests=tuple(others)),
-        lambda request: _asking(choose, request, scenario, _shared_pages(request, scenario)),
-    )
-    return replace(scenario, requests=(first, *later.requests))
+    """Draw which requests ask for logprobs of their prompts, and from where on: at the end of a page, or near it."""
+    return with_some(choose, scenario, lambda request: asking(choose, request, scenario))
 
 
-def _asking(choose: Choose, request: Request, scenario: Scenario, shared: int) -> Request:
+def asking(choose: Choose, request: Request, scenario: Scenario, shared: int = 1) -> Request:
     """Draw from where on a request asks: of a page that others share the last token, mostly."""
     size, last = scenario.memory.page_size, len(request.prompt) - 1
     end = choose.one_of((shared, 1, shared, 2, shared, 1 + last // size)) * size
     start = choose.one_of((end - 1, end, end - 1, 0, end - 1, end + 1, end - 1, last - 1, end - 1))
     return replace(request, prompt_logprobs=PromptLogprobs(top=choose.one_of(_TOP), start=max(0, start)))
-
-
-def _shared_pages(request: Request, scenario: Scenario) -> int:
-    """Return how many pages of a prompt begin another request's, and leave it a token to run; at least one."""
-    most = max(_shared(one.prompt, request.prompt[:-1]) for one in scenario.requests if one is not request)
-    return max(1, most // scenario.memory.page_size)
-
-
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-
-
-def without_logprobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that ask for none of what they emit."""
-    if scenario.most_logprobs is None:
-        return scenario
-    return replace(scenario, requests=tuple(replace(one, logprobs=None) for one in scenario.requests))
-
-
-def without_prompt_logprobs(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that ask for none of their prompts."""
-    if scenario.most_prompt_logprobs is None:
-        return scenario
-    return replace(scenario, requests=tuple(replace(one, prompt_logprobs=None) for one in scenario.requests))
 
 
 def _told(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -93,16 +57,13 @@ _FACTS = (
 _OF_PROMPTS = (
     _request("prompt_logprobs_told", shown="logprobs of prompts: told", effect=True),
     _request("prompt_logprobs_in_chunks", shown="logprobs of prompts: in chunks", channels="round.rows"),
-    _request(
-        "prompt_logprobs_behind_prefix", shown="logprobs of prompts: behind what was served", takes="prefix-cache"
-    ),
 )
 
 LOGPROBS = Feature(
     name="logprobs",
     what="a request asks for logprobs",
     has=lambda one: one.most_logprobs is not None,
-    without=without_logprobs,
+    without=requests_put(logprobs=None),
     draw=with_logprobs,
     rule="S-SAMPLE-12",
     facts=_FACTS,
@@ -111,7 +72,7 @@ PROMPT_LOGPROBS = Feature(
     name="prompt-logprobs",
     what="a request asks for logprobs of its prompt",
     has=lambda one: one.most_prompt_logprobs is not None,
-    without=without_prompt_logprobs,
+    without=requests_put(prompt_logprobs=None),
     draw=with_prompt_logprobs,
     rule="S-SAMPLE-16",
     of_probes=True,

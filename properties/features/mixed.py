@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
-from draftproof.properties.features.feature import Feature, field_is_not
-from draftproof.properties.features.some_requests import sooner
+from draftproof.properties.features.feature import Feature, field_is_not, field_put, in_turn
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
@@ -22,21 +21,21 @@ _LATER = (2, 7, 1)
 def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw requests that come one after another, in chunks, so that chunks of some meet rounds of others.
 
-    Where that was drawn for something else they come sooner at most. Two thirds of chunks are as long as a verify row.
-    Buckets are about as large as a chunk, a decode batch, or all rows of a step.
+    Where that was drawn for something else they stay. Two thirds of chunks are as long as a verify row.
     """
-    schedule = replace(scenario.schedule, mixed=True)
-    if not (schedule.step_tokens or schedule.prefix_cache):
-        schedule = replace(schedule, chunk=choose.one_of((scenario.width, scenario.width, schedule.chunk)))
-    requests = scenario.requests
-    if schedule.prefix_cache and not scenario.has_aborts:
-        requests = sooner(requests)
-    elif not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
-        requests = tuple(_one_after_another(choose, requests))
-    requests = tuple(_plainer(one, place) for place, one in enumerate(requests))
-    mixed = replace(scenario, requests=requests, schedule=schedule)
-    if schedule.prefix_cache and not schedule.preemption and choose.boolean():
-        mixed = _for_two(mixed)
+    schedule = scenario.schedule
+    if not schedule.step_tokens:
+        chunk = choose.one_of((scenario.width, scenario.width, schedule.chunk))
+        scenario = put_in(scenario, "schedule", chunk=chunk)
+    if not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
+        scenario = replace(scenario, requests=tuple(_one_after_another(choose, scenario.requests)))
+    return packed(choose, scenario)
+
+
+def packed(choose: Choose, scenario: Scenario) -> Scenario:
+    """Return the scenario mixed, with buckets about as large as a chunk, a decode batch, or all rows of a step."""
+    requests = tuple(_plainer(one, place) for place, one in enumerate(scenario.requests))
+    mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True)
     if _may_decode_one(mixed) and choose.one_of(_ONE_DECODES):
         mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:
@@ -44,14 +43,6 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     if not mixed.graphs.sizes and choose.one_of((True, True, False)):
         mixed = replace(mixed, graphs=Graphs(sizes=(mixed.schedule.max_batch,)))
     return put_in(mixed, "graphs", tokens=_buckets(choose, mixed)) if mixed.graphs.sizes else mixed
-
-
-def without_mixed(scenario: Scenario) -> Scenario:
-    """Return the scenario with chunks and verify rows in launches of their own."""
-    if not scenario.schedule.mixed:
-        return scenario
-    apart = put_in(put_in(scenario, "schedule", mixed=False), "graphs", tokens=())
-    return replace(apart, variant="none") if apart.variant == "unmixed" else apart
 
 
 def _buckets(choose: Choose, scenario: Scenario) -> tuple[int, ...]:
@@ -71,7 +62,7 @@ def _buckets(choose: Choose, scenario: Scenario) -> tuple[int, ...]:
     return tuple(sorted(set(choose.one_of(about))))
 
 
-def _for_two(scenario: Scenario) -> Scenario:
+def for_two(scenario: Scenario) -> Scenario:
     """Return the scenario with pages for the two longest requests: one alone would meet no chunk of another."""
     needs = sorted(pages_needed(scenario, request) for request in scenario.requests)
     return put_in(scenario, "memory", pages=max(scenario.memory.pages, sum(needs[-2:])))
@@ -89,7 +80,7 @@ def _one_decodes(scenario: Scenario) -> Scenario:
     schedule = replace(scenario.schedule, max_batch=1, draft_batch=0, chunk=min(scenario.schedule.chunk, third))
     memory = replace(scenario.memory, request_slots=max(2, scenario.memory.request_slots))
     graphs = replace(scenario.graphs, sizes=(1,)) if scenario.graphs.sizes else scenario.graphs
-    return _for_two(replace(scenario, schedule=schedule, memory=memory, graphs=graphs))
+    return for_two(replace(scenario, schedule=schedule, memory=memory, graphs=graphs))
 
 
 def _plainer(request: Request, place: int) -> Request:
@@ -130,7 +121,7 @@ FEATURE = Feature(
     weight=0.45,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),
-    without=without_mixed,
+    without=in_turn(field_put("schedule.mixed", False, variant="unmixed"), field_put("graphs.tokens", ())),
     draw=with_mixed,
     rule="S-MIXED-7",
     of_probes=True,

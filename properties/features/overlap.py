@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
-from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
 from draftproof.properties.features.some_requests import together
 from draftproof.properties.values.delays import Delay
@@ -159,14 +159,6 @@ def _ending(choose: Choose, scenario: Scenario, request: Request) -> Request:
     return replace(request, stop_at=choose.integer(max(min(1, most), most // 2), most))
 
 
-def without_overlap(scenario: Scenario) -> Scenario:
-    """Return the scenario with a host that waits for the results of every step."""
-    if not scenario.schedule.overlap:
-        return scenario
-    waiting = put_in(scenario, "schedule", overlap=())
-    return replace(waiting, variant="none") if waiting.variant == "unoverlapped" else waiting
-
-
 _LATE = "S-OVERLAP-3 plans a step from lengths that are a step old; "
 _run = facts_of("run", channels="round.rows")
 _FACTS = (
@@ -192,7 +184,7 @@ FEATURE = Feature(
     leads=2,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
-    without=without_overlap,
+    without=field_put("schedule.overlap", (), variant="unoverlapped"),
     draw=with_overlap,
     rule="S-OVERLAP-9",
     drafts=lambda kind: kind.proposes != "lookup",

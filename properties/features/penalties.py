@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
@@ -25,13 +25,6 @@ def with_penalties(choose: Choose, scenario: Scenario) -> Scenario:
     return with_some(
         choose, scenario, lambda request: replace(request, penalties=_penalties(choose, scenario.model.vocab))
     )
-
-
-def without_penalties(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that choose from the target's own logits."""
-    if not scenario.is_penalized:
-        return scenario
-    return replace(scenario, requests=tuple(replace(request, penalties=None) for request in scenario.requests))
 
 
 def _penalties(choose: Choose, vocab: int) -> Penalties:
@@ -59,7 +52,7 @@ FEATURE = Feature(
     name="penalties",
     what="logits change by bias, repetition, frequency or presence",
     has=lambda one: one.is_penalized,
-    without=without_penalties,
+    without=requests_put(penalties=None),
     draw=with_penalties,
     rule="S-PENALTY-1",
     facts=_FACTS,

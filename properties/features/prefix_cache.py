@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not
+from draftproof.properties.features.shared_pages import BESIDE
 from draftproof.properties.features.some_requests import endless, slots_for, sooner
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Request, Scenario, pages_needed
@@ -176,6 +177,12 @@ _FACTS = (
     facts_of("run", channels=_SERVED, takes="hybrid")("checkpoints_cached", shown="kept states: kept"),
     _states("checkpoints_evicted", shown="kept states: evicted for another"),
     _states("checkpoints_evicted_with_pages", shown="kept states: evicted with pages"),
+    facts_of("request", real=False, takes="prompt-logprobs")(
+        "prompt_logprobs_behind_prefix", shown="logprobs of prompts: behind what was served"
+    ),
+    facts_of("request", channels=_SERVED, real=False, takes="aborts")(
+        "aborted_on_served_pages", lambda one: one.is_aborted_on_served_pages, "aborted: on served pages"
+    ),
     facts_of("request", channels=_SERVED, takes="variant alone", real=False)(
         "variant_alone_of_served",
         lambda one: one.run.changed == "alone" and one.is_served,
@@ -191,6 +198,7 @@ FEATURE = Feature(
     has=field_is_not("schedule.prefix_cache", False),
     without=without_prefix_cache,
     draw=with_prefix_cache,
+    beside=BESIDE,
     rule="S-CACHE-1",
     refuses={
         "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",

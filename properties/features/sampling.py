@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.features.some_requests import with_some
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.sampling import Sampling
@@ -54,13 +54,6 @@ def with_greedy_drafts(scenario: Scenario) -> Scenario:
 
 def _with_greedy_drafts(request: Request) -> Request:
     return replace(request, sampling=replace(request.sampling, draft="greedy")) if request.sampling else request
-
-
-def greedy(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that take the best token."""
-    if not scenario.is_sampled:
-        return scenario
-    return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
 
 
 def _own(request: Request) -> Request:
@@ -144,7 +137,7 @@ SAMPLING = Feature(
     name="sampling",
     what="a request draws its tokens",
     has=lambda one: one.is_sampled,
-    without=greedy,
+    without=requests_put(sampling=None),
     draw=with_sampling,
     rule="S-SAMPLE-1",
     facts=_SAMPLED,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature
+from draftproof.properties.features.feature import NOTHING_OF_RANKS, Feature
 from draftproof.properties.values.drafts import DraftKind, ProbeDraft
-from draftproof.properties.values.scenario import VARIANTS, Linear, ProbeModel, Ranks, Scenario
+from draftproof.properties.values.scenario import Linear, ProbeModel, Ranks, Scenario
 
 P = TypeVar("P", ProbeModel, ProbeDraft)
 _RANKS = (2, 2, 3, 2, 4)
@@ -65,7 +65,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="tensor-parallel",
-    not_compared=dict.fromkeys(VARIANTS, "ranks serve their requests once, and nothing of them is compared (S-RANK-6)"),
+    not_compared=NOTHING_OF_RANKS,
     leads=1,
     what="ranks share the heads of every layer",
     has=lambda one: one.ranks.tensor > 1,

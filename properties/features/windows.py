@@ -5,6 +5,7 @@ They are seldom longer than a text, at times as long as a page, and mostly of tw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,8 +21,7 @@ _SLIDING: LayerType = "sliding_attention"
 # Of all layers of both, so that pages go back while their request runs; of some of the target's, if it has several; of
 # the draft's alone.
 _WHOSE = ("all", "some", "all", "some", "draft")
-# Beside a prefix cache nothing goes back; where pages are too few it matters most what does.
-_WHOSE_CACHED = ("some", "draft", "some")
+# Where pages are too few it matters most what goes back.
 _WHOSE_PREEMPTED = ("all", "all", "some")
 # How many positions more than a page.
 _MORE = (0, 1, 0, 2, 0, 3, 1, 4)
@@ -29,6 +29,11 @@ _MORE_PREEMPTED = (0, 0, 1)
 
 
 def with_windows(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw windows of layers of the target, of the draft, or of both."""
+    return with_windows_of(choose, scenario, _WHOSE_PREEMPTED if scenario.schedule.preemption else _WHOSE)
+
+
+def with_windows_of(choose: Choose, scenario: Scenario, owners: Sequence[str]) -> Scenario:
     """Draw which layers have windows, and how long these are; a pure function of what is drawn.
 
     Where nothing but a draft's own proposals shows, the carry that drafts go on with stays whole (S-PROBE-18).
@@ -37,7 +42,7 @@ def with_windows(choose: Choose, scenario: Scenario) -> Scenario:
     if not isinstance(model, ProbeModel):
         return scenario
     whole = scenario.variant == "taps_off"
-    whose, both = choose.one_of(_owners(scenario)), choose.boolean()
+    whose, both = choose.one_of(owners), choose.boolean()
     full = [layer for layer, kind in enumerate(model.types) if kind == _FULL]
     if (whose == "some" and len(full) == 1) or (whose == "draft" and not hasattr(draft, "window")):
         whose = "all"
@@ -54,12 +59,6 @@ def with_windows(choose: Choose, scenario: Scenario) -> Scenario:
     if hasattr(draft, "window") and (not whole or isinstance(draft, Eagle | Mtp)) and (whose != "some" or both):
         draft = replace(draft, window=own)
     return replace(scenario, model=model, draft=draft)
-
-
-def _owners(scenario: Scenario) -> tuple[str, ...]:
-    if scenario.schedule.prefix_cache:
-        return _WHOSE_CACHED
-    return _WHOSE_PREEMPTED if scenario.schedule.preemption else _WHOSE
 
 
 def large_enough(scenario: Scenario) -> Scenario:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.choose import Choose, SeededChoose
-from draftproof.properties.features import FEATURES
+from draftproof.properties.features import FEATURES, draw
 from draftproof.properties.features.trees import beside_tree
 from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
@@ -111,8 +111,8 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     made = with_draft(choose, base(choose, row), row.draft, dict(row.forms))
     made = unforced(made) if row.variant == "taps_off" else made
     for feature in FEATURES:
-        if feature.draw is not None and feature.name in row.features:
-            made = feature.draw(choose, made)
+        if feature.name in row.features:
+            made = draw(choose, made, feature.name)
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)

@@ -1,6 +1,6 @@
 """One scenario on a running engine, of which only the text is read: nothing is hooked, forced or turned off.
 
-So it shows what hooks cannot be put into: asynchronous scheduling, preemption, and a prefix cache.
+So it shows what hooks cannot be put into: asynchronous scheduling, preemption, and tokens that are not computed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features.ends import without_eos, without_min_tokens, without_stop_sequences
+from draftproof.properties.features import ends
 from draftproof.properties.judge import judge
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -272,7 +272,7 @@ def test_shrinking_drops_them() -> None:
         assert is_valid(made)
         assert size(made) < size(scenario)
     assert [one.eos for one in fewer_eos(scenario)] == [(1,), (2,)]
-    for without in (without_eos, without_min_tokens, without_stop_sequences):
+    for without in (ends.EOS.without, ends.MIN_TOKENS.without, ends.STOP_SEQUENCES.without):
         assert size(without(scenario)) < size(scenario)
 
 

@@ -196,6 +196,17 @@ def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
     assert first == again != plain
 
 
+def test_who_says_how_another_is_drawn_comes_before_it_and_alone() -> None:
+    order, said = list(BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
+    for feature, name in said:
+        assert order.index(feature.name) < order.index(name)
+        assert BY_NAME[name].draw
+        assert not refusal(feature.name, name)
+    names = [name for _, name in said]
+    assert names
+    assert len(set(names)) == len(names)
+
+
 def test_what_is_refused_together_is_never_generated_and_all_else_is() -> None:
     met = {pair for scenario in listed() for pair in combinations(features_of(scenario), 2)}
     assert not met & set(REFUSED)

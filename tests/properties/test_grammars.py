@@ -16,7 +16,7 @@ from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features.grammars import without_grammars
+from draftproof.properties.features import grammars
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
@@ -124,7 +124,7 @@ def test_every_count_of_them_is_reached():
         assert judge(of).passed
         found.update(counts(of))
     assert not [name for name in taking("grammars") if not found[name]]
-    plain = counts(evidence(IdealSubject(), without_grammars(SCENARIO)))
+    plain = counts(evidence(IdealSubject(), grammars.FEATURE.without(SCENARIO)))
     assert not any(plain[name] for name in taking("grammars"))
 
 

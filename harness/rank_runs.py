@@ -18,6 +18,7 @@ from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.validate import runs_anything
 from draftproof.reference.solved import Solved, for_limits
 
 
@@ -41,7 +42,7 @@ def run_in_turn(subject: Subject, solution: Solved, limits: Limits) -> Iterator[
     A rank on which nothing runs shows nothing by itself.
     """
     for rank, part in enumerate(solution.ranks):
-        if part.scenario.runs_anything:
+        if runs_anything(part.scenario):
             known = for_limits(part, limits)
             yield known, run_subject(subject, known.scenario, known.script, f"on rank {rank}")
 

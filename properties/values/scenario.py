@@ -383,11 +383,6 @@ class Scenario(Value, frozen=True, kw_only=True):
         return any(request.grammar for request in self.requests)
 
     @property
-    def runs_anything(self) -> bool:
-        """Return whether there is a request that is not aborted in the step in which it comes."""
-        return any(request.abort_at != request.arrival for request in self.requests)
-
-    @property
     def has_aborts(self) -> bool:
         """Return whether any request is aborted, unless it ends before."""
         return any(request.abort_at is not None for request in self.requests)

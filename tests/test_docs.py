@@ -207,6 +207,46 @@ def test_every_cited_definition_exists():
     assert cited - numbers == set()
 
 
+CLAUSES = (ROOT / "docs/engine-contract.md").read_text(encoding="utf-8")
+CLAUSE = re.compile(r"^\*\*C(\d+)\*\* (.+?) \(([^:]+): ([^)]+)\)$")
+
+
+def clauses() -> list[re.Match[str]]:
+    """Return number, sentences, definitions and contracts of every clause for authors of engines."""
+    paragraphs = [" ".join(one.split()) for one in CLAUSES.split("\n\n")]
+    found = [CLAUSE.match(one) for one in paragraphs if one.startswith("**")]
+    assert None not in found
+    return [one for one in found if one]
+
+
+def test_clauses_for_engines_are_numbered_and_few():
+    assert [int(clause[1]) for clause in clauses()] == list(range(1, len(clauses()) + 1))
+    assert len(clauses()) > 20
+    assert len(CLAUSES.split()) <= 900
+
+
+def test_clauses_for_engines_link_definitions_to_their_sections():
+    sections: dict[str, str] = {}
+    for section in re.split(r"^##+ ", SEMANTICS, flags=re.MULTILINE)[1:]:
+        anchor = re.sub(r"[^\w\- ]", "", section.partition("\n")[0].lower()).replace(" ", "-")
+        sections |= dict.fromkeys(re.findall(r"\*\*(S-[A-Z]+-\d+)", section), anchor)
+    for clause in clauses():
+        links = re.findall(r"\[(S-[A-Z]+-\d+)\]\(semantics\.md#([\w-]+)\)", clause[3])
+        assert links, clause[1]
+        assert [name for name, _ in links] == CITED.findall(clause[3]), clause[1]
+        assert [(name, anchor) for name, anchor in links if sections.get(name) != anchor] == []
+
+
+def test_clauses_for_engines_name_contracts_that_check_their_definitions():
+    from draftproof.properties.contracts.registry import BY_NAME
+
+    for clause in clauses():
+        names = clause[4].replace("`", "").split(", ")
+        assert set(names) <= set(BY_NAME), clause[1]
+        cited = set(CITED.findall(clause[3]))
+        assert [name for name in names if not cited & set(CITED.findall(BY_NAME[name].cites))] == [], clause[1]
+
+
 def test_the_page_of_contracts_agrees_with_them():
     from draftproof.properties.contracts.registry import ALL
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.verdict import Divergence as Divergence
     from draftproof.properties.values.verdict import Outcome as Outcome
     from draftproof.properties.values.verdict import Verdict as Verdict
-    from draftproof.pytest_checks import hold as hold
+    from draftproof.pytest_checks import assert_holds as assert_holds
 
 _NAMES = {
     "engine.subject": "EngineSubject",
@@ -51,7 +51,7 @@ _NAMES = {
     "properties.values.script": "Script",
     "properties.values.trace": "Observation Trace",
     "properties.values.verdict": "Divergence Outcome Verdict",
-    "pytest_checks": "hold",
+    "pytest_checks": "assert_holds",
 }
 _HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))
 

@@ -235,7 +235,7 @@ def _runs(not_seen: Unseen, counted: Sequence[Mapping[str, int]]) -> tuple[Verdi
     return (Verdict(name=RUNS, verdict=Outcome.INCONCLUSIVE, scenarios=shown, missing=not_seen.missing),)
 
 
-def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
+def assert_holds(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
     """Hold a subject to every contract on one scenario: for tests of your own, with @given or without.
 
     `device` is where the engine runs, if that is the subject. Raises ContractError, an AssertionError, with the

@@ -237,18 +237,18 @@ def test_a_subject_of_ones_own_with_given(project):
         from conftest import ReferenceSubject, Wrong
         from draftproof.properties.features import aborts, overlap
         from draftproof.properties.strategies.drawn import scenarios
-        from draftproof.pytest_checks import hold
+        from draftproof.pytest_checks import assert_holds
 
         # It goes on with what is aborted, and cuts what an overlap commits: when that is, only a subject says.
         @hypothesis.settings(max_examples=12)
         @given(scenarios(draft="eagle"))
         def test_right(scenario):
-            hold(ReferenceSubject(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
+            assert_holds(ReferenceSubject(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
 
         @hypothesis.settings(phases=[hypothesis.Phase.generate])
         @given(scenarios(draft="eagle"))
         def test_wrong(scenario):
-            hold(Wrong(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
+            assert_holds(Wrong(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
 
         def test_settings():
             chosen = hypothesis.settings()

@@ -22,7 +22,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.pytest_checks import Check, ContractError, ProfileScenarios, hold, make_subject
+from draftproof.pytest_checks import Check, ContractError, ProfileScenarios, assert_holds, make_subject
 from draftproof.pytest_summary import LACKING, summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
 from tests.named import named
@@ -130,7 +130,7 @@ def test_what_is_kept_is_what_is_told(tmp_path):
         kept = read_case(Path(found.case))[0]
         assert kept == scenarios[0]
         with pytest.raises(ContractError) as again:
-            hold(Off(), kept, cases=tmp_path / "again")
+            assert_holds(Off(), kept, cases=tmp_path / "again")
         assert again.value.found[0].sentence == found.sentence
     assert len(list(tmp_path.glob("t*/*.json"))) == 2
 
@@ -144,7 +144,7 @@ def test_cases_of_two_drafts_do_not_overwrite_each_other(tmp_path):
     found = []
     for scenario in held:
         with pytest.raises(ContractError) as caught:
-            hold(Crashing(), scenario, cases=tmp_path)
+            assert_holds(Crashing(), scenario, cases=tmp_path)
         found += caught.value.found
     assert [read_case(Path(one.case))[0] for one in found] == held
 
@@ -157,7 +157,7 @@ def test_a_subject_cannot_leave_its_test(leave: Callable[[str], None], tmp_path)
             return super().run(scenario, script)
 
     with pytest.raises(ContractError, match=r"CRASH .*(not today|os\._exit\(0\))"):
-        hold(Leaving(), named("eagle_padded"), cases=tmp_path)
+        assert_holds(Leaving(), named("eagle_padded"), cases=tmp_path)
 
 
 def test_what_one_share_could_judge_is_judged():
@@ -200,7 +200,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     assert read_case(Path(found.case))[0] == scenarios[0]
     assert found.outcome == "CRASH"
     with pytest.raises(ContractError, match="replay: draftproof replay"):
-        hold(make_subject(BUILT_IN, "cpu"), scenarios[0], cases=tmp_path)
+        assert_holds(make_subject(BUILT_IN, "cpu"), scenarios[0], cases=tmp_path)
 
 
 def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):

@@ -1,7 +1,7 @@
 """Which tests are quick, slow by nature, or long; what is named in no list is in the layer between.
 
-`make test-fast` runs FAST, `make test` all but SLOW and LONG, `make test-slow` SLOW, `make test-long` LONG. CI runs all
-but LONG. A new test needs no line here.
+`make test-fast` runs FAST, `make test` all but SLOW and LONG, `make test-slow` SLOW, `make test-long` LONG. CI runs of
+`make test` what a change reaches (tests/reach.py), the night all four. A new test needs no line here.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m tests.reach [--base REVISION]
 
 Prints four lines: what `make test`, `make smoke`, `make check` and `make test-slow` are to run; `-` is nothing, an
-empty line everything. Of what is slow by nature only tests that were changed themselves are run; the night runs all.
-The base is by default where this branch left `origin/main`, on that branch itself the commit before. What cannot be
-placed, or compared with a base, reaches everything. All is read off the sources, and nothing of ours is imported for it
-but the catalogue of faults.
+empty line everything. Of what is slow by nature only that is run which was changed, or is about what was; the night
+runs all. The base is by default where this branch left `origin/main`, on that branch itself the commit before. What
+cannot be placed, or compared with a base, reaches everything. All is read off the sources, and nothing of ours is
+imported for it but the catalogue of faults.
 """
 
 from __future__ import annotations
@@ -62,6 +62,23 @@ READS = {
 """What a file reads and does not name as a path."""
 
 _NONE: frozenset[str] = frozenset()
+SLOW_OF = {
+    "benchmarks/": "tests/benchmarks/",
+    "docs/": "tests/test_docs.py",
+    "examples/": "tests/test_docs.py tests/test_train_tiny.py tests/test_workflows.py",
+    "faults/mutation/": "tests/faults/test_mutation.py",
+    "fuzz/releases/": "tests/cli/test_release_wheels.py",
+    "kernels/": "tests/kernels/test_compile.py",
+    "kernels/eager_sampling.py": "tests/kernels/test_samplers.py",
+    "properties/features/": "tests/properties/test_draft_strategies.py tests/properties/test_strategies.py",
+    "properties/kernels/": "tests/kernels/test_lists.py",
+    "properties/strategies/": "tests/properties/test_draft_strategies.py tests/properties/test_strategies.py",
+    "README.md": "tests/test_docs.py",
+    "report/html/": "tests/report/test_browser.py",
+    "subjects/wheels/": "tests/cli/test_release_wheels.py",
+}
+"""What of the slow tests is about a folder or a file, and is not left to the night where that is changed."""
+
 CHECK, FAULTS = "draftproof/cli/check.py", "draftproof/cli/faults_run.py"
 FEW = 6
 """So many of the smoke faults are tried where a change reaches their run, but touches no text of one."""
@@ -366,7 +383,7 @@ def plan(base: str | None) -> tuple[str, str, str, str]:
     if found is None:
         return "", "", "", "-"
     changed, gone, lines = found
-    slow = " ".join(sorted(path for path in changed - gone if is_test(path) and has("slow", path))) or "-"
+    slow = " ".join(sorted(slow_of(changed - gone))) or "-"
     try:
         files = selected(changed, gone)
     except SyntaxError:
@@ -377,6 +394,15 @@ def plan(base: str | None) -> tuple[str, str, str, str]:
     chosen = sorted(path for path in files if layer(path) not in ("slow", "long"))
     ids = faults_of(changed, lines)
     return " ".join(chosen), " ".join(f"--id {name}" for name in ids) or "-", check_of(changed), slow
+
+
+def slow_of(changed: Set[str]) -> set[str]:
+    """Return the slow tests that were changed themselves, or whose folder was."""
+    found = {path for path in changed if is_test(path) and has("slow", path)}
+    for start, names in SLOW_OF.items():
+        if any(path.startswith(start) for path in changed):
+            found |= set(names.split())
+    return found
 
 
 def check_of(changed: Set[str]) -> str:

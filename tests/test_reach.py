@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests import reach
-from tests.layers import layer
+from tests.layers import has, layer
 
 EVERY = frozenset(path for path in reach.files() if reach.is_test(path))
 
@@ -151,6 +151,21 @@ def test_faults_whose_text_is_touched_are_tried():
     assert len(reach.faults_of({"properties/judge.py"}, {})) == reach.FEW
     assert reach.faults_of({"docs/cli.md"}, {}) == []
     assert "stop-tail-kept" in reach.faults_of({"faults/known/stop-tail-kept.fault"}, {})
+
+
+def test_what_is_slow_is_run_where_it_was_changed_or_is_about_it():
+    assert reach.slow_of({"tests/kernels/test_interpreted.py", "tests/engine/test_pages.py"}) == {
+        "tests/kernels/test_interpreted.py"
+    }
+    assert reach.slow_of({"report/html/page.py"}) == {"tests/report/test_browser.py"}
+    assert reach.slow_of({"report/text.py"}) == set()
+
+
+@pytest.mark.parametrize(("start", "names"), reach.SLOW_OF.items())
+def test_folders_with_slow_tests_of_their_own_are_there(start, names):
+    assert any(path.startswith(start) for path in reach.files())
+    for name in names.split():
+        assert any(has("slow", path) for path in EVERY if path.startswith(name)), name
 
 
 def test_lines_of_a_diff():

@@ -30,7 +30,7 @@ BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
 
-# All but what is slow by nature: four to seven minutes on two cores.
+# All but what is slow by nature.
 test: $(READY)
 	$(BIN) -m pytest -q $(SPREAD) -m "not gpu and not slow and not long" $(ARGS)
 
@@ -38,7 +38,7 @@ test: $(READY)
 test-fast: $(READY)
 	$(BIN) -m pytest -q -m "fast and not gpu" $(ARGS)
 
-# Kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
+# Calibration, kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
 test-slow: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "slow and not gpu" --draftproof-profile=nightly $(ARGS)
 

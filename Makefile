@@ -25,12 +25,12 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
 
-# All but what is slow by nature: four to seven minutes on two cores.
+# All but what is slow by nature.
 test: $(READY)
 	$(BIN) -m pytest -q $(SPREAD) -m "not gpu and not slow and not long" $(ARGS)
 
@@ -38,13 +38,17 @@ test: $(READY)
 test-fast: $(READY)
 	$(BIN) -m pytest -q -m "fast and not gpu" $(ARGS)
 
-# Kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
+# Calibration, kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
 test-slow: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "slow and not gpu" --draftproof-profile=nightly $(ARGS)
 
 # What takes half a minute and more, which CI leaves out: before a release.
 test-long: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "long and not gpu" --draftproof-profile=nightly $(ARGS)
+
+# All of what CI leaves out, and the rest, too; the numbers go to docs/nightly.md. ARGS="test-slow" is a part of it.
+nightly: $(READY)
+	$(firstword $(BIN)) -m tests.nightly $(ARGS)
 
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)
@@ -57,9 +61,10 @@ matrix: $(READY)
 	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
 		&& exit $${failed:-0}
 
-# Some faults of every part, on one seed: at most three minutes on two cores.
+# Some faults of every part, on one seed: at most three minutes on two cores. FAULTS="--id ONE --id OTHER" are others.
 smoke: $(READY)
-	$(BIN) -m draftproof.cli faults run --smoke --seed 3 --seeds 1 --examples 24 $(ARGS)
+	$(BIN) -m draftproof.cli faults run $(if $(FAULTS),$(FAULTS) --examples 120,--smoke --examples 24) \
+		--seed 3 --seeds 1 $(ARGS)
 
 # The tables of features in docs/semantics.md and docs/cli.md, from the features themselves.
 tables: $(READY)

@@ -1,7 +1,7 @@
 """Which tests are quick, slow by nature, or long; what is named in no list is in the layer between.
 
-`make test-fast` runs FAST, `make test` all but SLOW and LONG, `make test-slow` SLOW, `make test-long` LONG. CI runs all
-but LONG. A new test needs no line here.
+`make test-fast` runs FAST, `make test` all but SLOW and LONG, `make test-slow` SLOW, `make test-long` LONG. CI runs of
+`make test` what a change reaches (tests/reach.py), the night all four. A new test needs no line here.
 """
 
 from __future__ import annotations
@@ -43,6 +43,22 @@ BETWEEN = (
 """What takes more than its share of a minute."""
 
 SLOW = (
+    # Lists are calibrated: many seeds, every pair and form of every draft, what Hypothesis finds and shrinks.
+    "tests/kernels/test_lists.py::test_calls_of_a_size_are_of_consequence",
+    "tests/kernels/test_lists.py::test_so_does_a_list_of_another_seed",
+    "tests/kernels/test_lists.py::test_so_it_is_whatever_the_seed",
+    "tests/properties/test_draft_strategies.py::test_each_draft_comes_in_every_form",
+    "tests/properties/test_strategies.py::test_every_pair_of_one_draft_meets_soon",
+    "tests/properties/test_strategies.py::test_hypothesis_finds_",
+    "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
+    # Distributions are told apart by up to 100,000 rounds.
+    "tests/kernels/test_samplers.py::test_the_engine_raises_no_alarm_in_100000_rounds_whatever_the_drafts",
+    "tests/kernels/test_samplers.py::test_wrong_samplers_are_found_by_the_distribution_of_texts_alone",
+    # A model is trained; mutants are judged; a check of few features.
+    "tests/cli/test_selected.py::test_states_of_trees_are_kept_where_they_were_computed",
+    "tests/faults/test_mutation.py::test_a_score_that_was_cut_goes_on_with_the_others",
+    "tests/faults/test_mutation.py::test_mutants_are_noticed_and_survive",
+    "tests/test_train_tiny.py",
     # Triton compiles or interprets every kernel.
     "tests/kernels/test_chunks.py",
     "tests/kernels/test_compile.py",
@@ -66,7 +82,8 @@ SLOW = (
     "tests/cli/test_kernels.py::test_a_crash_and_a_hang_are_verdicts",
     "tests/cli/test_kernels.py::test_the_kernels_of_the_example_hold",
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
-    "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
+    # Releases of a package are compared.
+    "tests/cli/test_release_wheels.py",
     # Benchmarks.
     "tests/benchmarks/",
     # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.

@@ -12,6 +12,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from tests.layers import BETWEEN, FAST, LAYERS, LONG, SLOW, Layer, has, layer
+from tests.nightly import PARTS
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -34,12 +35,16 @@ def test_the_layers_together_are_all_tests():
     assert sorted((*test, *apart[0], *apart[1])) == sorted(selected("not gpu"))
 
 
-def test_ci_runs_all_of_them_but_long_ones():
-    commands = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
-    assert {"make test", "make test-slow"} <= set(commands)
-    assert "make test-long" not in commands
-    assert "make vllm" in (ROOT / ".ci/vllm").read_text(encoding="utf-8").splitlines()
-    assert any("make vllm" in command for command in commands)
+def test_ci_runs_what_a_change_reaches_and_the_night_all_layers():
+    change, night, vllm = ((ROOT / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "nightly", "vllm"))
+    commands = change.splitlines()
+    assert 'make test ARGS="$tests"' in commands
+    assert any("make test-slow" in command for command in commands)
+    assert "make test-long" not in change
+    assert "make nightly" in night.splitlines()
+    assert {"test", "test-slow", "test-long"} <= set(PARTS)
+    assert "make vllm" in vllm.splitlines()
+    assert all("make vllm" in text for text in (change, night))
 
 
 @cache

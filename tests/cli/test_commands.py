@@ -218,7 +218,7 @@ def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkey
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = run(["check", "--draft", name, "--examples", "3", "--verbose", "--json", "report.json"])
+    code = run(["check", "--draft", name, "--examples", "1", "--verbose", "--json", "report.json"])
     report = json.loads(Path("report.json").read_text())
     assert code in (0, 125)
     assert list(report["drafts"]) == [name]
@@ -228,11 +228,11 @@ def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, 
     counts = report["drafts"][name]
     assert counts == {count: number for count, number in report["counts"].items() if count != "kernel_calls"}
     out = capsys.readouterr().out
-    shown = next(line for line in out.splitlines() if line.split()[:2] == [name, "3"])
+    shown = next(line for line in out.splitlines() if line.split()[:2] == [name, "1"])
     accepted, rejected = counts["own_accepted"], counts["own_rejected"]
     forced = (counts["drafts_accepted"] - accepted, counts["drafts_rejected"] - rejected)
     assert shown.split()[1:5] == [
-        "3",
+        "1",
         str(counts["decode_rounds"]),
         f"{accepted}/{rejected}",
         "{}/{}".format(*forced),

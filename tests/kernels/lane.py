@@ -19,6 +19,8 @@ from draftproof.properties.kernels.table import OPS, OpValues
 from draftproof.reference import ops
 
 SEED = 20
+LARGE = 1 << 20
+"""Numbers in a buffer."""
 
 
 @dataclass
@@ -56,12 +58,18 @@ def writes_something(case: KernelCase) -> bool:
 
 
 def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: int, seed: int = SEED) -> str | None:
-    """Return the first difference that the contract finds in `wrong`, or None if it never notices."""
-    for case in islice(calls(op, seed, dtypes), examples):
-        # What reads poison may fail over it; another call shows what it writes.
-        with suppress(ValueError):
-            if found := check(op, wrong, getattr(ops, op), case):
-                return str(found[0])
+    """Return the first difference that the contract finds in `wrong`, or None if it never notices.
+
+    Large calls come last: to say how all of their values went wrong takes longer than to notice it.
+    """
+    for is_large in (False, True):
+        for case in islice(calls(op, seed, dtypes), examples):
+            if (max(one.storage.numel() for one in case.buffers.values()) > LARGE) is not is_large:
+                continue
+            # What reads poison may fail over it; another call shows what it writes.
+            with suppress(ValueError):
+                if found := check(op, wrong, getattr(ops, op), case):
+                    return str(found[0])
     return None
 
 

@@ -19,9 +19,10 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 
 @pytest.mark.parametrize("op", OPS)
 def test_every_contract_holds(op: str):
-    seen = tally(op, FLOATS, examples=18)
+    """Two calls of each dtype: `draftproof check` has the list that comes to every block."""
+    seen = tally(op, FLOATS, examples=6)
     assert seen.differences == []
-    assert seen.examples == 18
+    assert seen.examples == 6
     assert seen.changed >= seen.examples // 3
 
 

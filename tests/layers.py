@@ -54,6 +54,7 @@ SLOW = (
     # Distributions are told apart by up to 100,000 rounds.
     "tests/kernels/test_samplers.py::test_the_engine_raises_no_alarm_in_100000_rounds_whatever_the_drafts",
     "tests/kernels/test_samplers.py::test_wrong_samplers_are_found_by_the_distribution_of_texts_alone",
+    "tests/reference/test_sampling.py::test_so_they_do_with_other_weights",
     # A model is trained; mutants are judged; a check of few features.
     "tests/cli/test_selected.py::test_states_of_trees_are_kept_where_they_were_computed",
     "tests/faults/test_mutation.py::test_a_score_that_was_cut_goes_on_with_the_others",

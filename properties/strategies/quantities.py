@@ -32,7 +32,7 @@ Relation = Literal["equal", "one more", "one less", "multiple", "power of two", 
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
-MOST_WORK = 350.0
+MOST_WORK = 400.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
 
@@ -400,9 +400,13 @@ def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
 
 
 def work_of(scenario: Scenario) -> float:
-    """Return about how many rounds of a small model a run takes: tokens of prompts are cheap, columns are not."""
-    rounds = sum(one.budget for one in scenario.requests) * (1 + scenario.model.vocab / 1000)
-    return rounds + sum(len(one.prompt) for one in scenario.requests) / 8
+    """Return about how many rounds of a small model a run takes: tokens of prompts are cheap, columns are not.
+
+    Each layer of a draft runs for all of them, and so does each column of a vocabulary.
+    """
+    columns, layers = scenario.model.vocab / 1000, getattr(scenario.draft, "layers", 1)
+    rounds = sum(one.budget for one in scenario.requests) * (1 + columns) * (1 + layers / 8)
+    return rounds + sum(len(one.prompt) for one in scenario.requests) / 8 * (1 + 2 * columns) * (1 + layers / 3)
 
 
 def with_room(scenario: Scenario) -> Scenario:

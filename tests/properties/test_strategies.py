@@ -30,7 +30,7 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate
 
-RECORDED = (61, "09d1fa191371d04a153623ea65cb7e8b8863f9883ad10edd49c4aaf9f1d88e48")
+RECORDED = (62, "09d1fa191371d04a153623ea65cb7e8b8863f9883ad10edd49c4aaf9f1d88e48")
 """A version of the strategies, and the fingerprint of what it generates."""
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""

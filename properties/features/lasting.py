@@ -38,11 +38,14 @@ def with_pages_of(made: Scenario, scenario: Scenario) -> Scenario:
 
 def rejecting(scenario: Scenario) -> Scenario:
     """Return the scenario with a round of each request that accepts some drafts and not all."""
-    some = RoundPlan(num_drafts=scenario.steps, num_correct=scenario.steps // 2)
+
+    def some(plan: RoundPlan) -> RoundPlan:
+        return replace(plan, num_drafts=scenario.steps, num_correct=scenario.steps // 2, shape=None)
+
     requests = tuple(
         one
         if any(0 <= plan.num_correct < plan.num_drafts for plan in one.rounds)
-        else replace(one, rounds=(some, *one.rounds))
+        else replace(one, rounds=(some(one.rounds[-1]), *one.rounds))
         for one in scenario.requests
     )
     return replace(scenario, requests=requests)

@@ -134,11 +134,14 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
         right = min(adaptive.candidates)
         scenario = put_in(scenario, "adaptive", initial=right)
     accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
-    rounds = (accepting,) * 3 + (replace(accepting, num_correct=0),) * 2
+
+    def rounds(own: RoundPlan) -> tuple[RoundPlan, ...]:
+        return (accepting,) * 3 + (replace(accepting, num_correct=0, wrong=own.wrong),) * 2
+
     requests = (
         replace(one, min_tokens=0)
         if one.sampling and place > 1
-        else replace(one, min_tokens=0, sampling=None, stop_at=-1, stops=(), rounds=rounds)
+        else replace(one, min_tokens=0, sampling=None, stop_at=-1, stops=(), rounds=rounds(one.rounds[-1]))
         for place, one in enumerate(scenario.requests)
     )
     made = lasting(replace(scenario, requests=tuple(requests)), _LASTING_CONTROLLED)

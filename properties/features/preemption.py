@@ -64,8 +64,12 @@ def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
 
 def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
     """Return requests with all drafts in every other round, of which none is right, and none in those between."""
-    plans = (RoundPlan(num_drafts=steps, num_correct=0), RoundPlan(num_drafts=0, num_correct=0))
-    return tuple(replace(one, rounds=plans if place % 2 else plans[::-1]) for place, one in enumerate(requests))
+    none = RoundPlan(num_drafts=0, num_correct=0)
+    made = list[Request]()
+    for place, one in enumerate(requests):
+        plans = (RoundPlan(num_drafts=steps, num_correct=0, wrong=one.rounds[-1].wrong), none)
+        made.append(replace(one, rounds=plans if place % 2 else plans[::-1]))
+    return tuple(made)
 
 
 _ALL = "S-SCHED-8 decides who gives way by the pages of all requests of one engine; "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -373,9 +375,13 @@ def test_doctor_lists_lanes(tmp_path, capsys):
 
 def test_whoever_reads_no_further_ends_a_command_without_a_word():
     command = [sys.executable, "-P", "-m", "draftproof.cli", "faults", "list"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
-        assert started.stdout.readline()
-        started.stdout.close()
+    read, write = os.pipe()
+    # The whole list would fit into a pipe as it is, so that the command could end before anybody has closed it.
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as started:
+        os.close(write)
+        assert os.read(read, 1)
+        os.close(read)
         assert started.stderr.read() == ""
     assert started.returncode == 141
 

@@ -15,16 +15,21 @@ def with_step_tokens(choose: Choose, scenario: Scenario) -> Scenario:
 
     Requests come in early steps.
     """
-    chunk, width = min(scenario.schedule.chunk, _longest(scenario)), scenario.width
-    rounds = min(scenario.schedule.max_batch, len(scenario.requests)) * width
+    chunk, width, whole = _chunk(scenario), scenario.width, whole_step(scenario)
+    rounds = whole - chunk
     about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, 2, 1)
-    budget = choose.one_of([one for one in about if 0 < one < max(2, rounds + chunk)])
+    budget = choose.one_of([one for one in about if 0 < one < max(2, whole)])
     requests = tuple(map(_early, scenario.requests))
     return replace(scenario, requests=requests, schedule=replace(scenario.schedule, step_tokens=budget))
 
 
-def _longest(scenario: Scenario) -> int:
-    return max(len(request.prompt) for request in scenario.requests)
+def whole_step(scenario: Scenario) -> int:
+    """Return how many tokens a step takes that a budget cuts nothing of: a chunk, and rounds of a whole batch."""
+    return min(scenario.schedule.max_batch, len(scenario.requests)) * scenario.width + _chunk(scenario)
+
+
+def _chunk(scenario: Scenario) -> int:
+    return min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
 
 
 def _early(request: Request) -> Request:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
+from draftproof.properties.features.step_budget import whole_step
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.paths import get, put, put_in
@@ -58,6 +59,11 @@ class Quantity(NamedTuple):
 
 def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
     return lambda scenario: (int(get(scenario, path) or 0),)
+
+
+def _at(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
+    """Return what a field is, and what gives it another value and changes nothing else."""
+    return _of(path), lambda scenario, value: put(scenario, path, value)
 
 
 def _first(scenario: Scenario, **fields: object) -> Scenario:
@@ -233,12 +239,6 @@ def _longest(scenario: Scenario) -> int:
     return max(_totals(scenario))
 
 
-def _whole_step(scenario: Scenario) -> int:
-    """Return how many tokens a step takes that a budget cuts nothing of."""
-    chunk = min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
-    return _rows(scenario) * scenario.width + chunk
-
-
 def _rows(scenario: Scenario) -> int:
     return min(scenario.schedule.max_batch, len(scenario.requests))
 
@@ -250,16 +250,12 @@ QUANTITIES: Mapping[str, Quantity] = {
         _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("controllers", "trees")
     ),
     "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
-    "chunk": Quantity(_of("schedule.chunk"), lambda s, n: put(s, "schedule.chunk", n), 1, 1040, "above 1024"),
+    "chunk": Quantity(*_at("schedule.chunk"), 1, 1040, "above 1024"),
     "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
     "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say", inert=_longest),
-    "pages": Quantity(
-        _of("memory.pages"), lambda s, n: put(s, "memory.pages", n), 1, 4100, "above 4096", without=("preemption",)
-    ),
-    "max_len": Quantity(_of("memory.max_len"), lambda s, n: put(s, "memory.max_len", n), 4, 4100, "above 4096"),
-    "request slots": Quantity(
-        _of("memory.request_slots"), lambda s, n: put(s, "memory.request_slots", n), 1, 256, "what a scenario can say"
-    ),
+    "pages": Quantity(*_at("memory.pages"), 1, 4100, "above 4096", without=("preemption",)),
+    "max_len": Quantity(*_at("memory.max_len"), 4, 4100, "above 4096"),
+    "request slots": Quantity(*_at("memory.request_slots"), 1, 256, "what a scenario can say"),
     "bucket": Quantity(
         lambda s: s.graphs.sizes[-1:], _put_bucket, 1, 64, "what a scenario can say", without=("eager",)
     ),
@@ -275,13 +271,12 @@ QUANTITIES: Mapping[str, Quantity] = {
         ("eager", "snapshot", "replay"),
     ),
     "step budget": Quantity(
-        _of("schedule.step_tokens"),
-        lambda s, n: put(s, "schedule.step_tokens", n),
+        *_at("schedule.step_tokens"),
         1,
         1040,
         "above 1024",
         "step-budget",
-        inert=_whole_step,
+        inert=whole_step,
     ),
     "window": Quantity(
         lambda s: tuple(get(s, path) for path in ("model.window", "draft.window") if get(s, path)),
@@ -337,8 +332,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         ("dense",),
     ),
     "draft batch": Quantity(
-        _of("schedule.draft_batch"),
-        lambda s, n: put(s, "schedule.draft_batch", n),
+        *_at("schedule.draft_batch"),
         1,
         64,
         "rows",

@@ -191,8 +191,7 @@ def test_rounds_one_after_another_emit_the_targets_texts(
     vocabulary: int, most: int, length: int, drafts: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
     weights = weights_after(vocabulary, seed, most)
-    found = emitted_law(weights, blind(seed, vocabulary), length, drafts, monkeypatch)
-    assert found == text_law(weights, length)
+    assert emitted_law(weights, blind(seed, vocabulary), length, drafts, monkeypatch) == text_law(weights, length)
 
 
 @pytest.mark.parametrize("seed", range(2, 4))
@@ -200,7 +199,8 @@ def test_rounds_one_after_another_emit_the_targets_texts(
 def test_so_they_do_with_other_weights(
     vocabulary: int, most: int, length: int, drafts: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
-    test_rounds_one_after_another_emit_the_targets_texts(vocabulary, most, length, drafts, seed, monkeypatch)
+    weights = weights_after(vocabulary, seed, most)
+    assert emitted_law(weights, blind(seed, vocabulary), length, drafts, monkeypatch) == text_law(weights, length)
 
 
 @pytest.mark.parametrize("drafts", [1, 2, 3])

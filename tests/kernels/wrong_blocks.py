@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftproof.properties.kernels.contract import Kernel
 from draftproof.reference import ops
+from tests.kernels.wrong import given
 
 _ALL = slice(None)
 
@@ -20,30 +21,24 @@ def unwritten(op: str, argument: str, *index: slice) -> tuple[str, str, Kernel]:
     twin = ops.TWINS[op]
     place = list(inspect.signature(twin).parameters).index(argument)
 
-    def wrong(*given: Any) -> None:
-        before = given[place].clone()
-        twin(*given)
-        given[place][index] = before[index]
+    def wrong(*call: Any) -> None:
+        before = call[place].clone()
+        twin(*call)
+        call[place][index] = before[index]
 
     return op, f"{argument} not written beyond {index[-1].start}", wrong
 
 
 def changed(op: str, argument: str, change: Callable[[Tensor], Tensor], name: str) -> tuple[str, str, Kernel]:
     """Return what takes an input for another."""
-    twin = ops.TWINS[op]
-    place = list(inspect.signature(twin).parameters).index(argument)
-
-    def wrong(*given: Any) -> None:
-        twin(*given[:place], change(given[place]), *given[place + 1 :])
-
-    return op, name, wrong
+    return op, name, given(op, **{argument: change})
 
 
 def _zeros(*index: slice) -> Callable[[Tensor], Tensor]:
     """Return what sets a part of a tensor to zero, so that it is not in a sum."""
 
-    def change(given: Tensor) -> Tensor:
-        held = given.clone()
+    def change(values: Tensor) -> Tensor:
+        held = values.clone()
         held[index] = 0
         return held
 
@@ -52,11 +47,11 @@ def _zeros(*index: slice) -> Callable[[Tensor], Tensor]:
 
 def at_most(most: int) -> Callable[[Tensor], Tensor]:
     """Return what counts up to a number only."""
-    return lambda given: given.clamp(max=most)
+    return lambda values: values.clamp(max=most)
 
 
-def _of_16_bits(slots: Tensor) -> Tensor:
-    return torch.where((slots >= 1 << 16) & (slots < 1 << 17), slots & 0xFFFF, slots)
+def _of_16_bits(values: Tensor) -> Tensor:
+    return torch.where((values >= 1 << 16) & (values < 1 << 17), values & 0xFFFF, values)
 
 
 def two_blocks_of_a_state(pool: Tensor, *rest: Tensor) -> None:
@@ -79,12 +74,12 @@ WRONG_BLOCKS: tuple[tuple[str, str, Kernel], ...] = (
     changed("narrow_linear", "x", _zeros(_ALL, slice(4096, None)), "inputs beyond 4096 that are not added"),
     unwritten("norm_gate_up", "out", _ALL, slice(1024, None)),
     unwritten("linear_add", "residual", _ALL, slice(256, None)),
-    changed("greedy_choice", "logits", lambda given: given[:, : 1 << 15], "a choice among eight blocks"),
-    changed("best_choices", "logits", lambda given: given[:, :2048], "a choice among two blocks"),
+    changed("greedy_choice", "logits", lambda values: values[:, : 1 << 15], "a choice among eight blocks"),
+    changed("best_choices", "logits", lambda values: values[:, :2048], "a choice among two blocks"),
     changed("greedy_accept", "num_drafts", at_most(32), "no more drafts than the least block has"),
     changed("accept_tree", "num_drafts", at_most(32), "no more drafts than the least block has"),
     unwritten("assign_slots", "slot_mapping", _ALL, slice(32, None)),
-    changed("sampled_choice", "drafts", lambda given: given[:, :16], "no more drafts than the least block has"),
+    changed("sampled_choice", "drafts", lambda values: values[:, :16], "no more drafts than the least block has"),
     unwritten("apply_penalties", "logits", _ALL, _ALL, slice(2048, None)),
     unwritten("checkpoint_steps", "steps", slice(256, None)),
     changed("replay_commit", "last_correct_step_indices", _zeros(slice(32, None)), "rows beyond the least block"),

@@ -3,12 +3,9 @@
 import torch
 
 from draftproof.reference import ops
-from tests.kernels.wrong import packed, wrong
+from tests.kernels.wrong import packed, takes, wrong
 
-
-@wrong("apply_penalties")
-def drafts_are_in_no_text(logits, ids, parents, rows, *tables_and_amounts):
-    ops.apply_penalties(logits, torch.full_like(ids, -1), parents, rows, *tables_and_amounts)
+takes("apply_penalties", "drafts_are_in_no_text", input_ids=lambda input_ids: torch.full_like(input_ids, -1))
 
 
 @wrong("apply_penalties")
@@ -23,9 +20,7 @@ def every_tree_is_a_chain(logits, ids, parents, rows, *tables_and_amounts):
     ops.apply_penalties(logits, ids, chain, rows, *tables_and_amounts)
 
 
-@wrong("apply_penalties")
-def a_draft_is_counted_once(logits, ids, parents, rows, prompt, output, *rest):
-    ops.apply_penalties(logits, ids, parents, rows, prompt, output.clamp(max=1), *rest)
+takes("apply_penalties", "a_draft_is_counted_once", output_counts=lambda output_counts: output_counts.clamp(max=1))
 
 
 @wrong("apply_penalties")
@@ -45,9 +40,7 @@ def the_prompt_is_output(logits, ids, parents, rows, prompt, output, *rest):
     ops.apply_penalties(logits, ids, parents, rows, prompt, output + prompt, *rest)
 
 
-@wrong("apply_penalties")
-def the_prompt_is_forgotten(logits, ids, parents, rows, prompt, *rest):
-    ops.apply_penalties(logits, ids, parents, rows, torch.zeros_like(prompt), *rest)
+takes("apply_penalties", "the_prompt_is_forgotten", prompt_counts=lambda prompt_counts: torch.zeros_like(prompt_counts))
 
 
 @wrong("apply_penalties")
@@ -55,9 +48,7 @@ def tables_by_place_in_the_batch(logits, ids, parents, rows, prompt, *rest):
     ops.apply_penalties(logits, ids, parents, torch.arange(len(rows)) % len(prompt), prompt, *rest)
 
 
-@wrong("apply_penalties")
-def tables_of_the_first_row(logits, ids, parents, rows, *tables_and_amounts):
-    ops.apply_penalties(logits, ids, parents, rows[:1].expand_as(rows), *tables_and_amounts)
+takes("apply_penalties", "tables_of_the_first_row", req_rows=lambda req_rows: req_rows[:1].expand_as(req_rows))
 
 
 @wrong("apply_penalties")
@@ -66,9 +57,7 @@ def bias_is_added_last(logits, ids, parents, rows, prompt, output, biases, *amou
     logits += torch.where(amounts[0] > 0, 1, 0)[:, None, None] * biases[rows][:, None]
 
 
-@wrong("apply_penalties")
-def bias_is_left_out(logits, ids, parents, rows, prompt, output, biases, *amounts):
-    ops.apply_penalties(logits, ids, parents, rows, prompt, output, torch.zeros_like(biases), *amounts)
+takes("apply_penalties", "bias_is_left_out", biases=lambda biases: torch.zeros_like(biases))
 
 
 @wrong("apply_penalties")
@@ -88,9 +77,7 @@ def repetition_of_first_request_for_all(logits, ids, parents, rows, prompt, outp
     ops.apply_penalties(logits, ids, parents, rows, prompt, output, biases, first, *amounts)
 
 
-@wrong("apply_penalties")
-def rows_of_padding_are_penalized(logits, ids, parents, rows, prompt, output, biases, repetitions, *amounts):
-    ops.apply_penalties(logits, ids, parents, rows, prompt, output, biases, repetitions.clamp(min=16), *amounts)
+takes("apply_penalties", "rows_of_padding_are_penalized", repetitions=lambda repetitions: repetitions.clamp(min=16))
 
 
 @wrong("apply_penalties")
@@ -115,11 +102,5 @@ def scaled_logits_are_rounded_to_zero(logits, ids, parents, rows, prompt, output
     logits += up.long()
 
 
-@wrong("apply_penalties")
-def packed_logits(logits, *rest):
-    ops.apply_penalties(packed(logits), *rest)
-
-
-@wrong("apply_penalties")
-def packed_tables(logits, ids, parents, rows, prompt, output, *rest):
-    ops.apply_penalties(logits, ids, parents, rows, prompt, packed(output), *rest)
+takes("apply_penalties", "packed_logits", logits=packed)
+takes("apply_penalties", "packed_tables", output_counts=packed)

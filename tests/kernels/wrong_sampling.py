@@ -4,15 +4,21 @@ from collections.abc import Callable
 
 import torch
 
+from draftproof.properties.kernels.contract import Kernel
 from draftproof.reference import ops
 from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sampled
-from tests.kernels.wrong import packed, wrong
+from tests.kernels.wrong import WRONG, packed, takes, then, wrong
 
 _BLOCK = 8
 """How many tokens a wrong kernel looks at together."""
 
 
-def by_row(choose: Callable[[list[int], list[int], Coin], int | None], coins_of: Callable[[int, int], Coin] = coins):
+def _listed(op: str, name: str, kernel: Kernel) -> Kernel:
+    WRONG.append((op, name, kernel))
+    return kernel
+
+
+def _by_row(choose: Callable[[list[int], list[int], Coin], int | None], coins_of: Callable[[int, int], Coin] = coins):
     """Return the op that makes this choice of a row with weights, given its drafts and coins; None: nothing is set."""
 
     def op(token_ids, weights, drafts, seeds, positions):
@@ -42,144 +48,109 @@ def accepted(weights: list[int], drafts: list[int], coin: Coin) -> int | None:
     return None if found is None else drafts[found]
 
 
-def by_rest(draw: Callable[[list[int], int], int | None]):
-    """Return the op that accepts rightly, and else draws so from the weights of all but the drafts and their coin."""
+def chooses(choose: Callable[[list[int], list[int], Coin], int | None]) -> Kernel:
+    """List the op that chooses so."""
+    return _listed("sampled_choice", choose.__name__, _by_row(choose))
+
+
+def draws(draw: Callable[[list[int], int], int | None]) -> Kernel:
+    """List the op that accepts rightly, and else draws so from the weights of all but the drafts and their coin."""
 
     def choose(row, drafts, coin):
         rest, found = without(row, drafts), accepted(row, drafts, coin)
         return draw(rest, coin(DRAW, sum(rest))) if found is None else found
 
-    return by_row(choose)
+    return _listed("sampled_choice", draw.__name__, _by_row(choose))
 
 
-def by_acceptance(accept: Callable[[list[int], list[int], Coin], int | None]):
-    """Return the op that accepts so, and else draws rightly."""
+def accepts(accept: Callable[[list[int], list[int], Coin], int | None]) -> Kernel:
+    """List the op that accepts so, and else draws rightly."""
 
     def choose(row, drafts, coin):
         rest, found = without(row, drafts), accept(row, drafts, coin)
         return drawn(rest, coin(DRAW, sum(rest))) if found is None else found
 
-    return by_row(choose)
+    return _listed("sampled_choice", accept.__name__, _by_row(choose))
 
 
-@wrong("sampled_choice")
-def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
-    def accept(row, drafts, coin):
-        if drafts and not sum(without(row, drafts)):
-            return accepted(row, drafts, coin)
-        return accepted(row, drafts, lambda draw, most: coin(draw, most) - 1)
-
-    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
+def coins_are(coins_of: Callable[[int, int], Coin]) -> Kernel:
+    """List the op with these coins."""
+    return _listed("sampled_choice", coins_of.__name__, _by_row(sampled, coins_of))
 
 
-@wrong("sampled_choice")
-def siblings_are_asked_alone(token_ids, weights, drafts, seeds, positions):
-    def accept(row, drafts, coin):
-        return next((draft for draft in drafts if coin(ACCEPT, sum(row)) < row[draft]), None)
-
-    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
-
-
-@wrong("sampled_choice")
-def only_the_first_sibling_is_asked(token_ids, weights, drafts, seeds, positions):
-    def accept(row, drafts, coin):
-        return accepted(row, drafts[:1], coin)
-
-    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
+@accepts
+def a_coin_of_its_weight_accepts(row, drafts, coin):
+    if drafts and not sum(without(row, drafts)):
+        return accepted(row, drafts, coin)
+    return accepted(row, drafts, lambda draw, most: coin(draw, most) - 1)
 
 
-@wrong("sampled_choice")
-def siblings_are_asked_from_the_last_on(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts.flip(1), seeds, positions)
+@accepts
+def siblings_are_asked_alone(row, drafts, coin):
+    return next((draft for draft in drafts if coin(ACCEPT, sum(row)) < row[draft]), None)
 
 
-@wrong("sampled_choice")
-def siblings_are_asked_by_their_ids(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts.sort(dim=1).values, seeds, positions)
+@accepts
+def only_the_first_sibling_is_asked(row, drafts, coin):
+    return accepted(row, drafts[:1], coin)
 
 
-@wrong("sampled_choice")
-def only_the_last_sibling_is_left_out(token_ids, weights, drafts, seeds, positions):
-    def choose(row, drafts, coin):
-        rest, found = without(row, drafts[-1:]), accepted(row, drafts, coin)
-        return drawn(rest, coin(DRAW, sum(rest))) if found is None else found
-
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+takes("sampled_choice", "siblings_are_asked_from_the_last_on", drafts=lambda drafts: drafts.flip(1))
+takes("sampled_choice", "siblings_are_asked_by_their_ids", drafts=lambda drafts: drafts.sort(dim=1).values)
 
 
-@wrong("sampled_choice")
-def a_sum_of_the_coin_draws(token_ids, weights, drafts, seeds, positions):
-    def draw(rest, number):
-        return drawn(rest, number - 1)
-
-    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
+@chooses
+def only_the_last_sibling_is_left_out(row, drafts, coin):
+    rest, found = without(row, drafts[-1:]), accepted(row, drafts, coin)
+    return drawn(rest, coin(DRAW, sum(rest))) if found is None else found
 
 
-@wrong("sampled_choice")
-def a_rejected_draft_may_be_drawn(token_ids, weights, drafts, seeds, positions):
-    def choose(row, drafts, coin):
-        found = accepted(row, drafts, coin)
-        return drawn(row, coin(DRAW, sum(row))) if found is None else found
-
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+@draws
+def a_sum_of_the_coin_draws(rest, number):
+    return drawn(rest, number - 1)
 
 
-@wrong("sampled_choice")
-def draws_below_the_sum_of_all(token_ids, weights, drafts, seeds, positions):
-    def choose(row, drafts, coin):
-        if (draft := accepted(row, drafts, coin)) is not None:
-            return draft
-        found = drawn(without(row, drafts), coin(DRAW, sum(row)))
-        return len(row) - 1 if found is None else found
-
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+@chooses
+def a_rejected_draft_may_be_drawn(row, drafts, coin):
+    found = accepted(row, drafts, coin)
+    return drawn(row, coin(DRAW, sum(row))) if found is None else found
 
 
-@wrong("sampled_choice")
-def one_coin_for_both(token_ids, weights, drafts, seeds, positions):
-    def reused(seed, position):
-        return lambda _draw, most: coins(seed, position)(ACCEPT, most)
-
-    by_row(sampled, reused)(token_ids, weights, drafts, seeds, positions)
-
-
-@wrong("sampled_choice")
-def coins_exchanged(token_ids, weights, drafts, seeds, positions):
-    def exchanged(seed, position):
-        return lambda draw, most: coins(seed, position)(1 - draw, most)
-
-    by_row(sampled, exchanged)(token_ids, weights, drafts, seeds, positions)
+@chooses
+def draws_below_the_sum_of_all(row, drafts, coin):
+    if (draft := accepted(row, drafts, coin)) is not None:
+        return draft
+    found = drawn(without(row, drafts), coin(DRAW, sum(row)))
+    return len(row) - 1 if found is None else found
 
 
-@wrong("sampled_choice")
-def positions_of_the_rows(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts, seeds, positions - 1)
+@coins_are
+def one_coin_for_both(seed, position):
+    return lambda _draw, most: coins(seed, position)(ACCEPT, most)
 
 
-@wrong("sampled_choice")
-def coins_of_32_bits(token_ids, weights, drafts, seeds, positions):
-    def short(seed, position):
-        return lambda draw, most: (coins(seed, position)(draw, 1 << 32) * most) >> 32
-
-    by_row(sampled, short)(token_ids, weights, drafts, seeds, positions)
+@coins_are
+def coins_exchanged(seed, position):
+    return lambda draw, most: coins(seed, position)(1 - draw, most)
 
 
-@wrong("sampled_choice")
-def coins_by_remainder(token_ids, weights, drafts, seeds, positions):
-    def remainder(seed, position):
-        return lambda draw, most: coins(seed, position)(draw, 1 << 64) % most
-
-    by_row(sampled, remainder)(token_ids, weights, drafts, seeds, positions)
+takes("sampled_choice", "positions_of_the_rows", positions=lambda positions: positions - 1)
 
 
-@wrong("sampled_choice")
-def coins_of_24_bits(token_ids, weights, drafts, seeds, positions):
+@coins_are
+def coins_of_32_bits(seed, position):
+    return lambda draw, most: (coins(seed, position)(draw, 1 << 32) * most) >> 32
+
+
+@coins_are
+def coins_by_remainder(seed, position):
+    return lambda draw, most: coins(seed, position)(draw, 1 << 64) % most
+
+
+@coins_are
+def coins_of_24_bits(seed, position):
     """As many as a float32 between 0 and 1 has."""
-
-    def rounded(seed, position):
-        return lambda draw, most: int((coins(seed, position)(draw, 1 << 24) / (1 << 24)) * most)
-
-    by_row(sampled, rounded)(token_ids, weights, drafts, seeds, positions)
+    return lambda draw, most: int((coins(seed, position)(draw, 1 << 24) / (1 << 24)) * most)
 
 
 @wrong("sampled_choice")
@@ -187,50 +158,33 @@ def seeds_of_32_bits(token_ids, weights, drafts, seeds, positions):
     ops.sampled_choice(token_ids, weights, drafts, seeds & 0xFFFFFFFF, positions)
 
 
-@wrong("sampled_choice")
-def one_seed_for_all(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts, seeds[:1].expand(len(seeds)), positions)
+takes("sampled_choice", "one_seed_for_all", seeds=lambda seeds: seeds[:1].expand(len(seeds)))
 
 
-@wrong("sampled_choice")
-def sums_of_blocks_not_carried(token_ids, weights, drafts, seeds, positions):
-    def draw(rest, number):
-        blocks = [rest[start : start + _BLOCK] for start in range(0, len(rest), _BLOCK)]
-        found = [(place, drawn(block, number)) for place, block in enumerate(blocks)]
-        return next((place * _BLOCK + token for place, token in found if token is not None), len(rest))
-
-    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
+@draws
+def sums_of_blocks_not_carried(rest, number):
+    blocks = [rest[start : start + _BLOCK] for start in range(0, len(rest), _BLOCK)]
+    found = [(place, drawn(block, number)) for place, block in enumerate(blocks)]
+    return next((place * _BLOCK + token for place, token in found if token is not None), len(rest))
 
 
-@wrong("sampled_choice")
-def last_block_wins(token_ids, weights, drafts, seeds, positions):
-    def draw(rest, number):
-        return max(drawn(rest, number), (len(rest) - 1) // _BLOCK * _BLOCK)
-
-    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
+@draws
+def last_block_wins(rest, number):
+    return max(drawn(rest, number), (len(rest) - 1) // _BLOCK * _BLOCK)
 
 
-@wrong("sampled_choice")
-def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
+@draws
+def a_token_of_no_weight_is_drawn(rest, number):
     """Of the running sums the first is sought that reaches the number, not the first beyond it."""
-
-    def draw(rest, number):
-        return next(token for token in range(len(rest)) if sum(rest[: token + 1]) >= number)
-
-    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
+    return next(token for token in range(len(rest)) if sum(rest[: token + 1]) >= number)
 
 
-@wrong("sampled_choice")
-def a_draft_of_no_weight_is_accepted(token_ids, weights, drafts, seeds, positions):
-    def choose(row, drafts, coin):
-        return next((draft for draft in drafts if not row[draft]), sampled(row, drafts, coin))
-
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+@chooses
+def a_draft_of_no_weight_is_accepted(row, drafts, coin):
+    return next((draft for draft in drafts if not row[draft]), sampled(row, drafts, coin))
 
 
-@wrong("sampled_choice")
-def no_draft_is_token_zero(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts.clamp(min=0), seeds, positions)
+takes("sampled_choice", "no_draft_is_token_zero", drafts=lambda drafts: drafts.clamp(min=0))
 
 
 @wrong("sampled_choice")
@@ -243,54 +197,36 @@ def a_draft_behind_the_vocabulary_is_the_last_token(token_ids, weights, drafts, 
     ops.sampled_choice(token_ids, weights, drafts.clamp(max=weights.shape[1] - 1), seeds, positions)
 
 
-@wrong("sampled_choice")
-def rows_without_weights_are_set(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
+@then("sampled_choice")
+def rows_without_weights_are_set(token_ids, weights):
     token_ids[weights.sum(1) == 0] = 0
 
 
-@wrong("sampled_choice")
-def rows_without_weights_take_their_draft(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
+@then("sampled_choice")
+def rows_without_weights_take_their_draft(token_ids, weights, drafts):
     takes = (weights.sum(1) == 0) & (drafts[:, 0] >= 0)
     token_ids[takes] = drafts[takes, 0]
 
 
-@wrong("sampled_choice")
-def sums_of_30_bits(token_ids, weights, drafts, seeds, positions):
+@coins_are
+def sums_of_30_bits(seed, position):
     """The sum is taken for less than it can be."""
-
-    def capped(seed, position):
-        return lambda draw, most: coins(seed, position)(draw, min(most, 1 << 30))
-
-    by_row(sampled, capped)(token_ids, weights, drafts, seeds, positions)
+    return lambda draw, most: coins(seed, position)(draw, min(most, 1 << 30))
 
 
-@wrong("sampled_choice")
-def packed_weights(token_ids, weights, drafts, seeds, positions):
-    taken = packed(weights)
-    ops.sampled_choice(token_ids, taken.clamp(min=0, max=1 << 30), drafts, seeds, positions)
+takes("sampled_choice", "packed_weights", weights=lambda weights: packed(weights).clamp(min=0, max=1 << 30))
+takes("sampled_choice", "packed_tokens", token_ids=packed)
+takes("sampled_choice", "packed_seeds", seeds=lambda seeds: packed(seeds) & (1 << 63) - 1)
 
 
-@wrong("sampled_choice")
-def packed_tokens(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(packed(token_ids), weights, drafts, seeds, positions)
-
-
-@wrong("sampled_choice")
-def packed_seeds(token_ids, weights, drafts, seeds, positions):
-    ops.sampled_choice(token_ids, weights, drafts, packed(seeds) & ((1 << 63) - 1), positions)
-
-
-@wrong("sampled_choice")
-def weights_are_used_up(token_ids, weights, drafts, seeds, positions):
+@then("sampled_choice")
+def weights_are_used_up(weights, drafts):
     """The draft's weight is taken out in place."""
-    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
     rows, columns = ((drafts >= 0) & (drafts < weights.shape[1])).nonzero().T
     weights[rows, drafts[rows, columns]] = 0
 
 
-def by_both(choose: Callable[[list[int], list[int], int, Coin], int | None], coins_of=coins):
+def _by_both(choose: Callable[[list[int], list[int], int, Coin], int | None], coins_of=coins):
     """Return the op that makes this choice of a row with weights of both kinds and a draft; None: nothing is set."""
 
     def op(token_ids, weights, draft_weights, drafts, seeds, positions):
@@ -309,65 +245,55 @@ def more(row: list[int], drawn_by: list[int]) -> list[int]:
     return [max(0, p * sum(drawn_by) - q * sum(row)) for p, q in zip(row, drawn_by, strict=True)]
 
 
-@wrong("rejection_choice")
-def ratio_inverted(*arguments):
-    def choose(row, drawn_by, draft, coin):
-        if coin(ACCEPT, row[draft] * sum(drawn_by)) < drawn_by[draft] * sum(row):
-            return draft
-        return drawn(more(row, drawn_by), coin(DRAW, sum(more(row, drawn_by))))
-
-    by_both(choose)(*arguments)
+def decides(choose: Callable[[list[int], list[int], int, Coin], int | None]) -> Kernel:
+    """List the op that chooses so."""
+    return _listed("rejection_choice", choose.__name__, _by_both(choose))
 
 
-@wrong("rejection_choice")
-def recovered_from_all(*arguments):
-    def choose(row, drawn_by, draft, coin):
-        accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
-        return draft if accepts else drawn(row, coin(DRAW, sum(row)))
-
-    by_both(choose)(*arguments)
+def coins_of_both_are(coins_of: Callable[[int, int], Coin]) -> Kernel:
+    """List the op with these coins."""
+    return _listed("rejection_choice", coins_of.__name__, _by_both(rejected_or_not, coins_of))
 
 
-@wrong("rejection_choice")
-def coin_of_acceptance_recovers(*arguments):
-    def reused(seed, position):
-        return lambda _draw, most: coins(seed, position)(ACCEPT, most)
-
-    by_both(rejected_or_not, reused)(*arguments)
-
-
-@wrong("rejection_choice")
-def coin_of_the_draft_recovers(*arguments):
-    def reused(seed, position):
-        return lambda draw, most: coins(seed | (draw == DRAW) << 63, position)(draw, most)
-
-    by_both(rejected_or_not, reused)(*arguments)
+@decides
+def ratio_inverted(row, drawn_by, draft, coin):
+    if coin(ACCEPT, row[draft] * sum(drawn_by)) < drawn_by[draft] * sum(row):
+        return draft
+    return drawn(more(row, drawn_by), coin(DRAW, sum(more(row, drawn_by))))
 
 
-@wrong("rejection_choice")
-def weights_not_normalised(*arguments):
+@decides
+def recovered_from_all(row, drawn_by, draft, coin):
+    accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
+    return draft if accepts else drawn(row, coin(DRAW, sum(row)))
+
+
+@coins_of_both_are
+def coin_of_acceptance_recovers(seed, position):
+    return lambda _draw, most: coins(seed, position)(ACCEPT, most)
+
+
+@coins_of_both_are
+def coin_of_the_draft_recovers(seed, position):
+    return lambda draw, most: coins(seed | (draw == DRAW) << 63, position)(draw, most)
+
+
+@decides
+def weights_not_normalised(row, drawn_by, draft, coin):
     """The draft's weights are taken for the target's, whatever their sums are."""
-
-    def choose(row, drawn_by, draft, coin):
-        rest = [max(0, p - q) for p, q in zip(row, drawn_by, strict=True)]
-        if coin(ACCEPT, drawn_by[draft]) < row[draft]:
-            return draft
-        return drawn(rest, coin(DRAW, sum(rest)))
-
-    by_both(choose)(*arguments)
+    rest = [max(0, p - q) for p, q in zip(row, drawn_by, strict=True)]
+    if coin(ACCEPT, drawn_by[draft]) < row[draft]:
+        return draft
+    return drawn(rest, coin(DRAW, sum(rest)))
 
 
-@wrong("rejection_choice")
-def only_the_draft_is_left_out(*arguments):
-    def choose(row, drawn_by, draft, coin):
-        rest = without(row, [draft])
-        accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
-        return draft if accepts else drawn(rest, coin(DRAW, sum(rest)))
-
-    by_both(choose)(*arguments)
+@decides
+def only_the_draft_is_left_out(row, drawn_by, draft, coin):
+    rest = without(row, [draft])
+    accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
+    return draft if accepts else drawn(rest, coin(DRAW, sum(rest)))
 
 
-@wrong("rejection_choice")
-def rows_without_draft_weights_are_set(token_ids, weights, draft_weights, drafts, seeds, positions):
-    ops.rejection_choice(token_ids, weights, draft_weights, drafts, seeds, positions)
+@then("rejection_choice")
+def rows_without_draft_weights_are_set(token_ids, draft_weights):
     token_ids[draft_weights.sum(1) == 0] = 0

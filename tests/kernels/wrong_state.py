@@ -3,14 +3,7 @@
 import torch
 
 from draftproof.reference import ops
-from tests.kernels.wrong import packed, wrong
-
-
-def strided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """Return the tensor with other strides, as it is where those would leave the allocation."""
-    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
-    whole = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return tensor.as_strided(tensor.shape, strides, tensor.storage_offset()) if last < whole else tensor
+from tests.kernels.wrong import after, packed, strided, takes, then, wrong
 
 
 def as_if(tensor: torch.Tensor, steps: int) -> torch.Tensor:
@@ -24,32 +17,26 @@ def exchanged(tensor: torch.Tensor) -> torch.Tensor:
     return strided(tensor, (*rest, second, first))
 
 
-@wrong("conv_verify")
-def window_stride_of_the_width(out, windows, x, conv, weight, slots):
-    ops.conv_verify(out, as_if(windows, x.shape[1]), x, conv, weight, slots)
+takes("conv_verify", "window_stride_of_the_width", windows=lambda windows, x: as_if(windows, x.shape[1]))
 
 
-@wrong("conv_verify")
-def window_before_the_token(out, windows, x, conv, weight, slots):
-    ops.conv_verify(out, windows, x, conv, weight, slots)
+@then("conv_verify")
+def window_before_the_token(windows, x, conv, state_slots):
     held = windows.clone()
-    for b, slot in enumerate(slots.tolist()):
+    for b, slot in enumerate(state_slots.tolist()):
         if 0 <= slot < len(conv):
             windows[b, 1 : x.shape[1]] = held[b, : x.shape[1] - 1]
             windows[b, 0] = conv[slot]
 
 
-@wrong("conv_verify")
-def committed_window_moves_on(out, windows, x, conv, weight, slots):
-    ops.conv_verify(out, windows, x, conv, weight, slots)
-    for b, slot in enumerate(slots.tolist()):
+@then("conv_verify")
+def committed_window_moves_on(windows, x, conv, state_slots):
+    for b, slot in enumerate(state_slots.tolist()):
         if 0 <= slot < len(conv):
             conv[slot] = windows[b, x.shape[1] - 1]
 
 
-@wrong("conv_verify")
-def taps_newest_first(out, windows, x, conv, weight, slots):
-    ops.conv_verify(out, windows, x, conv, weight.flip(1), slots)
+takes("conv_verify", "taps_newest_first", weight=lambda weight: weight.flip(1))
 
 
 @wrong("gdn_verify")
@@ -62,17 +49,14 @@ def states_transposed(out, states, qkv, a, b, a_log, dt_bias, ssm, slots):
     ops.gdn_verify(out, exchanged(states), qkv, a, b, a_log, dt_bias, ssm, slots)
 
 
-@wrong("gdn_verify")
-def committed_state_moves_on(out, states, qkv, a, b, a_log, dt_bias, ssm, slots):
-    ops.gdn_verify(out, states, qkv, a, b, a_log, dt_bias, ssm, slots)
-    for row, slot in enumerate(slots.tolist()):
+@then("gdn_verify")
+def committed_state_moves_on(states, qkv, ssm, state_slots):
+    for row, slot in enumerate(state_slots.tolist()):
         if 0 <= slot < len(ssm):
             ssm[slot] = states[row, qkv.shape[1] - 1]
 
 
-@wrong("gdn_verify")
-def starts_from_zero(out, states, qkv, a, b, a_log, dt_bias, ssm, slots):
-    ops.gdn_verify(out, states, qkv, a, b, a_log, dt_bias, torch.zeros_like(ssm), slots)
+takes("gdn_verify", "starts_from_zero", ssm=lambda ssm: torch.zeros_like(ssm))
 
 
 @wrong("gdn_verify")
@@ -102,11 +86,10 @@ def window_keeps_one_token_too_many(out, conv, track, x, weight, slots, starts, 
             conv[slot] = torch.cat((before[slot], x[first:last]))[last - first - 1 : -1]
 
 
-@wrong("conv_update")
-def window_forgets_what_came_before_the_chunk(out, conv, track, x, weight, slots, starts, track_slots, track_steps):
-    ops.conv_update(out, conv, track, x, weight, slots, starts, track_slots, track_steps)
-    for r, slot in enumerate(slots.tolist()):
-        count = int(starts[r + 1] - starts[r])
+@then("conv_update")
+def window_forgets_what_came_before_the_chunk(conv, state_slots, cu_seqlens):
+    for r, slot in enumerate(state_slots.tolist()):
+        count = int(cu_seqlens[r + 1] - cu_seqlens[r])
         if 0 <= slot < len(conv) and 0 < count < conv.shape[1]:
             conv[slot, : conv.shape[1] - count] = 0
 
@@ -118,11 +101,7 @@ def track_step_unclamped(out, conv, track, x, weight, slots, starts, track_slots
     ops.conv_update(out, conv, track, x, weight, slots, starts, track_slots, clamped)
 
 
-@wrong("gdn_update")
-def tracks_the_state_before_the_step(
-    out, ssm, track, qkv, a, b, a_log, dt_bias, slots, starts, track_slots, track_steps
-):
-    ops.gdn_update(out, ssm, track, qkv, a, b, a_log, dt_bias, slots, starts, track_slots, track_steps - 1)
+takes("gdn_update", "tracks_the_state_before_the_step", checkpoint_steps=lambda checkpoint_steps: checkpoint_steps - 1)
 
 
 @wrong("gdn_update")
@@ -148,9 +127,7 @@ def step_index_off_by_one(pool, steps, slots, last_correct_step_indices):
     ops.state_scatter(pool, steps, slots, last_correct_step_indices - 1)
 
 
-@wrong("state_scatter")
-def pool_row_stride_is_packed(pool, steps, slots, last_correct_step_indices):
-    ops.state_scatter(packed(pool), steps, slots, last_correct_step_indices)
+takes("state_scatter", "pool_row_stride_is_packed", pool=packed)
 
 
 @wrong("state_scatter")
@@ -160,9 +137,7 @@ def reads_with_one_step_fewer(pool, steps, slots, last_correct_step_indices):
     ops.state_scatter(pool, view, slots, last_correct_step_indices)
 
 
-@wrong("state_scatter")
-def first_layer_only(pool, steps, slots, last_correct_step_indices):
-    ops.state_scatter(pool[:1], steps[:1], slots, last_correct_step_indices)
+takes("state_scatter", "first_layer_only", pool=lambda pool: pool[:1], steps=lambda steps: steps[:1])
 
 
 @wrong("state_scatter")
@@ -170,17 +145,13 @@ def nothing_accepted_takes_the_first_step(pool, steps, slots, last_correct_step_
     ops.state_scatter(pool, steps, slots, last_correct_step_indices.clamp(min=0))
 
 
-@wrong("checkpoint_steps")
-def the_first_multiple(steps, lengths, counts, interval):
-    ops.checkpoint_steps(steps, lengths, counts, interval)
-    first = lengths // interval * interval + interval - lengths - 1
+@then("checkpoint_steps")
+def the_first_multiple(steps, seq_lens, interval):
+    first = seq_lens // interval * interval + interval - seq_lens - 1
     steps.copy_(torch.where(steps < 0, steps, first))
 
 
-@wrong("checkpoint_steps")
-def one_row_late(steps, lengths, counts, interval):
-    ops.checkpoint_steps(steps, lengths, counts, interval)
-    steps.copy_(torch.where(steps < 0, steps, steps + 1))
+after("checkpoint_steps", "one_row_late", lambda steps: steps.copy_(torch.where(steps < 0, steps, steps + 1)))
 
 
 @wrong("checkpoint_steps")
@@ -195,17 +166,13 @@ def fold_skips_the_last_pending(out, ssm, inputs, gates, x, a, b, weight, a_log,
     ops.gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, shorter, slots)
 
 
-@wrong("gdn_replay")
-def wrong_half(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots):
-    other = torch.stack((cursor[:, 0], 1 - cursor[:, 1]), 1)
-    ops.gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, other, slots)
+takes("gdn_replay", "wrong_half", cursor=lambda cursor: torch.stack((cursor[:, 0], 1 - cursor[:, 1]), 1))
 
 
-@wrong("gdn_replay")
-def keeps_the_state_after_the_new_rows(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots):
-    ops.gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots)
+@then("gdn_replay")
+def keeps_the_state_after_the_new_rows(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, state_slots):
     before = weight.shape[1] - 1
-    for row, slot in enumerate(slots.tolist()):
+    for row, slot in enumerate(state_slots.tolist()):
         valid = 0 <= slot < len(ssm) and 0 <= cursor[slot, 0] <= gates.shape[2] and 0 <= cursor[slot, 1] < 2
         if valid:
             half = 1 - int(cursor[slot, 1])
@@ -219,17 +186,13 @@ def keeps_the_state_after_the_new_rows(out, ssm, inputs, gates, x, a, b, weight,
             ssm[slot] = states[0, -1]
 
 
-@wrong("gdn_replay")
-def rewinds_the_cursor(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots):
-    ops.gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots)
-    ops.replay_rewind(cursor, slots)
+after("gdn_replay", "rewinds_the_cursor", lambda cursor, state_slots: ops.replay_rewind(cursor, state_slots))
 
 
-@wrong("gdn_replay")
-def keeps_the_window_before_the_fold(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots):
-    ops.gdn_replay(out, ssm, inputs, gates, x, a, b, weight, a_log, dt_bias, cursor, slots)
+@then("gdn_replay")
+def keeps_the_window_before_the_fold(ssm, inputs, gates, weight, cursor, state_slots):
     before = weight.shape[1] - 1
-    for slot in slots.tolist():
+    for slot in state_slots.tolist():
         if 0 <= slot < len(ssm) and 0 <= cursor[slot, 0] <= gates.shape[2] and 0 <= cursor[slot, 1] < 2:
             half = int(cursor[slot, 1])
             inputs[1 - half, slot, :before] = inputs[half, slot, :before]
@@ -275,28 +238,10 @@ def flush_skips_the_last_pending(ssm, inputs, cursor, gates, weight, a_log, dt_b
     ops.gdn_flush(ssm, inputs, shorter, gates, weight, a_log, dt_bias, slots)
 
 
-@wrong("gdn_flush")
-def flush_rewinds_the_cursor(ssm, inputs, cursor, gates, weight, a_log, dt_bias, slots):
-    ops.gdn_flush(ssm, inputs, cursor, gates, weight, a_log, dt_bias, slots)
-    ops.replay_rewind(cursor, slots)
-
-
-@wrong("gdn_flush")
-def window_not_moved(ssm, inputs, cursor, gates, weight, a_log, dt_bias, slots):
-    ops.gdn_flush(ssm, inputs.clone(), cursor, gates, weight, a_log, dt_bias, slots)
-
-
-@wrong("gdn_flush")
-def every_slot_is_flushed(ssm, inputs, cursor, gates, weight, a_log, dt_bias, slots):
-    ops.gdn_flush(ssm, inputs, cursor, gates, weight, a_log, dt_bias, torch.arange(len(ssm)))
-
-
-@wrong("gdn_checkpoint")
-def one_pending_token_too_few(
-    track_ssm, track_conv, ssm, inputs, gates, weight, a_log, dt_bias, cursor, slots, track_slots, steps
-):
-    rest = cursor, slots, track_slots, steps - 1
-    ops.gdn_checkpoint(track_ssm, track_conv, ssm, inputs, gates, weight, a_log, dt_bias, *rest)
+after("gdn_flush", "flush_rewinds_the_cursor", lambda cursor, state_slots: ops.replay_rewind(cursor, state_slots))
+takes("gdn_flush", "window_not_moved", inputs=lambda inputs: inputs.clone())
+takes("gdn_flush", "every_slot_is_flushed", state_slots=lambda ssm: torch.arange(len(ssm)))
+takes("gdn_checkpoint", "one_pending_token_too_few", checkpoint_steps=lambda checkpoint_steps: checkpoint_steps - 1)
 
 
 @wrong("gdn_checkpoint")
@@ -331,6 +276,4 @@ def gate_not_activated(out, x, z, weight, eps):
         out.mul_(z)
 
 
-@wrong("gated_norm")
-def gate_and_input_exchanged(out, x, z, weight, eps):
-    ops.gated_norm(out, z, x, weight, eps)
+takes("gated_norm", "gate_and_input_exchanged", x=lambda z: z, z=lambda x: x)

@@ -22,6 +22,7 @@ FAST = (
     "tests/reference/test_states.py",
     "tests/report/test_parts.py",
     "tests/report/test_text.py",
+    "tests/test_draws.py",
     "tests/test_errors.py",
     "tests/test_imports.py",
     "tests/test_layers.py",

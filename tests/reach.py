@@ -41,6 +41,7 @@ EVERYTHING = (
 ALWAYS = (
     "tests/properties/test_draft_kinds.py",
     "tests/test_docs.py",
+    "tests/test_draws.py",
     "tests/test_errors.py",
     "tests/test_imports.py",
     "tests/test_layers.py",

@@ -14,6 +14,7 @@ import draftproof
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.reference.solved import solved
+from tests.named.real import real
 
 FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
 LOSSLESS = "output.lossless"
@@ -38,9 +39,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scenarios(checkpoint: Path) -> list[draftproof.Scenario]:
-    """Those without a controller: it makes the reference solve many chains."""
-    generated = draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=2, count=6)
-    return [scenario for scenario in generated if not scenario.dynamic]
+    return real(checkpoint, ("ngram_matches", "eagle_padded", "alone_preempted", "ends", "budgeted"), "ngram")
 
 
 reference = cache(solved)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import draftproof
 from draftproof import pytest_options
 from draftproof.cli.app import run
 from draftproof.properties.values.case import Case, case_text, read_case
@@ -15,6 +14,7 @@ from draftproof.properties.values.located import folders
 from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_llama
 from tests.named import named
+from tests.named.real import real
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def of_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Case]
     tiny_llama(folder / "llama")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        (scenario,) = draftproof.checkpoint_scenarios("llama", draft="ngram", seed=0, count=1)
+        (scenario,) = real(Path("llama"), ("ngram_matches",), "ngram")
         assert folders(scenario) == {"--model": "llama"}
         return folder, Case(scenario=scenario, script=solved(scenario).script)
 

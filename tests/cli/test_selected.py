@@ -23,14 +23,13 @@ from draftproof.properties.features import BY_NAME, FEATURES, features_of, refus
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.select import NoScenarioError, select
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of
 from tests.harness.subjects import Altered, one_ahead
-from tests.named import named, names
+from tests.named import OF_DRAFT, named, names
 from tests.properties.facts import names_of, taking
 
 WINDOWED_EAGLE = put_in(named("eagle_padded"), "draft", window=8)
@@ -112,9 +111,9 @@ def test_a_check_of_features_that_exclude_each_other_says_which_definition_does(
 
 def test_a_draft_that_has_no_such_scenarios_is_told_soon_with_the_reason():
     """After each draft has had its turn, not after a thousand scenarios."""
-    lookups, chains = (generate(1, 40, (name,)) for name in ("ngram", "mtp"))
+    lookups, chains = ([named(OF_DRAFT[name])] * 40 for name in ("ngram", "mtp"))
     with pytest.raises(NoScenarioError, match="overlap is not defined with ngram: a lookup proposes from tokens that"):
-        select(islice(lookups, 30), [BY_NAME["overlap"]], 1, NO_LIMITS)
+        select(iter(lookups[:30]), [BY_NAME["overlap"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="trees is not defined with mtp: it proposes chains or blocks"):
         select(chains, [BY_NAME["trees"]], 1, NO_LIMITS)
 

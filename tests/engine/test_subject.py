@@ -7,8 +7,6 @@ import pytest
 
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.subject import EngineSubject, memory
-from draftproof.properties.choose import SeededChoose
-from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import LaunchKind, MemoryRegion, PoolReport, WrittenPlace
 from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
@@ -16,6 +14,7 @@ from draftproof.properties.values.trace import Trace
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.engine.scenarios import request, scenario
+from tests.named import with_other_draft
 
 BATCH = (request(), request(arrival=1, prompt=2, plans="1/1 3/-1"), request(arrival=1, prompt=5, budget=4, stop_at=2))
 SETTINGS = {
@@ -33,9 +32,9 @@ SETTINGS = {
     "one draft": scenario(request(plans="1/1 1/0"), steps=1),
 }
 SETTINGS |= {
-    f"{name}, {case}": with_draft(SeededChoose(case), SETTINGS[case], name, {})
+    f"{name}, {case}": with_other_draft(SETTINGS[case], name, number)
     for name in ALGORITHMS
-    for case in ("graphs", "eager", "padded eager", "oversized batch", "at max_len", "queue")
+    for number, case in enumerate(("graphs", "eager", "padded eager", "oversized batch", "at max_len", "queue"))
     if name != "eagle"
 }
 

@@ -12,15 +12,13 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.subject import EngineSubject, build
-from draftproof.properties.choose import SeededChoose
-from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import solved
-from tests.named import OF_DRAFT, named
+from tests.named import OF_DRAFT, named, with_other_draft
 
 CPU = torch.device("cpu")
 OF_EAGLE = ("sampled_eagle", "overlapped_hybrid", "sampled_hybrid_snapshot", "sampled_hybrid_replay")
@@ -43,7 +41,7 @@ def cases(draft: Algorithm) -> dict[str, Scenario]:
     others = [name for name in OF_EAGLE if not (BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)]
     return {
         **{name: named(name) for name in plain},
-        **{name: with_draft(SeededChoose(name), named(name), draft, {}) for name in others},
+        **{name: with_other_draft(named(name), draft, number) for number, name in enumerate(others)},
     }
 
 

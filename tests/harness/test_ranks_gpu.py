@@ -12,23 +12,21 @@ from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Order
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome
-from tests.named import named
+from tests.named import named, with_other_draft
 
 pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
 ROOT = Path(__file__).parents[2]
 NAMES = ("ranks_data", "ranks_one_idle", "ranks_windowed", "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole")
 SCENARIOS = {name: named(name) for name in NAMES} | {
-    f"{name}, {draft}": with_draft(SeededChoose(name), named(name), draft, {})
+    f"{name}, {draft}": with_other_draft(named(name), draft)
     for name in ("ranks_one_idle", "ranks_windowed", "ranks_tensor")
     for draft in ALGORITHMS[1:]
 }

@@ -21,7 +21,6 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
@@ -29,7 +28,6 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tensor_ranks import OF_STATES, part_of_rank
 from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective
@@ -40,7 +38,7 @@ from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
-from tests.named import named
+from tests.named import named, with_other_draft
 
 DENSE, HYBRID, WHOLE = "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole"
 """Scenarios of two ranks, of which the last has each draft whole on either."""
@@ -57,7 +55,7 @@ def examined(subject: EngineSubject, scenario: Scenario) -> Answer:
 
 @pytest.mark.parametrize("draft", ALGORITHMS)
 def test_ranks_pass_every_contract(draft: Algorithm) -> None:
-    of = evidence(EngineSubject(), with_draft(SeededChoose(draft), named(DENSE), draft, {}))
+    of = evidence(EngineSubject(), with_other_draft(named(DENSE), draft))
     judged = judge(of)
     assert judged.first is None
     assert {"tensor.collectives", "tensor.decisions"} <= judged.results.keys()

@@ -1,17 +1,22 @@
 """Scenarios that tests share, each a file under the name of what it has; none hangs on a seed or on the strategies.
 
-`named("eagle_padded")` reads tests/named/eagle_padded.json. test_named.py holds each file to what its name says.
+`named("eagle_padded")` reads tests/named/eagle_padded.json, `find(holds)` the first that is wanted, and
+`with_other_draft` exchanges a draft. test_named.py holds each file to what its name says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
+from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.scenario import Scenario
 
+T = TypeVar("T")
 FOLDER = Path(__file__).parent
 OF_DRAFT: dict[Algorithm, str] = {
     "eagle": "eagle_padded",
@@ -36,6 +41,35 @@ def named(name: str) -> Scenario:
 def names() -> tuple[str, ...]:
     """Return the names of all scenarios, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+def find(holds: Callable[[Scenario], object]) -> Scenario:
+    """Return the first scenario, by name, of which something holds. Raises LookupError if there is none."""
+    for scenario in map(named, names()):
+        if holds(scenario):
+            return scenario
+    raise LookupError("no scenario of tests/named has what is wanted: `record` one")
+
+
+class Nth:
+    """Choices without a seed: always the value of this number, and yes for even ones."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def one_of(self, values: Sequence[T]) -> T:
+        return values[self.number % len(values)]
+
+    def integer(self, least: int, most: int) -> int:
+        return least + self.number % (most - least + 1)
+
+    def boolean(self) -> bool:
+        return not self.number % 2
+
+
+def with_other_draft(scenario: Scenario, draft: Algorithm, number: int = 0) -> Scenario:
+    """Return the scenario of an EAGLE draft with another one; what that leaves open is always the choice `number`."""
+    return with_draft(Nth(number), scenario, draft, {})
 
 
 def record(name: str, scenario: Scenario) -> None:

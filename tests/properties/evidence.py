@@ -6,16 +6,14 @@ drafts as a controller allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
 
 import msgspec
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
 from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
@@ -41,9 +39,9 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
 from draftproof.properties.values.validate import validate
+from tests.named import Nth
 from tests.properties.ideal import IdealSubject
 
-T = TypeVar("T")
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=4, conv=3, start=True)
 MODEL = ProbeModel(
     seed=7,
@@ -426,23 +424,10 @@ def ranked(*ranks: int) -> tuple[Evidence, ...]:
     return tuple(replace(one, ranks=()) for one in lockstep(EngineSubject(), scenario).ranks)
 
 
-class _Firsts(SeededChoose):
-    """Choices of what comes first, and of yes."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def one_of(self, values: Sequence[T]) -> T:
-        return values[0]
-
-    def boolean(self) -> bool:
-        return True
-
-
 @lru_cache
 def tensor_ranked() -> Evidence:
     """A run of the second of two tensor-parallel ranks, which share target and draft."""
-    return lockstep(EngineSubject(), validate(with_tensor_ranks(_Firsts(), STATIC))).ranks[1]
+    return lockstep(EngineSubject(), validate(with_tensor_ranks(Nth(0), STATIC))).ranks[1]
 
 
 @lru_cache

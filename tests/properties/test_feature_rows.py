@@ -11,10 +11,8 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import EXAMPLES
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.coverage.effects import EFFECTS, acts
@@ -23,19 +21,16 @@ from draftproof.properties.features import BY_NAME, FEATURES, features_of, refus
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.rows import CHOSEN, ArrayRow
-from draftproof.properties.strategies.scenarios import generate, scenario_of
-from draftproof.properties.strategies.shapes import SHAPES
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, CheckpointDraft
+from draftproof.properties.values.drafts import KINDS, Algorithm, CheckpointDraft
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
-from tests.named import OF_DRAFT, named, names
-from tests.properties.facts import taking
+from tests.named import OF_DRAFT, Nth, named, names
+from tests.properties.facts import each, needing, taking
 
 HAVING = {
     "hybrid": "hybrid_replay",
@@ -65,8 +60,6 @@ HAVING = {
     "mixed": "mixed_eagle",
 }
 """Feature -> the name of a scenario that has it."""
-BROUGHT = {"prefix-cache": {"penalties"}}
-"""Features that another brings along: what is emitted is to be known, so that a later prompt can go on from it."""
 REFUSED = [pair for pair in combinations(BY_NAME, 2) if refusal(*pair)]
 NOT_COMPARED = [
     (variant, name)
@@ -78,23 +71,9 @@ NOT_COMPARED = [
 ]
 
 
-def each(*features: Feature) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("feature", features, ids=[one.name for one in features])
-
-
-@cache
-def listed() -> list[Scenario]:
-    return generate(0, EXAMPLES, ALGORITHMS)
-
-
 @cache
 def ran(scenario: Scenario) -> Evidence:
     return evidence(EngineSubject(), scenario)
-
-
-def needing(feature: Feature) -> set[str]:
-    """Return the features that there are only beside this one."""
-    return {one.name for one in FEATURES if feature.name in one.needs}
 
 
 def test_there_is_a_scenario_of_each() -> None:
@@ -129,73 +108,6 @@ def test_a_subject_without_it_is_given_none_and_asked_for_none(feature: Feature)
     assert lacking & reached <= {"narrow_replays"}
 
 
-@each(*FEATURES)
-def test_of_every_feature_there_are_scenarios_and_others(feature: Feature) -> None:
-    having = sum(map(feature.has, listed()))
-    assert 4 <= having <= len(listed()) - 20
-
-
-@each(*FEATURES)
-def test_without_a_feature_a_scenario_is_valid_and_has_nothing_new(feature: Feature) -> None:
-    for scenario in filter(feature.has, listed()):
-        made = feature.without(scenario)
-        assert not feature.has(made)
-        assert validate(made) == made
-        assert feature.without(made) == made
-        before, after = set(features_of(scenario)), set(features_of(made))
-        assert after < before
-        lost = before - after - {feature.name} - needing(feature)
-        # A target whose layers slide where it has no others loses its windows with them.
-        assert lost <= ({"windows"} if feature.name == "hybrid" else set())
-
-
-@each(*FEATURES)
-def test_without_it_other_scenarios_stay_as_they_are(feature: Feature) -> None:
-    """But for what is compared with trees, and for positions without images."""
-    for scenario in listed():
-        if feature.has(scenario) or scenario.variant == "chain_as_tree":
-            continue
-        if not getattr(scenario.model, "mrope", False):
-            assert feature.without(scenario) == scenario
-
-
-def row(feature: Feature, draft: str, number: int) -> ArrayRow:
-    """Return a row that asks for one feature, and for what it needs."""
-    linear = feature.name == "hybrid" or not number % 3
-    return ArrayRow(
-        draft=draft,  # type: ignore[arg-type]
-        shape=SHAPES[number % len(SHAPES)].name,
-        layers="replay" if linear else "dense",
-        entries=8 if feature.name == "codes" else 64,
-        features=frozenset({feature.name, *feature.needs} & set(CHOSEN)),
-    )
-
-
-@each(*FEATURES)
-def test_what_is_drawn_for_a_feature_has_it_and_no_other(feature: Feature) -> None:
-    """Not every prompt has room for an image, nor has every draft a window of its own."""
-    having = count = 0
-    for kind in filter(feature.drafts, KINDS):
-        for number in range(6):
-            made, _ = scenario_of(SeededChoose(f"{kind.name} {number}"), row(feature, kind.name, number))
-            count += 1
-            having += feature.has(made)
-            more = set(features_of(made)) - {feature.name, *feature.needs, "hybrid"}
-            assert more <= BROUGHT.get(feature.name, set())
-    assert having >= 0.9 * count
-
-
-@each(*(one for one in FEATURES if one.draw))
-def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
-    assert feature.draw is not None
-    kind = next(filter(feature.drafts, KINDS))
-    plain, _ = scenario_of(
-        SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs))
-    )
-    first, again = (feature.draw(SeededChoose("0"), plain) for _ in range(2))
-    assert first == again != plain
-
-
 def test_who_says_how_another_is_drawn_comes_before_it_and_alone() -> None:
     order, said = list(BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
     for feature, name in said:
@@ -205,14 +117,6 @@ def test_who_says_how_another_is_drawn_comes_before_it_and_alone() -> None:
     names = [name for _, name in said]
     assert names
     assert len(set(names)) == len(names)
-
-
-def test_what_is_refused_together_is_never_generated_and_all_else_is() -> None:
-    met = {pair for scenario in listed() for pair in combinations(features_of(scenario), 2)}
-    assert not met & set(REFUSED)
-    # The list is long enough for all others but a few.
-    others = set(combinations(BY_NAME, 2)) - set(REFUSED) - met
-    assert len(others) <= 4, others
 
 
 def with_drawn_drafts(scenario: Scenario) -> Scenario:
@@ -235,7 +139,7 @@ def both(one: str, other: str) -> list[Scenario]:
     for first, second in ((one, other), (other, one)):
         draw = BY_NAME[second].draw
         having = filter(BY_NAME[first].has, map(named, names()))
-        made += [draw(SeededChoose("0"), scenario) for scenario in having if draw]
+        made += [draw(Nth(0), scenario) for scenario in having if draw]
     return [each for each in made if {one, other} <= set(features_of(each))]
 
 

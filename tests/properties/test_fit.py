@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from draftproof.properties.features import BY_NAME, FEATURES, features_of
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
-from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.validate import is_valid
+from tests.named import named, names
 from tests.properties.configs import LLAMA
 
-DRAWN = generate(0, 120, ALGORITHMS)
+DRAWN = [named(name) for name in names()]
 OF_MODEL = {one.name for one in FEATURES if one.of_model}
 TAKEN = [name for name in BY_NAME if name not in OF_MODEL]
 """Features that a subject may lack."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -15,20 +15,22 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from draftproof.cli.check import EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.features import BY_NAME, features_of
+from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
 from draftproof.properties.strategies.drawn import scenarios
-from draftproof.properties.strategies.rows import PROMISED, ArrayRow, points_of
+from draftproof.properties.strategies.rows import CHOSEN, PROMISED, ArrayRow, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.case import decode, encode
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate
+from tests.properties.facts import each, needing
 
 RECORDED = (62, "09d1fa191371d04a153623ea65cb7e8b8863f9883ad10edd49c4aaf9f1d88e48")
 """A version of the strategies, and the fingerprint of what it generates."""
@@ -227,6 +229,86 @@ def test_drafts_are_wrong_in_every_way() -> None:
     wrong = Counter(plan.wrong for plan in plans if 0 <= plan.num_correct < plan.num_drafts)
     assert set(wrong) == set(WRONG)
     assert min(wrong.values()) > 0.1 * wrong.total()
+
+
+@each(*FEATURES)
+def test_of_every_feature_there_are_scenarios_and_others(feature: Feature) -> None:
+    having = sum(map(feature.has, generate(0)))
+    assert 4 <= having <= EXAMPLES - 20
+
+
+@each(*FEATURES)
+def test_without_a_feature_a_scenario_is_valid_and_has_nothing_new(feature: Feature) -> None:
+    for scenario in filter(feature.has, generate(0)):
+        made = feature.without(scenario)
+        assert not feature.has(made)
+        assert validate(made) == made
+        assert feature.without(made) == made
+        before, after = set(features_of(scenario)), set(features_of(made))
+        assert after < before
+        lost = before - after - {feature.name} - needing(feature)
+        # A target whose layers slide where it has no others loses its windows with them.
+        assert lost <= ({"windows"} if feature.name == "hybrid" else set())
+
+
+@each(*FEATURES)
+def test_without_it_other_scenarios_stay_as_they_are(feature: Feature) -> None:
+    """But for what is compared with trees, and for positions without images."""
+    for scenario in generate(0):
+        if feature.has(scenario) or scenario.variant == "chain_as_tree":
+            continue
+        if not getattr(scenario.model, "mrope", False):
+            assert feature.without(scenario) == scenario
+
+
+BROUGHT = {"prefix-cache": {"penalties"}}
+"""Features that another brings along: what is emitted is to be known, so that a later prompt can go on from it."""
+
+
+def row(feature: Feature, draft: str, number: int) -> ArrayRow:
+    """Return a row that asks for one feature, and for what it needs."""
+    linear = feature.name == "hybrid" or not number % 3
+    return ArrayRow(
+        draft=draft,  # type: ignore[arg-type]
+        shape=SHAPES[number % len(SHAPES)].name,
+        layers="replay" if linear else "dense",
+        entries=8 if feature.name == "codes" else 64,
+        features=frozenset({feature.name, *feature.needs} & set(CHOSEN)),
+    )
+
+
+@each(*FEATURES)
+def test_what_is_drawn_for_a_feature_has_it_and_no_other(feature: Feature) -> None:
+    """Not every prompt has room for an image, nor has every draft a window of its own."""
+    having = count = 0
+    for kind in filter(feature.drafts, KINDS):
+        for number in range(6):
+            made, _ = strategies.scenario_of(SeededChoose(f"{kind.name} {number}"), row(feature, kind.name, number))
+            count += 1
+            having += feature.has(made)
+            more = set(features_of(made)) - {feature.name, *feature.needs, "hybrid"}
+            assert more <= BROUGHT.get(feature.name, set())
+    assert having >= 0.9 * count
+
+
+@each(*(one for one in FEATURES if one.draw))
+def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
+    assert feature.draw is not None
+    kind = next(filter(feature.drafts, KINDS))
+    plain, _ = strategies.scenario_of(
+        SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs))
+    )
+    first, again = (feature.draw(SeededChoose("0"), plain) for _ in range(2))
+    assert first == again != plain
+
+
+def test_what_is_refused_together_is_never_generated_and_all_else_is() -> None:
+    met = {pair for scenario in generate(0) for pair in combinations(features_of(scenario), 2)}
+    refused = {pair for pair in combinations(BY_NAME, 2) if refusal(*pair)}
+    assert not met & refused
+    # The list is long enough for all others but a few.
+    others = set(combinations(BY_NAME, 2)) - refused - met
+    assert len(others) <= 4, others
 
 
 @FAST

@@ -7,12 +7,10 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
-from draftproof.properties.choose import SeededChoose
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -20,6 +18,7 @@ from draftproof.properties.values.observed import LaunchRecord, MemoryRegion
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import unchanged, varied
+from tests.named import with_other_draft
 from tests.properties.evidence import (
     ABORTED_AGAIN,
     BESIDE_TREE,
@@ -111,9 +110,7 @@ def test_a_checkpoint_is_not_served_alone() -> None:
 
 REFUSED = {
     "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid trees "
-    "with draft 'mtp'": msgspec.structs.replace(
-        with_draft(SeededChoose("mtp"), STATIC, "mtp", {}), variant="chain_as_tree"
-    ),
+    "with draft 'mtp'": msgspec.structs.replace(with_other_draft(STATIC, "mtp"), variant="chain_as_tree"),
     "memory.pages 20: expected at least 23 with chain_as_tree": msgspec.structs.replace(
         BESIDE_TREE, memory=msgspec.structs.replace(BESIDE_TREE.memory, pages=20)
     ),

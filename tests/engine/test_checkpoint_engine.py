@@ -17,7 +17,7 @@ from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import tiny_deepseek_v3, tiny_dflash, tiny_glm4_moe, tiny_llama
 from tests.engine.paged import paged, place
-from tests.reference.grouped_witness import TOKENS
+from tests.reference.witness import TOKENS
 
 WRITERS: dict[str, Callable[..., Path]] = {"glm": tiny_glm4_moe, "deepseek": tiny_deepseek_v3}
 DRAFTS: dict[str, Callable[[Path], CheckpointDraft | Ngram]] = {

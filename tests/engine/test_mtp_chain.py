@@ -22,8 +22,8 @@ from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_size
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_glm4_moe, tiny_qwen3_next
 from tests.engine.paged import kept, paged, place
-from tests.engine.test_glm4_moe_deepseek_v3 import unbiased_rows
-from tests.reference.grouped_witness import MODELS, TOKENS, load_witness
+from tests.engine.test_targets import unbiased_rows
+from tests.reference.witness import GROUPED, TOKENS, load_witness
 from tests.widen import Widen
 
 IDS = torch.tensor(TOKENS[1:30])
@@ -41,9 +41,9 @@ class Tiny:
     hidden: torch.Tensor
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=GROUPED)
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    path = MODELS[request.param](tmp_path_factory.mktemp(request.param))
+    path = GROUPED[request.param](tmp_path_factory.mktemp(request.param))
     target = load_target(path, "cpu", torch.float64)
     hidden = torch.randn(T, target.width, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
     return Tiny(path, target, chain_of(path, target), hidden)
@@ -59,7 +59,7 @@ def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
 
 def test_agrees_with_transformers(tiny: Tiny) -> None:
     """Every layer on its own inputs: the states that it hands on, and the logits."""
-    model = load_witness(tiny.path, read_fields(tiny.path)["architectures"][0])
+    model = load_witness(tiny.path)
     first, count = model.config.num_hidden_layers, model.config.num_mtp_layers
     model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{first + j}\." for j in range(count)]
     theirs = MtpModel.from_pretrained(model).double().eval()

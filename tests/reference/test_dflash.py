@@ -20,7 +20,7 @@ from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 from tests.checkpoints import DFLASH, VOCAB, add_tensors, tiny_dflash, tiny_glm4_moe, tiny_llama, tiny_qwen3_next
-from tests.reference.qwen3_next_witness import BOUND, TOKENS, worst
+from tests.reference.witness import BOUND, TOKENS, worst
 from tests.widen import Widen
 
 MASK, BLOCK = DFLASH["mask_token_id"], DFLASH["block_size"]

@@ -25,7 +25,7 @@ from draftproof.reference.memo import ALL_SURE, Memo
 from draftproof.reference.models.fp8 import LARGEST, Fp8, e4m3, scales_of
 from draftproof.reference.stored import Following
 from tests.checkpoints import SIZES, VOCAB, tiny_llama, tiny_qwen3
-from tests.reference.test_llama import TOKENS, load_witness
+from tests.reference.witness import TOKENS, load_witness
 from tests.widen import Widen
 
 BYTES = torch.arange(256, dtype=torch.uint8)

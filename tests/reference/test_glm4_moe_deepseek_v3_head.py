@@ -14,14 +14,13 @@ from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_size
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
 from tests.checkpoints import tiny_deepseek_v3, tiny_glm4_moe, tiny_head
-from tests.reference.grouped_witness import BOUND, MODELS, TOKENS
-from tests.reference.qwen3_next_witness import worst
+from tests.reference.witness import BOUND, GROUPED, TOKENS, worst
 from tests.widen import Widen
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=GROUPED)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return MODELS[request.param](tmp_path_factory.mktemp(request.param))
+    return GROUPED[request.param](tmp_path_factory.mktemp(request.param))
 
 
 def witness(target: ReferenceCheckpointTarget, directory: Path) -> PreTrainedModel:

@@ -22,8 +22,7 @@ from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
 from tests.checkpoints import add_tensors, tiny_glm4_moe
-from tests.reference.grouped_witness import BOUND, MODELS, TOKENS, entries, load_witness
-from tests.reference.qwen3_next_witness import worst
+from tests.reference.witness import BOUND, GROUPED, TOKENS, entries, load_witness, worst
 from tests.widen import Widen
 
 LAYERS = {"glm": 3, "glm-plain": 1, "deepseek": 2, "deepseek-plain": 1, "deepseek-bias": 1}
@@ -43,9 +42,9 @@ class Pair:
 
 @pytest.fixture(scope="module", params=LAYERS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    path = MODELS[request.param](tmp_path_factory.mktemp(request.param))
+    path = GROUPED[request.param](tmp_path_factory.mktemp(request.param))
     target = load_target(path)
-    model = load_witness(path, target.config.architecture)
+    model = load_witness(path)
     register_mtp(model)
     # Read in float32, since a checkpoint's dtype is what transformers reads it in.
     mtp = MtpModel.from_pretrained(model).double().eval()

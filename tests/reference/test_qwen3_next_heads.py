@@ -21,10 +21,10 @@ from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
 from tests.checkpoints import tiny_head, tiny_qwen3_5, tiny_qwen3_next
-from tests.reference.qwen3_next_witness import BOUND, MODELS, TOKENS, load_witness, worst
+from tests.reference.witness import BOUND, HYBRID, TOKENS, load_witness, worst
 from tests.widen import Widen
 
-WITH_MTP = [name for name in MODELS if name != "qwen3-next-tied"]
+WITH_MTP = [name for name in HYBRID if name != "qwen3-next-tied"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Pair:
 
 @pytest.fixture(scope="module", params=WITH_MTP)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    path = MODELS[request.param](tmp_path_factory.mktemp(request.param))
+    path = HYBRID[request.param](tmp_path_factory.mktemp(request.param))
     target = load_target(path)
     return Pair(path, target, TOKENS[1:17], target.forward(TOKENS[:16]).hidden)
 
@@ -61,7 +61,7 @@ def mtp_witness(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> PreTrai
         if name.startswith(("mtp.layers.", "mtp.norm."))
     }
     save_file({**kept, **moved}, directory / "model.safetensors", metadata={"format": "pt"})
-    return load_witness(directory, pair.target.config.architecture)
+    return load_witness(directory)
 
 
 def witnessed_mtp(pair: Pair, model: PreTrainedModel, tokens: Sequence[int], hidden: Tensor) -> dict[str, Tensor]:

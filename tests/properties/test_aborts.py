@@ -13,12 +13,13 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
+from draftproof.properties.values.observed import CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.validate import validate
 from draftproof.reference.run import ReferenceSubject
+from tests.properties.breaking import later
 from tests.properties.evidence import (
     ABORTED,
     ABORTED_AGAIN,
@@ -29,7 +30,6 @@ from tests.properties.evidence import (
     EngineSubject,
     aborted,
     with_aborts,
-    with_observations,
 )
 
 CONTRACT = find("schedule.aborted")
@@ -133,19 +133,6 @@ def test_pages_of_one_that_decodes_are_kept_and_of_a_prefill_none() -> None:
         assert any(one.tokens[: len(own)] == own for one in pages) == is_kept
 
 
-def _with_row(of: Evidence, request: int, step: int, by: int) -> Evidence:
-    """The same with the rows of a request from a step on later."""
-
-    def moved(one: Observation) -> Observation:
-        if one.channel != "round.rows" or one.key.request != request:
-            return one
-        row = one.value
-        assert isinstance(row, BatchRow)
-        return one._replace(value=replace(row, step=row.step + by)) if row.step >= step else one
-
-    return with_observations(of, map(moved, of.subject.observations))
-
-
 def test_who_does_not_say_when_rounds_ran_is_judged_by_all_of_them() -> None:
     """An abort in the first step, too: the reference as a subject knows no steps."""
     first = replace(STATIC.requests[0], arrival=0, abort_at=0)
@@ -155,7 +142,7 @@ def test_who_does_not_say_when_rounds_ran_is_judged_by_all_of_them() -> None:
 
 
 def test_rows_behind_an_abort_are_noticed() -> None:
-    (found,) = CONTRACT.check(_with_row(aborted(), 0, 3, 3))
+    (found,) = CONTRACT.check(later(aborted(), 0, 3, 3))
     assert found.relation == Surplus()
 
 

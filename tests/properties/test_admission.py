@@ -14,9 +14,10 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder
 from draftproof.properties.values.scenario import Memory, Scenario, Schedule
-from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.validate import validate
-from tests.properties.evidence import STATIC, request, with_observations
+from tests.properties.breaking import edited
+from tests.properties.evidence import STATIC, request
 from tests.properties.ideal import IdealSubject
 
 # One at a time; request 1 needs seven pages, the others two and three.
@@ -38,25 +39,12 @@ def served(scenario: Scenario, order: tuple[int, ...]) -> Evidence:
     for one in order:
         for key in sorted(key for key in rows if key.request == one):
             steps[key], step = step, step + 1
-    changed: list[Observation] = []
-    for said in of.subject.observations:
-        if said.channel == "round.rows":
-            row = msgspec.structs.replace(rows[said.key], step=steps[said.key], place=0)
-            said = said._replace(value=row)
-        changed.append(said)
-    return with_observations(of, changed)
+    return edited(of, "round.rows", lambda key, row: msgspec.structs.replace(row, step=steps[key], place=0))
 
 
 def with_steps(of: Evidence, steps: dict[Key, int]) -> Evidence:
     """The same run, its rows in these steps."""
-    rows = of.subject.typed("round.rows", BatchRow)
-    changed = [
-        said._replace(value=msgspec.structs.replace(rows[said.key], step=steps[said.key]))
-        if said.channel == "round.rows"
-        else said
-        for said in of.subject.observations
-    ]
-    return with_observations(of, changed)
+    return edited(of, "round.rows", lambda key, row: msgspec.structs.replace(row, step=steps[key]))
 
 
 def overtaken(of: Evidence) -> list[str]:
@@ -130,10 +118,10 @@ def test_nobody_waits_for_a_row_that_was_admitted_later() -> None:
     assert overtaken(of) == []
     rows = of.subject.typed("round.rows", BatchRow)
     other = {1: 2, 2: 1}
-    swapped = [
-        said._replace(value=rows[said.key._replace(request=other[said.key.request])])
-        if said.channel == "round.rows" and said.key.request and 0 < said.key.round < 4
-        else said
-        for said in of.subject.observations
-    ]
-    assert overtaken(with_observations(of, swapped)) == ["request 1 first, not request 2"]
+    swapped = edited(
+        of,
+        "round.rows",
+        lambda key, _: rows[key._replace(request=other[key.request])],
+        lambda key: key.request and 0 < key.round < 4,
+    )
+    assert overtaken(swapped) == ["request 1 first, not request 2"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
@@ -19,21 +20,11 @@ from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import LaunchKind, LayerKind, StepsInForce
 from draftproof.properties.values.relations import Different, OffBy, OutOfOrder, Relation, Resized
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.properties.values.verdict import Divergence
 from draftproof.reference.answer import follow
 from draftproof.reference.solved import solved
-from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
+from tests.properties.breaking import changed, edited, failure
+from tests.properties.evidence import ADAPTIVE, STATIC, evidence
 from tests.properties.ideal import IdealSubject
-
-
-def changed(of: Evidence, change: Callable[[Observation], Observation]) -> Evidence:
-    return with_observations(of, map(change, of.subject.observations))
-
-
-def failure(contract: str, of: Evidence) -> Divergence:
-    found = list(find(contract).check(of))
-    assert found, f"{contract} did not fail"
-    return found[0]
 
 
 def test_the_evidence_has_what_it_is_about() -> None:
@@ -85,24 +76,16 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
 def test_an_average_in_another_order_of_operations_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
 
-    def change(one: Observation) -> Observation:
-        if one.channel != "control.average":
-            return one
-        value = struct.unpack("<d", one.value)[0]  # type: ignore[arg-type]
-        return one._replace(value=struct.pack("<d", value + 2**-50))
-
-    assert failure("control.average", changed(of, change)).channel == "control.average"
+    near = edited(of, "control.average", lambda _, value: struct.pack("<d", struct.unpack("<d", value)[0] + 2**-50))
+    assert failure("control.average", near).channel == "control.average"
 
 
 def test_a_switch_too_late_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
     steps = of.subject.typed("control.steps", StepsInForce)
     late = next(key for key in sorted(steps) if steps[key].steps == 3)
-
-    def change(one: Observation) -> Observation:
-        return with_fields(one, steps=1) if one[:2] == ("control.steps", late) else one
-
-    assert failure("control.steps", changed(of, change)).round == late.round
+    wrong = edited(of, "control.steps", lambda _, value: put(value, steps=1), lambda key: key == late)
+    assert failure("control.steps", wrong).round == late.round
 
 
 class Tied(Evidence):
@@ -127,67 +110,52 @@ def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
 def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() -> None:
     of = tied(evidence())
     assert judge(of).results["control.num_drafts"] is None
-
-    def more(request: int) -> Callable[[Observation], Observation]:
-        def change(one: Observation) -> Observation:
-            if one.channel != "round.rows" or one.key.request != request or not one.value.phase:
-                return one
-            return with_fields(one, count=one.value.count + 1)
-
-        return change
-
-    assert list(find("control.num_drafts").check(changed(of, more(0)))) == []
-    assert failure("control.num_drafts", changed(of, more(1))).request == 1
+    one, other = (
+        edited(
+            of,
+            "round.rows",
+            lambda _, row: put(row, count=row.count + 1) if row.phase else row,
+            lambda key, request=request: key.request == request,
+        )
+        for request in (0, 1)
+    )
+    assert list(find("control.num_drafts").check(one)) == []
+    assert failure("control.num_drafts", other).request == 1
 
 
 def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None:
     of = evidence(scenario=ADAPTIVE)
-
-    def change(one: Observation) -> Observation:
-        return with_fields(one, steps=1) if one.channel == "control.steps" else one
-
-    elsewhere = replace(of.reference, observations=tuple(map(change, of.reference.observations)))
+    as_one = edited(replace(of, subject=of.reference), "control.steps", lambda _, value: put(value, steps=1))
+    elsewhere = as_one.subject
     assert failure("launch.graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
     assert list(find("launch.graphs").check(tied(replace(of, reference=elsewhere)))) == []
 
 
 @pytest.mark.parametrize("at", range(4))
 def test_a_configuration_that_somebody_changed_is_noticed(at: int) -> None:
-    of = evidence()
-
-    def change(one: Observation) -> Observation:
-        mine = one[:2] == ("config.seen", Key(-1, 0, step=at))
-        return with_fields(one, crc=1) if mine else one
-
-    found = failure("config.seen", changed(of, change))
-    assert found.step == (at or 1)
+    wrong = edited(
+        evidence(), "config.seen", lambda _, value: put(value, crc=1), lambda key: key == Key(-1, 0, step=at)
+    )
+    assert failure("config.seen", wrong).step == (at or 1)
 
 
 def test_layers_that_are_not_the_models_are_noticed() -> None:
-    def change(one: Observation) -> Observation:
-        if one.channel != "config.seen":
-            return one
-        return with_fields(one, layer_kinds=(LayerKind.FULL_ATTENTION, *one.value.layer_kinds[1:]))
+    def other(_: Key, seen: Any) -> Any:
+        return put(seen, layer_kinds=(LayerKind.FULL_ATTENTION, *seen.layer_kinds[1:]))
 
-    assert failure("config.seen", changed(evidence(), change)).step == 0
-
-
-def with_fields(one: Observation, **fields: Any) -> Observation:
-    """The observation with other fields in its value."""
-    return one._replace(value=msgspec.structs.replace(one.value, **fields))
+    assert failure("config.seen", edited(evidence(), "config.seen", other)).step == 0
 
 
 def relaunched(of: Evidence, kind: int, field: str, more: int) -> Evidence:
     """The last launch of a kind with one number of it changed."""
     launch = [launch for launch in of.schedule.launches if launch.kind == kind][-1]
     key = Key(-1, launch.step, step=launch.number)
-
-    def change(one: Observation) -> Observation:
-        if one[:2] != ("graph.replay", key):
-            return one
-        return with_fields(one, **{field: getattr(one.value, field) + more})
-
-    return changed(of, change)
+    return edited(
+        of,
+        "graph.replay",
+        lambda _, value: put(value, **{field: getattr(value, field) + more}),
+        lambda own: own == key,
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,22 +22,10 @@ from draftproof.properties.values.observed import (
 from draftproof.properties.values.relations import Missing, OffBy, OutOfRange, SlotOf, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.verdict import Divergence
+from tests.properties.breaking import changed, failure, with_value
 from tests.properties.evidence import BLOCK, CHAIN, NGRAM, STANDALONE, STATIC, evidence, with_observations
 
 LAYERS = 3
-
-
-def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
-    """The same with every observation of the subject exchanged, or left out."""
-    made = (change(observation) for observation in of.subject.observations)
-    return with_observations(of, (observation for observation in made if observation is not None))
-
-
-def failure(contract: str, of: Evidence) -> Divergence:
-    found = list(find(contract).check(of))
-    assert found, f"{contract} did not fail"
-    return found[0]
 
 
 def launches(of: Evidence, kind: int) -> list[StepLaunch]:
@@ -47,7 +35,7 @@ def launches(of: Evidence, kind: int) -> list[StepLaunch]:
 def relaunched(of: Evidence, launch: StepLaunch, **fields: int) -> Evidence:
     key = Key(-1, launch.step, step=launch.number)
     value = LaunchRecord(*launch._replace(**fields)[2:])
-    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("graph.replay", key) else one)
+    return with_value(of, "graph.replay", key, value)
 
 
 def without(of: Evidence, launch: StepLaunch) -> Evidence:
@@ -120,7 +108,7 @@ def rewritten(of: Evidence, launch: StepLaunch, change: Callable[[set], set]) ->
     """Other places that a launch changed."""
     key = Key(-1, launch.step, step=launch.number)
     value = tuple(sorted(change(set(of.subject.typed("commit.written", WriteSet)[key]))))
-    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("commit.written", key) else one)
+    return with_value(of, "commit.written", key, value)
 
 
 @pytest.mark.parametrize("layer", range(LAYERS))

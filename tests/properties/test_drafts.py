@@ -43,6 +43,7 @@ from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import named, names
+from tests.properties.breaking import changed, edited, failure, with_value
 from tests.properties.evidence import (
     BLOCK,
     CHAIN,
@@ -53,28 +54,10 @@ from tests.properties.evidence import (
     UNCHAINED,
     drafting,
     evidence,
-    with_observations,
 )
 from tests.properties.facts import names_of
 
 LAYERS = 3
-
-
-def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
-    """The same with every observation of the subject exchanged, or left out."""
-    made = (change(observation) for observation in of.subject.observations)
-    return with_observations(of, (observation for observation in made if observation is not None))
-
-
-def values(channel: str, change: Callable[[Key, Datum], Datum]) -> Callable[[Observation], Observation]:
-    """Every value of a channel exchanged."""
-    return lambda one: one._replace(value=change(one.key, one.value)) if one.channel == channel else one
-
-
-def failure(contract: str, of: Evidence) -> Divergence:
-    found = list(find(contract).check(of))
-    assert found, f"{contract} did not fail"
-    return found[0]
 
 
 def first(of: Evidence) -> Divergence:
@@ -132,7 +115,7 @@ def test_a_draft_is_held_to_what_it_has() -> None:
 def test_a_layer_fed_from_the_target_is_named() -> None:
     of = evidence(scenario=CHAIN)
     hidden = of.subject.channel("extend.hidden_in")
-    wrong = changed(of, values("extend.hidden_in", lambda key, _: hidden[key._replace(layer=0)]))
+    wrong = edited(of, "extend.hidden_in", lambda key, _: hidden[key._replace(layer=0)])
     found = first(wrong)
     assert (found.contract, found.layer, found.relation) == ("chain.hidden", 1, OtherLayer(0))
     assert failure("extend.hidden", wrong).layer == 1
@@ -142,7 +125,7 @@ def test_a_layer_fed_from_the_target_is_named() -> None:
 def test_ids_that_are_not_shifted_are_named() -> None:
     of = evidence(scenario=CHAIN)
     ids = of.subject.channel("extend.ids")
-    found = first(changed(of, values("extend.ids", lambda key, _: ids[key._replace(layer=max(key.layer - 1, 0))])))
+    found = first(edited(of, "extend.ids", lambda key, _: ids[key._replace(layer=max(key.layer - 1, 0))]))
     assert (found.contract, found.layer, found.relation) == ("chain.ids", 1, OtherLayer(0))
 
 
@@ -159,9 +142,7 @@ def test_a_guess_of_another_request_is_named() -> None:
         and _choice(proposals, other) is not None
     )
     theirs = next(row for row in of.schedule.rows if row.request == request and row.step == _step(of, place))
-    wrong = changed(
-        of, lambda one: one._replace(value=_choice(proposals, theirs)) if one[:2] == ("extend.ids", place) else one
-    )
+    wrong = with_value(of, "extend.ids", place, _choice(proposals, theirs))
     assert failure("chain.ids", wrong).relation == OtherRow(request=request)
 
 
@@ -177,7 +158,7 @@ def _step(of: Evidence, key: Key) -> int:
 
 def test_a_wrong_layer_0_is_no_fault_of_the_chain() -> None:
     of = evidence(scenario=CHAIN)
-    wrong = changed(of, values("extend.hidden_in", lambda key, value: bytes(len(value)) if not key.layer else value))  # type: ignore[arg-type]
+    wrong = edited(of, "extend.hidden_in", lambda key, value: bytes(len(value)) if not key.layer else value)  # type: ignore[arg-type]
     assert (first(wrong).contract, first(wrong).relation) == ("extend.hidden", Zero())
     assert list(find("chain.hidden").check(wrong)) == []
 
@@ -224,17 +205,13 @@ def test_a_guess_that_survives_is_noticed() -> None:
         key for key in sorted(ids) if key.layer and ids.get(key._replace(round=key.round - 1), ids[key]) != ids[key]
     )
     before = entries[replaced._replace(round=replaced.round - 1)]
-
-    def change(one: Observation) -> Observation:
-        return one._replace(value=before) if one[:2] == ("extend.kv", replaced) else one
-
-    found = failure("extend.kv", changed(of, change))
+    found = failure("extend.kv", with_value(of, "extend.kv", replaced, before))
     assert (found.layer, found.relation) == (replaced.layer, Stale("round", replaced.round - 1))
 
 
 def test_a_block_that_sees_too_little_is_named() -> None:
     of = evidence(scenario=BLOCK)
-    found = first(changed(of, values("draft.block.visible", lambda _, value: value - 1)))  # type: ignore[operator]
+    found = first(edited(of, "draft.block.visible", lambda _, value: value - 1))  # type: ignore[operator]
     assert (found.contract, found.relation, found.total) == ("block.visible", OffBy(-1), found.count)
 
 
@@ -243,9 +220,9 @@ def test_a_mask_is_a_token_of_a_block_only() -> None:
     vocab = BLOCK.model.vocab
     assert vocab in of.subject.channel("draft.block.ids").values()
     assert list(find("memory.bounds").check(of)) == []
-    astray = changed(of, values("verify.ids", lambda _, __: vocab))
+    astray = edited(of, "verify.ids", lambda _, __: vocab)
     assert failure("memory.bounds", astray).relation == OutOfRange()
-    beyond = changed(of, values("draft.block.ids", lambda _, __: vocab + 1))
+    beyond = edited(of, "draft.block.ids", lambda _, __: vocab + 1)
     assert failure("memory.bounds", beyond).relation == OutOfRange()
 
 
@@ -269,7 +246,7 @@ def test_a_wrong_feature_is_named(
     n = of.script.requests[key.request].rounds[key.round - 1].context
     last = of.reference.channel("verify.hidden")[Key(key.request, key.round, row=key.row - n)]
     made = b"".join(features(value[:half], value[half:], last))  # type: ignore[arg-type]
-    wrong = changed(of, lambda one: one._replace(value=made) if one[:2] == ("extend.hidden_in", key) else one)
+    wrong = with_value(of, "extend.hidden_in", key, made)
     assert failure("extend.hidden", wrong).relation == relation
 
 
@@ -283,9 +260,7 @@ def test_a_bonus_read_one_row_too_far_is_named() -> None:
         and there[0] != choices[key._replace(row=a)][0]  # type: ignore[operator,index]
     )
     bonus = choices[key._replace(row=correct[key] + 1)][0]  # type: ignore[operator,index]
-    found = failure(
-        "accept.greedy", changed(of, lambda one: one._replace(value=bonus) if one[:2] == ("accept.bonus", key) else one)
-    )
+    found = failure("accept.greedy", with_value(of, "accept.bonus", key, bonus))
     assert found.relation == ChoiceOf(correct[key] + 1, 1)  # type: ignore[operator]
 
 
@@ -301,7 +276,7 @@ def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], rel
     of = evidence(scenario=NGRAM)
     matches = of.reference.channel("propose.match")
     key = next(key for key, found in sorted(matches.items()) if found.length == (2 if match else 0))
-    wrong = changed(of, values("propose.match", lambda at, value: NgramMatch(*got) if at == key else value))
+    wrong = edited(of, "propose.match", lambda at, value: NgramMatch(*got) if at == key else value)
     found = first(wrong)
     assert (found.contract, found.relation) == ("draft.match", relation)
     assert found.output_changed is False
@@ -316,23 +291,21 @@ def test_a_match_at_another_place_is_apart() -> None:
     def behind(match: NgramMatch) -> NgramMatch:
         return NgramMatch(match.length, match.place - 1)
 
-    wrong = changed(of, values("propose.match", lambda _, match: behind(match)))
-    found = failure(
-        "draft.match", changed(of, values("propose.match", lambda _, one: behind(one) if one == matched else one))
-    )
+    wrong = edited(of, "propose.match", lambda _, match: behind(match))
+    found = failure("draft.match", edited(of, "propose.match", lambda _, one: behind(one) if one == matched else one))
     assert found.relation == WrongMatch("place", -1)
     assert not judge(wrong).passed
 
 
 def test_a_proposal_too_long_is_noticed_though_others_are_forced() -> None:
     of = evidence(scenario=NGRAM)
-    found = first(changed(of, values("propose.tokens", lambda _, value: (*value, 1))))  # type: ignore[misc]
+    found = first(edited(of, "propose.tokens", lambda _, value: (*value, 1)))  # type: ignore[misc]
     assert (found.contract, found.relation) == ("draft.proposed", Resized(1))
 
 
 def test_hidden_states_that_a_draft_does_not_need_are_noticed() -> None:
     of = evidence(scenario=STANDALONE)
-    found = first(changed(of, values("config.draft", lambda _, needs: DraftNeeds(6, needs.num_layers))))
+    found = first(edited(of, "config.draft", lambda _, needs: DraftNeeds(6, needs.num_layers)))
     assert (found.contract, found.expected, found.got) == (
         "draft.needs",
         "no lanes of hidden states and 2 layers of entries",

@@ -10,22 +10,20 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import fewer_ends, fewer_eos, no_stops
 from draftproof.fuzz.shrinking.size import size
-from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import ends
-from draftproof.properties.judge import judge
 from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
-from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
-from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, with_observations
+from tests.properties.breaking import edited, ran
+from tests.properties.evidence import PREEMPTED, STATIC, TREE
 from tests.properties.facts import names_of
 
 CONTRACT = find("output.ends")
@@ -42,13 +40,6 @@ def ended(scenario: Scenario = STATIC, /, eos: TokenIds = (), **changes: Any) ->
 def text_of(scenario: Scenario) -> TokenIds:
     """Return what the first request emits by definition."""
     return solve(scenario).requests[0].tokens
-
-
-def run(scenario: Scenario) -> Evidence:
-    """Return a run of the engine that is judged right."""
-    of = lockstep(EngineSubject(), validate(scenario))
-    assert judge(of).passed
-    return of
 
 
 PLAIN = text_of(ended())
@@ -72,17 +63,17 @@ def first_at(token: int) -> int:
 
 def test_an_id_of_the_model_ends_a_text_unless_it_is_ignored() -> None:
     token = PLAIN[3]
-    of = run(ended(eos=(token,)))
+    of = ran(ended(eos=(token,)))
     assert of.subject.texts[0] == PLAIN[: first_at(token) + 1]
     assert "ends_by_eos" in told(of)
-    ignoring = run(ended(eos=(token,), ignore_eos=True))
+    ignoring = ran(ended(eos=(token,), ignore_eos=True))
     assert ignoring.subject.texts[0] == PLAIN
     assert "eos_ignored" in told(ignoring)
 
 
 def test_ids_of_the_request_end_one_that_ignores_those_of_the_model() -> None:
     token = PLAIN[3]
-    of = run(ended(eos=(token,), stops=(token,), ignore_eos=True))
+    of = ran(ended(eos=(token,), stops=(token,), ignore_eos=True))
     assert of.subject.texts[0] == PLAIN[: first_at(token) + 1]
     assert "eos_ignored" not in told(of)
 
@@ -91,7 +82,7 @@ def test_ids_of_the_request_end_one_that_ignores_those_of_the_model() -> None:
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
 def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) -> None:
     span = TokenSpan(first=max(0, last - length + 1), last=last)
-    of = run(ended(sequences_at=(span,)))
+    of = ran(ended(sequences_at=(span,)))
     own = PLAIN[span.first : last + 1]
     ends = [end for end in range(len(own), len(PLAIN) + 1) if PLAIN[end - len(own) : end] == own]
     assert of.subject.texts[0] == PLAIN[: ends[0]]
@@ -100,7 +91,7 @@ def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) 
 
 
 def test_what_is_committed_follows_the_cut() -> None:
-    of = run(ended(sequences_at=(TokenSpan(first=5, last=6),)))
+    of = ran(ended(sequences_at=(TokenSpan(first=5, last=6),)))
     assert emitted(of) == [PLAIN[:1], PLAIN[1:5], PLAIN[5:7]]
     lengths = [value for key, value in sorted(of.subject.typed("commit.length", int).items()) if not key.request]
     prompt = len(of.scenario.requests[0].prompt)
@@ -109,13 +100,13 @@ def test_what_is_committed_follows_the_cut() -> None:
 
 
 def test_a_sequence_that_begins_in_the_prompt_is_none() -> None:
-    of = run(ended(sequences_at=(TokenSpan(first=-2, last=1),)))
+    of = ran(ended(sequences_at=(TokenSpan(first=-2, last=1),)))
     assert of.subject.texts[0] == PLAIN
     assert "sequences_from_prompt" in told(of)
 
 
 def test_a_sequence_of_the_scenario_is_found_too() -> None:
-    of = run(ended(stop_sequences=(PLAIN[4:6], (0, 0, 0, 0))))
+    of = ran(ended(stop_sequences=(PLAIN[4:6], (0, 0, 0, 0))))
     assert of.subject.texts[0] == PLAIN[:6]
 
 
@@ -123,7 +114,7 @@ def test_a_sequence_of_the_scenario_is_found_too() -> None:
 def test_no_stop_token_comes_before_the_minimum(least: int) -> None:
     """Of an id that comes early, in a text that is another then, with drafts that are all right."""
     scenario = ended(stop_at=2, min_tokens=min(least, 9))
-    of = run(scenario)
+    of = ran(scenario)
     (stop,) = of.script.requests[0].stop
     text = of.subject.texts[0]
     assert stop == PLAIN[2]
@@ -136,7 +127,7 @@ def test_no_stop_token_comes_before_the_minimum(least: int) -> None:
 
 def test_the_minimum_ends_inside_of_a_verify() -> None:
     # The first round verifies numbers 1 .. 4: of these 3 and 4 may be the stop token, and 3 is it.
-    of = run(ended(stop_at=3, min_tokens=3))
+    of = ran(ended(stop_at=3, min_tokens=3))
     (stop,) = of.script.requests[0].stop
     text = of.subject.texts[0]
     assert (text[-1], len(text)) == (stop, 4)
@@ -146,53 +137,49 @@ def test_the_minimum_ends_inside_of_a_verify() -> None:
 
 def test_ids_of_the_model_are_excluded_though_they_are_ignored() -> None:
     token = PLAIN[3]
-    of = run(ended(eos=(token,), ignore_eos=True, min_tokens=5))
+    of = ran(ended(eos=(token,), ignore_eos=True, min_tokens=5))
     assert token not in of.subject.texts[0][:5]
 
 
 def test_a_sequence_before_the_minimum_ends_nothing_and_one_behind_does() -> None:
-    early = run(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=3),)))
+    early = ran(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=3),)))
     again = [end for end in range(5, 10) if PLAIN[end - 2 : end] == PLAIN[2:4]]
     assert early.subject.texts[0] == PLAIN[: min(again, default=9)]
     assert "sequences_before_minimum" in told(early)
-    behind = run(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=4),)))
+    behind = ran(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=4),)))
     assert behind.subject.texts[0] == PLAIN[:5]
 
 
 def test_the_first_in_the_text_ends_it() -> None:
     """Not that of the run: a stop before a budget, a budget before a stop, in one accepted run."""
-    of = run(ended(budget=5, sequences_at=(TokenSpan(first=2, last=3),)))
+    of = ran(ended(budget=5, sequences_at=(TokenSpan(first=2, last=3),)))
     assert of.subject.texts[0] == PLAIN[:4]
     assert "stops_before_budget_in_run" in told(of)
-    assert run(ended(budget=5, sequences_at=(TokenSpan(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
+    assert ran(ended(budget=5, sequences_at=(TokenSpan(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
     longest = len(STATIC.requests[0].prompt) + 5
     limited = ended(sequences_at=(TokenSpan(first=5, last=6),))
     limited = replace(limited, memory=replace(limited.memory, max_len=longest))
     limited = replace(limited, requests=limited.requests[:1])
-    assert run(limited).subject.texts[0] == PLAIN[:5]
+    assert ran(limited).subject.texts[0] == PLAIN[:5]
 
 
 @pytest.mark.parametrize("scenario", [TREE, PREEMPTED], ids=["tree", "preempted"])
 def test_of_trees_and_after_a_preemption_rows_have_their_own_place(scenario: Scenario) -> None:
     changed = tuple(replace(one, min_tokens=min(4, one.budget), stop_at=3) for one in scenario.requests)
-    of = run(replace(scenario, requests=changed, eos=(1, 2)))
+    of = ran(replace(scenario, requests=changed, eos=(1, 2)))
     assert {"minimum_changed_choice", "minimum_in_window"} <= told(of)
 
 
 def _with_text(of: Evidence, text: TokenIds) -> Evidence:
     """The same with another text of the first request, in rounds of four tokens."""
 
-    def changed(one: Observation) -> Observation:
-        if one.channel != "accept.emitted" or one.key.request:
-            return one
-        first = 4 * one.key.round
-        return one._replace(value=text[first : first + 4])
-
-    return with_observations(of, map(changed, of.subject.observations))
+    return edited(
+        of, "accept.emitted", lambda key, _: text[4 * key.round : 4 * key.round + 4], lambda key: not key.request
+    )
 
 
 def test_a_text_that_ends_elsewhere_is_noticed() -> None:
-    of = run(ended(stop_at=5, min_tokens=3))
+    of = ran(ended(stop_at=5, min_tokens=3))
     text = of.subject.texts[0]
     assert not CONTRACT.check(_with_text(of, text))
     (longer,) = CONTRACT.check(_with_text(of, (*text, 0)))

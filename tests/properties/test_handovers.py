@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,21 +10,18 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
-from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
+from draftproof.properties.values.observed import Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario, States
-from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
+from draftproof.properties.values.trace import Key
 from draftproof.reference.solve import solve
+from tests.properties.breaking import edited, later, ran, with_value
 from tests.properties.evidence import (
     HANDED_OVER,
     OF_DRAFTS,
     STATIC,
     EngineSubject,
     handed_over,
-    with_observations,
 )
 from tests.properties.facts import names_of
 
@@ -37,16 +33,9 @@ def served_by_two(scenario: Scenario, **schedule: Any) -> Scenario:
     return replace(scenario, schedule=replace(scenario.schedule, handover=True, services=1, **schedule))
 
 
-def run(scenario: Scenario) -> Evidence:
-    """Return a run of the engine that is judged right."""
-    of = lockstep(EngineSubject(), validate(scenario))
-    assert judge(of).first is None
-    return of
-
-
 @pytest.mark.parametrize("draft", OF_DRAFTS)
 def test_two_engines_do_what_one_does(draft: str) -> None:
-    one, two = OF_DRAFTS[draft], run(served_by_two(OF_DRAFTS[draft]))
+    one, two = OF_DRAFTS[draft], ran(served_by_two(OF_DRAFTS[draft]))
     alone = lockstep(EngineSubject(), one).subject
     assert two.subject.texts == {index: of.tokens for index, of in enumerate(solve(one).requests)}
     for channel in SAME:
@@ -55,7 +44,7 @@ def test_two_engines_do_what_one_does(draft: str) -> None:
 
 @pytest.mark.parametrize("commit", ["snapshot", "replay"])
 def test_states_and_checkpoints_go_along(commit: Any) -> None:
-    counted = counts(run(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
+    counted = counts(ran(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
     assert counted["handovers"] == counted["handovers_of_states"] == 4
 
 
@@ -85,50 +74,31 @@ def test_a_request_on_its_way_owns_nothing() -> None:
 
 def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
     first, *rest = HANDED_OVER.requests
-    of = run(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
+    of = ran(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
     assert counts(of)["handovers"] == 3
     assert not any(key.request == 0 for key in of.subject.channel("handover.token"))
 
 
-def _changed(of: Evidence, change: Callable[[Observation], Observation]) -> Evidence:
-    return with_observations(of, map(change, of.subject.observations))
-
-
-def _later(of: Evidence, request: int, round_: int) -> Evidence:
-    """Return the evidence with the rows of a request a step later from a round on."""
-
-    def later(one: Observation) -> Observation:
-        row, key = one.value, one.key
-        if not isinstance(row, BatchRow) or key.request != request or key.round < round_:
-            return one
-        return one._replace(value=BatchRow(row.place, row.count, row.phase, row.size, row.step + 1))
-
-    return _changed(of, later)
-
-
 def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
-    contract = find("handover.schedule")
+    contract, first = find("handover.schedule"), handed_over().schedule.decode_steps[0, 1]
     assert contract.check(handed_over()) == []
-    assert contract.check(_later(handed_over(), 0, 1))
-    assert contract.check(_later(handed_over(), 0, 0))
+    assert contract.check(later(handed_over(), 0, first))
+    assert contract.check(later(handed_over(), 0))
 
 
 def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
-    def kept(one: Observation) -> Observation:
-        report = one.value
-        if not isinstance(report, PoolReport) or one.key.round <= handed_over().schedule.last_step:
-            return one
-        return one._replace(value=PoolReport(report.free_pages - 1, report.free_rows, (Owner(20, 0),)))
-
-    assert find("pool.balance").check(_changed(handed_over(), kept))
+    of = handed_over()
+    kept = edited(
+        of,
+        "pool.owners",
+        lambda _, report: PoolReport(report.free_pages - 1, report.free_rows, (Owner(20, 0),)),
+        lambda key: key.round > of.schedule.last_step,
+    )
+    assert find("pool.balance").check(kept)
 
 
 def test_a_page_of_the_other_engine_is_noticed() -> None:
-    def moved(one: Observation) -> Observation:
-        is_first = one.channel == "round.table" and one.key == Key(0, 0, row=0)
-        return one._replace(value=1) if is_first else one
-
-    (found,) = find("handover.engines").check(_changed(handed_over(), moved))
+    (found,) = find("handover.engines").check(with_value(handed_over(), "round.table", Key(0, 0, row=0), 1))
     assert found.channel == "round.table"
 
 

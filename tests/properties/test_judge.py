@@ -20,6 +20,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
+from tests.properties.breaking import edited
 from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
 from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
@@ -30,11 +31,7 @@ ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
 def shifted(channel: str, by: int) -> Evidence:
     """Every value of an integer channel wrong by the same."""
     one = evidence()
-    changed = [
-        o._replace(value=o.value + by) if o.channel == channel else o  # type: ignore[operator]
-        for o in one.subject.observations
-    ]
-    return with_observations(one, changed)
+    return edited(one, channel, lambda _, value: value + by)
 
 
 @pytest.mark.parametrize("subject", [IdealSubject(), EngineSubject()], ids=lambda subject: subject.name)

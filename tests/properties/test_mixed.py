@@ -14,8 +14,8 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
+from tests.properties.breaking import edited
 from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
 
 CONTRACT = find("launch.packed")
@@ -72,11 +72,13 @@ def test_rows_elsewhere_twice_or_missing_are_noticed(change: Callable[[PackedRow
     of = mixed()
     kinds = {(one.step, one.number): one.kind for one in of.schedule.launches}
 
-    def wrong(o: Observation) -> Observation:
-        told = o.channel == "verify.packed" and kinds[o.key.round, o.key.step] == LaunchKind.MIXED
-        return o._replace(value=change(o.value)) if told else o  # type: ignore[arg-type]
-
-    found = list(CONTRACT.check(with_observations(of, map(wrong, of.subject.observations))))
+    wrong = edited(
+        of,
+        "verify.packed",
+        lambda _, rows: change(rows),
+        lambda key: kinds[key.round, key.step] == LaunchKind.MIXED,
+    )
+    found = list(CONTRACT.check(wrong))
     assert [one.contract for one in found] == ["launch.packed"]
 
 

@@ -10,11 +10,10 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.trace import Observation
-from tests.properties.evidence import PREEMPTED, EngineSubject, preempted, with_observations
+from tests.properties.breaking import later
+from tests.properties.evidence import PREEMPTED, EngineSubject, preempted
 
 ON_DEMAND: Contract = find("schedule.on_demand")
 
@@ -44,20 +43,7 @@ def test_giving_way_without_need_is_noticed() -> None:
     assert _relation(_with(of, plenty)) in (OutOfRange, Missing)
 
 
-def _moved(of: Evidence, request: int, by: int) -> Evidence:
-    """The same with all rows of a request some steps later."""
-
-    def moved(one: Observation) -> Observation:
-        if one.channel != "round.rows" or one.key.request != request:
-            return one
-        row = one.value
-        assert isinstance(row, BatchRow)
-        return one._replace(value=replace(row, step=row.step + by))
-
-    return with_observations(of, map(moved, of.subject.observations))
-
-
 def test_a_request_that_comes_late_is_noticed() -> None:
     of = preempted()
     first = min(of.schedule.spans, key=lambda request: of.schedule.spans[request])
-    assert _relation(_moved(of, first, 30)) in (Missing, OutOfOrder, Surplus)
+    assert _relation(later(of, first, by=30)) in (Missing, OutOfOrder, Surplus)

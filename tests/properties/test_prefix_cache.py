@@ -19,8 +19,8 @@ from draftproof.properties.values.drafts import BY_NAME, Mtp
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
-from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.validate import validate
+from tests.properties.breaking import edited
 from tests.properties.evidence import (
     ADAPTIVE,
     CACHED,
@@ -230,11 +230,7 @@ def test_a_page_that_is_cached_and_free_is_noticed() -> None:
 
 
 def _served(of: Evidence, more: int) -> Evidence:
-    def changed(one: Observation) -> Observation:
-        hit = one.channel == "round.cached" and one.value
-        return one._replace(value=one.value + more) if hit else one  # type: ignore[operator]
-
-    return with_observations(of, map(changed, of.subject.observations))
+    return edited(of, "round.cached", lambda _, tokens: tokens and tokens + more)
 
 
 @pytest.mark.parametrize("more", [-2, 1, 2], ids=["a page less", "no whole page", "a page more"])

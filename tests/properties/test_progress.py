@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing
-from draftproof.properties.values.trace import Observation
+from tests.properties.breaking import edited, later
 from tests.properties.evidence import (
     PREEMPTED,
     STATIC,
@@ -34,22 +33,10 @@ def test_a_right_engine_lets_nobody_wait(of: Callable[[], Evidence]) -> None:
     assert PROGRESS.check(of()) == []
 
 
-def _later(of: Evidence, request: int, first: int, by: int = 1) -> Evidence:
-    """The same with the rows of a request from a step on so much later."""
-
-    def moved(one: Observation) -> Observation:
-        if one.channel != "round.rows" or one.key.request != request:
-            return one
-        assert isinstance(one.value, BatchRow)
-        return one._replace(value=replace(one.value, step=one.value.step + by)) if one.value.step >= first else one
-
-    return with_observations(of, map(moved, of.subject.observations))
-
-
 def test_a_chunk_that_is_put_off_is_noticed() -> None:
     of = evidence(scenario=STATIC)
     second = next(row for row in of.schedule.rows if row.chunk == 1)
-    (found,) = PROGRESS.check(_later(of, second.request, second.step))
+    (found,) = PROGRESS.check(later(of, second.request, second.step))
     assert (found.request, found.relation) == (second.request, Missing())
     assert found.expected == f"a row in step {second.step}"
 
@@ -59,7 +46,7 @@ def test_a_round_that_is_put_off_is_noticed() -> None:
     rows = [row for row in of.schedule.rows if row.round == 1]
     assert rows
     assert rows[0].phase
-    found = PROGRESS.check(_later(of, rows[0].request, rows[0].step))
+    found = PROGRESS.check(later(of, rows[0].request, rows[0].step))
     assert [one.expected for one in found] == [f"a row in step {rows[0].step}"]
     assert PREEMPTED.schedule.preemption
 
@@ -70,7 +57,7 @@ def test_who_is_first_in_line_and_fits_is_admitted() -> None:
     begins = of.schedule.spans[1][0]
     assert begins > STATIC.requests[1].arrival
     assert PROGRESS.check(of) == []
-    (found,) = PROGRESS.check(_later(of, 1, 0))
+    (found,) = PROGRESS.check(later(of, 1, 0))
     assert (found.request, found.expected, found.relation) == (1, f"admitted in step {begins}", Missing())
 
 
@@ -79,7 +66,7 @@ def test_of_a_budget_a_token_that_is_left_admits() -> None:
     late = max(range(len(of.scenario.requests)), key=lambda one: of.schedule.spans[one][0])
     begins = of.schedule.spans[late][0]
     assert of.plans.tokens_left(begins) >= 0
-    found = PROGRESS.check(_later(of, late, begins))
+    found = PROGRESS.check(later(of, late, begins))
     assert [(one.request, one.expected) for one in found] == [(late, f"admitted in step {begins}")]
 
 
@@ -91,25 +78,16 @@ def test_who_cuts_prompts_as_it_likes_may_put_off() -> None:
 
 def test_a_step_without_a_row_is_noticed() -> None:
     of = aborted()
-    kept = (
-        one
-        for one in of.subject.observations
-        if not (
-            one.channel == "round.rows"
-            and one.key.request == 0
-            and isinstance(one.value, BatchRow)
-            and one.value.step == 3
-        )
-    )
-    (found,) = PROGRESS.check(with_observations(of, kept))
+    kept = edited(of, "round.rows", lambda _, row: None if row.step == 3 else row, lambda key: not key.request)
+    (found,) = PROGRESS.check(kept)
     assert found.relation == Missing()
 
 
 def test_who_could_have_run_is_noticed() -> None:
     of = aborted(with_aborts(STATIC, None, None, 4, None))
     without = (one for one in of.subject.observations if one.key.request != 3)
-    later = replace(of.scenario.requests[3], abort_at=12)
-    scenario = replace(of.scenario, requests=(*of.scenario.requests[:3], later))
+    last = replace(of.scenario.requests[3], abort_at=12)
+    scenario = replace(of.scenario, requests=(*of.scenario.requests[:3], last))
     script = replace(
         of.script,
         requests=(*of.script.requests[:3], replace(of.script.requests[3], tokens=(), rounds=(), aborted=True)),

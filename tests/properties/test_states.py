@@ -35,10 +35,10 @@ from draftproof.properties.values.relations import (
     Zero,
 )
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
-from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.validate import validate
-from draftproof.properties.values.verdict import Divergence
-from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request, with_observations
+from tests.properties.breaking import edited, failure, with_value
+from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request
 from tests.properties.ideal import IdealSubject
 
 # Three requests alike: all decode together, in batches of three rows; a round of one draft runs at the full width.
@@ -74,18 +74,6 @@ WIDER = validate(
 )
 
 
-def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
-    """The same with every observation of the subject exchanged, or left out."""
-    made = (change(observation) for observation in of.subject.observations)
-    return with_observations(of, (observation for observation in made if observation is not None))
-
-
-def failure(contract: str, of: Evidence) -> Divergence:
-    found = list(find(contract).check(of))
-    assert found, f"{contract} did not fail"
-    return found[0]
-
-
 def pool(of: Evidence, step: int, layer: int, stride: int) -> Mapping[int, Datum]:
     """The flat pool that the verifies up to an engine step leave, written at a stride."""
     states: dict[int, Datum] = {}
@@ -99,15 +87,12 @@ def strided(of: Evidence, channel: str, written: int, read: int) -> Evidence:
     """Every state of a channel as it is read at one stride from pools that were written at another."""
     rows = {(row.request, row.round): row for row in of.schedule.rows if row.phase}
 
-    def change(one: Observation) -> Observation:
-        row = rows.get(one.key[:2])
-        if one.channel != channel or row is None:
-            return one
-        index = of.reference.channel("commit.step_index")[one.key._replace(layer=-1, row=-1)]
-        at = row.place * read + (index if one.key.row < 0 else one.key.row)  # type: ignore[operator]
-        return one._replace(value=pool(of, row.step, one.key.layer, written).get(at, b"\xff" * len(one.value)))  # type: ignore[arg-type]
+    def state(key: Key, value: bytes) -> Datum:
+        row, index = rows[key[:2]], of.reference.channel("commit.step_index")[key._replace(layer=-1, row=-1)]
+        place = row.place * read + (index if key.row < 0 else key.row)  # type: ignore[operator]
+        return pool(of, row.step, key.layer, written).get(place, b"\xff" * len(value))
 
-    return changed(of, change)
+    return edited(of, channel, state, lambda key: key[:2] in rows)
 
 
 @pytest.mark.parametrize("channel", ["commit.state", "commit.intermediate"])
@@ -134,16 +119,15 @@ def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str,
 
 def test_a_step_index_too_low_is_no_stride() -> None:
     of = lockstep(IdealSubject(), TOGETHER)
-    rows = {(row.request, row.round): row for row in of.schedule.rows if row.phase}
-
-    def change(one: Observation) -> Observation:
-        index = of.reference.channel("commit.step_index").get(Key(*one.key[:2]))
-        if one.channel != "commit.state" or one.key[:2] not in rows or not index:
-            return one
-        key = one.key._replace(row=index - 1)  # type: ignore[operator]
-        return one._replace(value=of.reference.channel("commit.intermediate")[key])
-
-    assert failure("commit.state", changed(of, change)).relation == OtherState(1, -1)
+    rows = {(row.request, row.round) for row in of.schedule.rows if row.phase}
+    index, kept = (of.reference.channel(f"commit.{name}") for name in ("step_index", "intermediate"))
+    lower = edited(
+        of,
+        "commit.state",
+        lambda key, _: kept[key._replace(row=index[Key(*key[:2])] - 1)],  # type: ignore[operator]
+        lambda key: key[:2] in rows and index.get(Key(*key[:2])),
+    )
+    assert failure("commit.state", lower).relation == OtherState(1, -1)
 
 
 def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
@@ -163,7 +147,7 @@ def test_one_wrong_row_is_no_stride() -> None:
     of = lockstep(IdealSubject(), NARROW)
     key, layer = Key(1, 1, row=1), 0
     state = of.reference.channel("commit.intermediate")[Key(0, 1, layer=layer, row=2)]
-    one = changed(of, at("commit.intermediate", key._replace(layer=layer), state))
+    one = with_value(of, "commit.intermediate", key._replace(layer=layer), state)
     assert failure("commit.intermediate", one).relation == OtherState(2, request=0)
 
 
@@ -175,7 +159,7 @@ def test_of_two_wrong_states_that_of_the_earlier_engine_step_is_shown() -> None:
     both = of
     for key in (early, late):
         zero = bytes(len(of.subject.channel("commit.state")[key]))  # type: ignore[arg-type]
-        both = changed(both, at("commit.state", key, zero))
+        both = with_value(both, "commit.state", key, zero)
     found = failure("commit.state", both)
     assert (found.request, found.round, found.relation, found.count) == (0, 2, Zero(), 2)
 
@@ -198,14 +182,14 @@ def test_a_state_of_elsewhere_says_where_it_is_from(
 ) -> None:
     of = lockstep(IdealSubject(), TOGETHER)
 
-    def change(one: Observation) -> Observation:
-        if one.channel != channel or not one.key.round:
-            return one
-        source = key(one.key)
-        zero = bytes(len(one.value))  # type: ignore[arg-type]
-        return one._replace(value=of.reference.channel(channel)[source] if source else zero)
-
-    assert failure(channel, changed(of, change)).relation == relation
+    known = of.reference.channel(channel)
+    wrong = edited(
+        of,
+        channel,
+        lambda own, value: known[source] if (source := key(own)) else bytes(len(value)),
+        lambda own: own.round,
+    )
+    assert failure(channel, wrong).relation == relation
 
 
 @pytest.mark.parametrize("window", [True, False], ids=["window", "matrix"])
@@ -214,30 +198,22 @@ def test_a_part_that_was_not_committed_is_stale(window: bool) -> None:
     of = lockstep(IdealSubject(), TOGETHER)
     split = 8 * (MODEL.linear.conv - 1) * MODEL.linear.channels  # type: ignore[union-attr]
 
-    def change(one: Observation) -> Observation:
-        if one.channel != "commit.state" or not one.key.round:
-            return one
-        old = of.reference.channel("commit.state")[one.key._replace(round=one.key.round - 1)]
-        halves = (old[:split], one.value[split:]) if window else (one.value[:split], old[split:])  # type: ignore[index]
-        return one._replace(value=b"".join(halves))  # type: ignore[arg-type]
+    def stale(key: Key, value: bytes) -> bytes:
+        old: bytes = of.reference.channel("commit.state")[key._replace(round=key.round - 1)]  # type: ignore[assignment]
+        return old[:split] + value[split:] if window else value[:split] + old[split:]
 
-    assert failure("commit.state", changed(of, change)).relation == Stale("round", 0, in_part=True)
-
-
-def at(channel: str, key: Key, value: Datum) -> Callable[[Observation], Observation]:
-    return lambda one: one._replace(value=value) if one[:2] == (channel, key) else one
+    wrong = edited(of, "commit.state", stale, lambda key: key.round)
+    assert failure("commit.state", wrong).relation == Stale("round", 0, in_part=True)
 
 
 def test_a_state_slot_of_two_owners_is_named() -> None:
     of = evidence()
     taken = of.subject.channel("round.state")[Key(0, 0)]
-    both = changed(
-        of, lambda one: one._replace(value=taken) if one[0] == "round.state" and one.key.request == 1 else one
-    )
+    both = edited(of, "round.state", lambda *_: taken, lambda key: key.request == 1)
     assert failure("state.ownership", both).relation == OtherRow(request=0)
-    moved = changed(of, at("round.state", Key(0, 2), 3 if taken != 3 else 2))
+    moved = with_value(of, "round.state", Key(0, 2), 3 if taken != 3 else 2)
     assert failure("state.ownership", moved).relation == Moved()
-    beyond = changed(of, lambda one: one._replace(value=4) if one[0] == "round.state" else one)
+    beyond = edited(of, "round.state", lambda *_: 4)
     assert failure("state.ownership", beyond).relation == OutOfRange()
     assert failure("state.bounds", beyond).relation == OutOfRange()
 
@@ -245,9 +221,9 @@ def test_a_state_slot_of_two_owners_is_named() -> None:
 def test_a_state_slot_that_never_comes_back_is_missed() -> None:
     of = evidence()
     last = max(of.subject.channel("pool.states"))
-    leaked = changed(of, at("pool.states", last, StatePoolReport(2, ())))
+    leaked = with_value(of, "pool.states", last, StatePoolReport(2, ()))
     assert failure("state.balance", leaked).round == last.round
-    kept = changed(of, at("pool.states", last, StatePoolReport(2, (Owner(1, 0),))))
+    kept = with_value(of, "pool.states", last, StatePoolReport(2, (Owner(1, 0),)))
     assert failure("state.balance", kept).round == last.round
     assert failure("state.ownership", kept).relation == Resized(2)
 
@@ -257,7 +233,7 @@ def written(of: Evidence, kind: int, region: int, slot: int) -> Evidence:
     launch = next(launch for launch in of.schedule.launches if launch.kind == kind)
     key = Key(-1, launch.step, step=launch.number)
     places = {*of.subject.typed("commit.written", WriteSet)[key], WrittenPlace(MemoryRegion(region), slot)}
-    return changed(of, at("commit.written", key, tuple(sorted(places))))
+    return with_value(of, "commit.written", key, tuple(sorted(places)))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +259,7 @@ def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     key = Key(-1, launch.step, step=launch.number)
     gone = WrittenPlace(MemoryRegion.INTERMEDIATE, 1)
     kept = tuple(place for place in of.subject.typed("commit.written", WriteSet)[key] if place != gone)
-    lost = changed(of, at("commit.written", key, kept))
+    lost = with_value(of, "commit.written", key, kept)
     found = failure("memory.written", lost)
     assert (found.got, found.relation) == ("unchanged", StateSlotOf(0, 1))
 
@@ -296,7 +272,7 @@ def test_variants_hold_and_notice_a_state(variant: Variant, scenario: Scenario) 
     key = max(of.subject.channel("commit.state"))
     found = failure(
         f"variant.{variant}",
-        changed(of, at("commit.state", key, bytes(len(of.subject.channel("commit.state")[key])))),
+        with_value(of, "commit.state", key, bytes(len(of.subject.channel("commit.state")[key]))),
     )  # type: ignore[arg-type]
     assert found.channel == "commit.state"
 

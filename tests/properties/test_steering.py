@@ -17,6 +17,7 @@ from draftproof.properties.values.script import RequestScript
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 from draftproof.reference import request_solver as solving
+from tests.properties.breaking import with_value
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence
 from tests.properties.ideal import IdealSubject
 
@@ -36,12 +37,9 @@ def planned(scenario: Scenario, *plans: RoundPlan, **request: object) -> Evidenc
 
 def changed(of: Evidence, channel: str, key: Key, value: object) -> Evidence:
     """The subject's trace with one value changed."""
-    observations = tuple(
-        one._replace(value=value) if (one.channel, one.key) == (channel, key) else one  # type: ignore[arg-type]
-        for one in of.subject.observations
-    )
-    assert observations != of.subject.observations
-    return replace(of, subject=replace(of.subject, observations=observations))
+    made = with_value(of, channel, key, value)  # type: ignore[arg-type]
+    assert made.subject.observations != of.subject.observations
+    return made
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -13,18 +13,15 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
+from tests.properties.breaking import edited, ran
 from tests.properties.evidence import (
     NGRAM,
     STATIC,
     EngineSubject,
-    with_observations,
 )
 from tests.properties.facts import names_of
 
@@ -34,13 +31,6 @@ CONTRACT = find("schedule.step_tokens")
 def budgeted(tokens: int, scenario: Scenario = STATIC) -> Scenario:
     """Return the scenario with so many tokens a step."""
     return replace(scenario, schedule=replace(scenario.schedule, step_tokens=tokens))
-
-
-def run(scenario: Scenario) -> Evidence:
-    """Return a run of the engine that is judged right."""
-    of = lockstep(EngineSubject(), validate(scenario))
-    assert judge(of).passed
-    return of
 
 
 def taken(of: Evidence) -> dict[int, int]:
@@ -53,13 +43,13 @@ def taken(of: Evidence) -> dict[int, int]:
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 8, 11, 100])
 def test_no_step_runs_more_and_texts_stay(tokens: int) -> None:
-    of = run(budgeted(tokens))
+    of = ran(budgeted(tokens))
     assert max(taken(of).values()) <= tokens
     assert of.subject.texts == {index: one.tokens for index, one in enumerate(solve(STATIC).requests)}
 
 
 def test_as_many_as_all_would_take_change_nothing() -> None:
-    plain, whole = lockstep(EngineSubject(), STATIC), run(budgeted(1000))
+    plain, whole = lockstep(EngineSubject(), STATIC), ran(budgeted(1000))
     rows = [of.subject.channel("round.rows") for of in (plain, whole)]
     assert rows[0] == rows[1]
     assert not any(counts(whole)[name] for name in names_of("step-budget"))
@@ -67,14 +57,14 @@ def test_as_many_as_all_would_take_change_nothing() -> None:
 
 def test_who_was_admitted_first_takes_first() -> None:
     # A chunk of 4 of the first prompt, and one token of the second; then 3 and 2.
-    of = run(budgeted(5))
+    of = ran(budgeted(5))
     first = [(row.step, row.request, row.count) for row in of.schedule.rows if row.step < 2]
     assert first == [(0, 0, 4), (0, 1, 1), (1, 0, 3), (1, 1, 2)]
     assert counts(of)["chunks_cut_by_step_tokens"] > 0
 
 
 def test_a_round_is_cut_to_what_is_left_and_one_token_is_enough() -> None:
-    of = run(budgeted(4))
+    of = ran(budgeted(4))
     counted = counts(of)
     assert counted["drafts_cut_by_step_tokens"] > 0
     assert counted["waits_for_step_tokens"] > 0
@@ -83,30 +73,25 @@ def test_a_round_is_cut_to_what_is_left_and_one_token_is_enough() -> None:
 
 
 def test_nobody_is_admitted_without_a_token() -> None:
-    of = run(budgeted(1))
+    of = ran(budgeted(1))
     assert {len(rows) for rows in of.schedule.batches.values()} == {1}
     firsts = [of.schedule.spans[index][0] for index in range(4)]
     assert firsts == sorted(set(firsts))
 
 
 def test_a_draft_that_finds_fewer_took_what_it_might_have_had() -> None:
-    of = run(budgeted(4, NGRAM))
+    of = ran(budgeted(4, NGRAM))
     assert max(taken(of).values()) <= 4
 
 
 def _changed(of: Evidence, change: Callable[[BatchRow], BatchRow | None], step: int, request: int) -> Evidence:
-    def changed(one: Observation) -> Observation | None:
-        row = one.value
-        if one.channel == "round.rows" and isinstance(row, BatchRow) and one.key.request == request:
-            made = change(row) if row.step == step else row
-            return None if made is None else one._replace(value=made)
-        return one
-
-    return with_observations(of, (one for one in map(changed, of.subject.observations) if one is not None))
+    return edited(
+        of, "round.rows", lambda _, row: change(row) if row.step == step else row, lambda key: key.request == request
+    )
 
 
 def test_more_or_fewer_tokens_are_noticed() -> None:
-    of = run(budgeted(5))
+    of = ran(budgeted(5))
     (found,) = CONTRACT.check(_changed(of, lambda row: replace(row, count=row.count + 1), 0, 1))
     assert (found.request, found.relation) == (1, OffBy(1))
     (found,) = CONTRACT.check(_changed(of, lambda row: replace(row, count=row.count - 1), 0, 0))
@@ -114,7 +99,7 @@ def test_more_or_fewer_tokens_are_noticed() -> None:
 
 
 def test_a_row_that_lacks_or_should_not_be_there_is_noticed() -> None:
-    of = run(budgeted(4))
+    of = ran(budgeted(4))
     last = max(row.step for row in of.schedule.rows if not row.request and row.step < of.schedule.spans[0][1])
     found = CONTRACT.check(_changed(of, lambda row: None, last, 0))[0]
     assert (found.request, found.relation) == (0, Missing())

@@ -1,7 +1,5 @@
 """Every test gets the marker of its layer."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -4,8 +4,6 @@
 alarm in 10^9 is far beyond where that limit is good.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Patterns that are drawn, of few letters."""
 
-from __future__ import annotations
-
 import random
 
 

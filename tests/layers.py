@@ -4,8 +4,6 @@
 `make test` what a change reaches (tests/reach.py), the night all four. A new test needs no line here.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 Layer = Literal["fast", "slow", "long"]

@@ -3,8 +3,6 @@
 A row is one position; `w` are the weights as nested lists.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, ProbeDraft, Standalone

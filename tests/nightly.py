@@ -6,8 +6,6 @@ A part is a target of make; without names all run, one after another, also behin
 the date, the commit and the numbers of its last run, so that a night that was cut says of the rest how old it is.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

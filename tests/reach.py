@@ -9,8 +9,6 @@ cannot be placed, or compared with a base, reaches everything. All is read off t
 imported for it but the catalogue of faults.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

@@ -1,7 +1,5 @@
 """Scenarios that tests pick from a drawn list."""
 
-from __future__ import annotations
-
 from draftproof.properties.values.scenario import Ranks, Scenario
 from draftproof.reference.solve import solve
 

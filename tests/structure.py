@@ -1,7 +1,5 @@
 """The sources as a graph of modules, read without importing them."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The bounds of the G-test, against every outcome of small numbers of draws, and against what is drawn."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -3,8 +3,6 @@
 Whoever raises the version of the strategies then has these tests to look at, and no other.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Every error of the project has one base class and a name that says that it is an error."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import subprocess

@@ -1,7 +1,5 @@
 """Who may import whom, read from the sources."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The four layers of tests are all tests, and no line of the lists of layers has become idle."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The page of the night keeps the last result of each part."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

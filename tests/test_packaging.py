@@ -1,7 +1,5 @@
 """Our folders are installed under one name: a distribution called `kernels` (Hugging Face's) and ours live together."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

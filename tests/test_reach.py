@@ -1,7 +1,5 @@
 """A change selects the tests that it reaches, and what cannot be placed selects all of them."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """Dimension letters have one meaning each: the legends of all modules against docs/shapes.md."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

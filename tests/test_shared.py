@@ -1,7 +1,5 @@
 """What engine and reference both use is listed in docs/shared.md, each with a witness that reads neither side."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """The shape of the sources: no import cycles, rooms that know their neighbours, small files, one class a name."""
 
-from __future__ import annotations
-
 import ast
 import statistics
 from collections import defaultdict

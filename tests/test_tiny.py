@@ -1,7 +1,5 @@
 """The whole way in seconds: a scenario is solved, run by an engine, judged, worded, and drawn in a report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The example that trains a pair runs, and what it writes is read by the reference and by the engine."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The config files of both step-count controllers: what they may say, and how a wrong one is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

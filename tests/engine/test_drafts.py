@@ -1,7 +1,5 @@
 """Draft algorithms: what no scenario shows by itself."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Literal

@@ -1,7 +1,5 @@
 """EAGLE-3 heads of both layouts in the engine, against the reference; and what an engine with one runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Grammars in the engine: automata over tokens beside the reference's states; whole runs, and mistakes are noticed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

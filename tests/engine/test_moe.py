@@ -1,7 +1,5 @@
 """Mixtures of experts against plain loops. `T` tokens, `D` hidden width, `X` experts, `F` inner width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """N-gram trees in the engine: the index of several places, the trie, and whole runs against every contract."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

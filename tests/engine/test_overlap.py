@@ -1,7 +1,5 @@
 """Streams, shared buffers and the relay of an engine whose host is a step behind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

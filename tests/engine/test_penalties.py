@@ -1,7 +1,5 @@
 """Penalties in the engine: tables of counts by request row; whole runs, and mistakes in what is kept, are noticed."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

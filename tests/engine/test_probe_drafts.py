@@ -3,8 +3,6 @@
 `N` layers, `L` lanes of the target, `B` rows, `W` columns of a block, `P` page size. A request is a row of the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a tensor-parallel rank has of a probe's weights: the parts of all ranks together are the whole."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Runtimes: the engine goes to and fro between widths, and graphs captured at once are those captured when needed."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import msgspec

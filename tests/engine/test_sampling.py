@@ -1,7 +1,5 @@
 """Weights and filters of the engine, in large batches of rows that draw otherwise, against the definition."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

@@ -3,8 +3,6 @@
 `W` verify width, `T` tokens, `L` layers, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What a script forces, and a recorder that from some moment on does no more than that."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

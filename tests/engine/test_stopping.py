@@ -1,7 +1,5 @@
 """What ends a request in the engine, and masks of stop tokens before a minimum, beside the reference's."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

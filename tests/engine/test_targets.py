@@ -3,8 +3,6 @@
 `T` tokens, `D` hidden width, `V` vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

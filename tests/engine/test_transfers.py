@@ -1,7 +1,5 @@
 """What a decode step moves between host and device: its inputs once, its results once."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any, Literal

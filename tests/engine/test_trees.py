@@ -1,7 +1,5 @@
 """Draft trees in the engine: what rows see, where they lie, what is moved; whole runs against every contract."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What observes an engine changes nothing of it: alone it emits the same tokens, by as many drafts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import msgspec

@@ -1,7 +1,5 @@
 """One fork server for the faults of all tests of a process, and named scenarios for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 

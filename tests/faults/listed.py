@@ -1,7 +1,5 @@
 """Named scenarios in the place of generated ones, so that what becomes of a fault does not hang on a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle, islice
 

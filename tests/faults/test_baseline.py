@@ -1,7 +1,5 @@
 """What the baseline tests see of a fault: its output, and how many drafts are accepted."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Faults of real-model code: which checkpoints they meet, and what they are told where they cannot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

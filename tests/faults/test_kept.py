@@ -1,7 +1,5 @@
 """A run over faults that is cut prints what there is, and the same command goes on with what is missing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

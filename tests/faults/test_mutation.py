@@ -1,7 +1,5 @@
 """The mutation score: operators do what they say, samples repeat, survivors count, triages hold."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """Batches of faults on a cluster: every task is run once, whatever becomes of workers and heads."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """An error of a fault's own text is told from what its mistake leads to."""
 
-from __future__ import annotations
-
 import runpy
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changes are found by their text or are stale; counters sit where the changed code runs."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory

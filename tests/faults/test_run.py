@@ -1,7 +1,5 @@
 """Faults are brought back in processes of their own and end as what they are."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

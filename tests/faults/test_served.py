@@ -1,7 +1,5 @@
 """One fork server runs batch after batch, and what a batch does to its process is no other's affair."""
 
-from __future__ import annotations
-
 import threading
 
 import psutil

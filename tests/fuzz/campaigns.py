@@ -1,7 +1,5 @@
 """Campaigns with stand-ins for workers, and what their run directories hold."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -6,8 +6,6 @@ Every other kill is of the process itself, which is started again; the others ar
 campaign is left to finish, and compared with one of the same seed that nobody disturbed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

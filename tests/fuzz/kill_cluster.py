@@ -6,8 +6,6 @@ The cluster is made on this machine, with a head of its own. At the end the camp
 seed in a local pool that nobody disturbed.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Campaigns with stand-ins for workers: what is kept, how findings are worked out, how a campaign ends and goes on."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

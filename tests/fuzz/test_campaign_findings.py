@@ -1,7 +1,5 @@
 """What a campaign makes of failures: findings merged, shrunk, confirmed, and told apart."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Verdicts of a campaign: what a subject cannot show is not demanded, and what it can show is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

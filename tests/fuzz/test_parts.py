@@ -1,7 +1,5 @@
 """Which parts a failure takes: delta debugging by exhaustion, parts that can be turned off, kernels by their twins."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence

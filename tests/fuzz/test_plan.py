@@ -1,7 +1,5 @@
 """Blocks of a campaign are a function of their number, one list after the other, and ask for no engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

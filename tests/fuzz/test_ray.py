@@ -1,7 +1,5 @@
 """A real Ray cluster on this machine: what is killed there changes nothing, and verdicts are those of this machine."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

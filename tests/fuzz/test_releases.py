@@ -1,7 +1,5 @@
 """Releases of a package: which there are, which one brought a failure in, and what of them fails."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shrinking: every candidate is valid and smaller, and what is left is as small as its failure lets it be."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What a campaign keeps: in any order, once, on a full disk, and what becomes of damaged files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

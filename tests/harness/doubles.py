@@ -1,7 +1,5 @@
 """Stand-ins for what a campaign works with: workers without processes, and a plan of one list."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import lru_cache

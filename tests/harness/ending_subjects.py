@@ -1,7 +1,5 @@
 """Factories of subjects that end their process, or try to, report next to nothing, or what they are told."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

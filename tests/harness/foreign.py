@@ -3,8 +3,6 @@
 It decodes with the reference's target, so that all that it says of tokens is right, and shows what a host shows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from draftproof.properties.values.limits import Limits

@@ -1,7 +1,5 @@
 """Workers that are forked from the process of the tests: what is imported there need not be imported again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

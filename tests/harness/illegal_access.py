@@ -1,7 +1,5 @@
 """A kernel that writes where nothing is."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -3,8 +3,6 @@
 The campaigns are forked, with stand-ins for workers: one import serves them all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Stand-ins for an engine: right but for one thing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """An audit of logs that were made with a mistake: it is told, although hardly any draft is accepted either way."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

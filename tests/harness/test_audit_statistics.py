@@ -1,7 +1,5 @@
 """The tests of an audit: how often a right engine fails, that a wrong one does, and that the prompt is the unit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

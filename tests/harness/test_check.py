@@ -1,7 +1,5 @@
 """Verdicts over many scenarios: what a failing, crashing or hanging subject leaves behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Scenarios of probes on a checkpoint: no context is longer than the positions that the model has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A pool on a cluster: whatever becomes of workers, nodes and heads, each order is answered once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path

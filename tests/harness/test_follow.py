@@ -3,8 +3,6 @@
 The subject is the engine, with drafts changed between propose and verify.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What a subject declares in its limits is allowed to it, to no other, and within bounds."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

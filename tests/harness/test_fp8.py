@@ -1,7 +1,5 @@
 """FP8 entries from end to end: right engines pass, wrong scales are found, and what cannot be is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """When two failures are the same one."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

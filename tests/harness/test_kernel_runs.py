@@ -1,7 +1,5 @@
 """Verdicts on kernels from several processes: those of one process, and CRASH where a process ends."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

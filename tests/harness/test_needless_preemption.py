@@ -1,7 +1,5 @@
 """Whoever gives way though pages suffice is seen, also where the decode batch has no place for it (S-SCHED-8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

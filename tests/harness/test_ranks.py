@@ -1,7 +1,5 @@
 """Ranks in lockstep: processes that go on together, and what is said of those that do not."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

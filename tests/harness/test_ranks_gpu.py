@@ -1,7 +1,5 @@
 """Ranks over NCCL, each on a device of its own: the same contracts, and a deadlock that is told as one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Forked processes share a list, and end as one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

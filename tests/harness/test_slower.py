@@ -1,7 +1,5 @@
 """Synthetic histories: how often equal code alarms, what is found, and what takes more runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One run of a subject: a trace that is whole is handed on, and whatever else happens is a crash of the subject."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tensor-parallel ranks: each has its part of every layer and decides what the others do; what is said if not."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

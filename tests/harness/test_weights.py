@@ -1,7 +1,5 @@
 """The guard over what both sides read: a weight without effect ends a check, and every other one has some."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

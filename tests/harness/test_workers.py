@@ -1,7 +1,5 @@
 """Isolated workers: what a subject does to its process costs one order, and is named."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct

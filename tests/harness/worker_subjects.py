@@ -3,8 +3,6 @@
 A file `act` in the folder that ORDERS_IN names says what: it happens at the third launch of a run.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

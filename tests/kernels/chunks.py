@@ -3,8 +3,6 @@
 TRITON_INTERPRET=1 python chunks.py   prints [[case, largest share of a head by which it differs], ..] as JSON
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Run as `python -m tests.kernels.sampler_table --seed 12`.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 first has its parent in `parents`; `C` drafts below a row; `D` the largest depth.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

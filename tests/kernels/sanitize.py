@@ -7,8 +7,6 @@ is one of the driver's. Reports are grouped by kernel and kind. What sanitizer_e
 reason; anything else fails the run. An explanation that nothing was reported for is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

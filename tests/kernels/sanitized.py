@@ -5,8 +5,6 @@
 All own ops, then every binding of the packages whose wheels are named. Whoever fails its contract is named, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Lists of calls come to every block of every kernel, whatever the seed; a check is inconclusive without."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads of interpreted kernels: every one of what is no element of a tensor is seen, and no other."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ Each is found in two ways: exactly, by the first round that emits other tokens t
 emitted texts, which knows no random numbers. `python -m tests.kernels.sampler_table` prints both for a seed.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What compute-sanitizer prints is read, grouped and held to the list of explained reports."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

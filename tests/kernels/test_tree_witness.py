@@ -1,7 +1,5 @@
 """The twins of ops on trees against every small tree: from lists of parents alone, without candidates' numbers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Implementations that are right up to a block, or a few, and wrong beyond: (op, name, implementation)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

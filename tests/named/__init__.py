@@ -4,8 +4,6 @@
 `with_other_draft` exchanges a draft. test_named.py holds each file to what its name says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path

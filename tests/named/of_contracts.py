@@ -1,7 +1,5 @@
 """What scenarios must have that only tests of contracts, campaigns and the like take: name -> whether one has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from draftproof.properties.features import features_of

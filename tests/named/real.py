@@ -1,7 +1,5 @@
 """Scenarios of checkpoints for tests: those of files, with the models exchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

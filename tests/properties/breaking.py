@@ -1,7 +1,5 @@
 """How evidence is broken, and what is said of it: for tests of contracts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

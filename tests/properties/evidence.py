@@ -4,8 +4,6 @@
 drafts as a controller allows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache

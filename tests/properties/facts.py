@@ -1,7 +1,5 @@
 """Features for tests of all of them, and names of facts by the feature in whose row they stand or that they take."""
 
-from __future__ import annotations
-
 import pytest
 
 from draftproof.properties.coverage.fact import words

@@ -1,7 +1,5 @@
 """First come, first served among what fits: schedules made by hand, judged by `schedule.legal` alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

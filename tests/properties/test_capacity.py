@@ -1,7 +1,5 @@
 """Indices too narrow for a deployment, in traces that are otherwise right."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

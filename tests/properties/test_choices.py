@@ -1,7 +1,5 @@
 """What facts say of choices, of trees and of memory, by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

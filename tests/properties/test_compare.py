@@ -1,7 +1,5 @@
 """A divergence says where it is first, how much of it there is, and where the wrong value came from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Step counts: switches, batches too large for drafts, the widths that graphs run at, and one configuration for all."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Facts say what a run was; each is asked for; counts, shares and bins are views of them."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a subject does not report cannot be demanded of it, and nothing else is let off."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Launches and writes of drafts that are wrong: each kind runs in a form of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

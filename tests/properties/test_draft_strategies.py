@@ -1,7 +1,5 @@
 """Drafts in every form, with step counts that are cut together with everything that depends on them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

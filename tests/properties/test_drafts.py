@@ -1,7 +1,5 @@
 """What is said of drafts that are wrong, each kind in its own way, and when its scenarios prove enough."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Ends of requests: ids of the model, stop sequences, a minimum of tokens, and which of them comes first (S-LIMIT)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

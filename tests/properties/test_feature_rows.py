@@ -3,8 +3,6 @@
 What a feature does is in a test of its own, test_overlap.py for example; what pages say of rows is in test_beside.py.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations
 

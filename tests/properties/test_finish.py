@@ -1,7 +1,5 @@
 """The round that ends a request: a subject that commits it uncut passes if it says so, and no other does."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

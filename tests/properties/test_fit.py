@@ -1,7 +1,5 @@
 """Scenarios fitted to what a subject can run: runnable, no further from what was drawn than needed, refused by name."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

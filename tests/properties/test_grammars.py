@@ -1,7 +1,5 @@
 """What a request may ask of a grammar, and what strategies, fitting, aims, contracts and shrinking make of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace as of_trace
 

@@ -1,7 +1,5 @@
 """One engine runs prompts and hands requests over to one that decodes (S-HANDOVER)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Verdicts: the first divergence of all, minima, and what is skipped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

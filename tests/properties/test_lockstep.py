@@ -1,7 +1,5 @@
 """What ranks agree on: of each number the largest, and what each of them brings to it."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest

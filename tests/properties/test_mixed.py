@@ -1,7 +1,5 @@
 """Mixed steps: chunks and verify rows in one launch, in token buckets (S-MIXED)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

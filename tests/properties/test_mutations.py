@@ -3,8 +3,6 @@
 Generic over the registries: a new contract is covered when it is registered, a new draft when it has a scenario.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 

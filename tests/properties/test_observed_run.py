@@ -1,7 +1,5 @@
 """What is read off a subject's trace for the reference to follow, channel by channel."""
 
-from __future__ import annotations
-
 import msgspec
 
 from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, read_run

@@ -1,7 +1,5 @@
 """A host that plans a step while the one before runs, and processes its results a step late (S-OVERLAP)."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """What a request may ask of penalties, and what strategies, fitting, aims and shrinking make of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import msgspec

@@ -1,7 +1,5 @@
 """What an engine keeps after its requests: a trace that grows, and a walk that sees what is kept."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

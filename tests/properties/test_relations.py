@@ -1,7 +1,5 @@
 """Relations as data: what makes two failures the same one, and their JSON."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """The floor under every pattern of a round: too rare, too frequent, or at other times than it was asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What of a run nobody saw is told, and what must have been seen is demanded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

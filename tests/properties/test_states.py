@@ -1,7 +1,5 @@
 """What is said of recurrent states that are wrong, each way in which engines got them wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """`verify.steered`: what was asked for is what was verified, though script and reference agree on something else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A budget of tokens for an engine step: who gets how many, and what does not change (S-SCHED-10)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

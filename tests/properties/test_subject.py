@@ -1,7 +1,5 @@
 """The conformance test of subjects, run on our own and on subjects that do not conform."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any

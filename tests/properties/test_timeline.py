@@ -1,7 +1,5 @@
 """The timeline of a finding: every round and phase, where both sides agree, and where they part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """How far a float of a real model may be off: the table, or what the reference's own rounding carries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

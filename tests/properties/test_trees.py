@@ -1,7 +1,5 @@
 """Draft trees as values: shapes and how they are cut, what is refused, what is generated and what is left out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Durations, names and files, as every room reads and writes them."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Relations change what they say, and nothing that they leave alone."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

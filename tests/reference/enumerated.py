@@ -4,8 +4,6 @@ A coin of a position is a number x, uniform in [0, 1), of which floor(x M) is as
 again, also for another sum, x is the same.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction

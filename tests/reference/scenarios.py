@@ -1,7 +1,5 @@
 """Scenarios for the tests of the reference."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, Literal
 

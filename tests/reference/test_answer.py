@@ -1,7 +1,5 @@
 """What would have been right for what a subject did: the reference follows that, and nothing else."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields, replace
 from functools import cache

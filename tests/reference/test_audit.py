@@ -1,7 +1,5 @@
 """Played drafts: by definition they propose what the reference's drafts do, and every mistake changes something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from operator import eq
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every draft on a real model: what it is made of, that decoding with it is plain decoding, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

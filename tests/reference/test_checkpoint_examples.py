@@ -1,7 +1,5 @@
 """The tiny checkpoints that faults meet: read by the reference, with clear margins, and drafts that agree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Real models as scenarios: a tiny Llama and a tiny Qwen3 with an EAGLE-1 head, bookkeeping and losslessness."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The step-count controller against exact fractions, and by hand."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from fractions import Fraction

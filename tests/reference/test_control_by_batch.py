@@ -1,7 +1,5 @@
 """The controller by batch size: beside the engine's, beside exact fractions, and by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """The block draft against the naive twin, passes over the final sequence, and changes of every input."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

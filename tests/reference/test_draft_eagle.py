@@ -1,7 +1,5 @@
 """The EAGLE draft in the reference's trace: its extends and its steps against passes of the head alone."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Chained multi-token prediction against the naive twin, an EAGLE head, and passes written out entry by entry."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

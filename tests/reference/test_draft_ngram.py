@@ -1,7 +1,5 @@
 """N-gram lookup against a brute force over all suffixes and all places, and by hand."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Literal

@@ -1,7 +1,5 @@
 """The standalone draft against the naive twin and plain decoding of its own model."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

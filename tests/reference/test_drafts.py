@@ -1,7 +1,5 @@
 """What holds for every draft: agreement, and that a proposal is a function of tokens and of nothing else."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Scripts of dynamic scenarios: chains, and rounds that are known only once a subject ran."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -3,8 +3,6 @@
 Shapes: `n` tokens, `V` vocabulary.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Grammars by definition, against Python's `re` on every short string, and against texts that are emitted."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

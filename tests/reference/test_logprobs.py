@@ -1,7 +1,5 @@
 """What emitted tokens were chosen from, beside torch's softmax and texts that are decoded token by token."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

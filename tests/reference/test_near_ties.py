@@ -7,8 +7,6 @@ called wrong; with `--whole` it shows everything, half of the scenarios have an 
 any contract fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

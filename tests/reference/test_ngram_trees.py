@@ -1,7 +1,5 @@
 """Trees of n-gram drafts against chains and naive counting, and chains against trees of one beam."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 

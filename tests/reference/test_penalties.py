@@ -1,7 +1,5 @@
 """Penalised logits against transformers' processors, closed forms and texts that are decoded step by step."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from fractions import Fraction

@@ -3,8 +3,6 @@
 `L` lanes, `V` vocabulary; a row is one position.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

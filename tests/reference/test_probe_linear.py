@@ -1,7 +1,5 @@
 """Gated delta net layers of a probe against the naive twin, a closed form, and changes of every input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hybrid checkpoints as the models of a scenario."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

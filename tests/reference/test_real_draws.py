@@ -1,7 +1,5 @@
 """A whole run of sampled requests beside a checkpoint, whose coins fall as near to an edge as seeds can be found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 `V` vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Draws of real models: probabilities as transformers warps them, and gaps that tell what rounding can do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Drafts that are drawn: the law of what their verification emits, from every value of every coin."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the reference remembers from one scenario to the next changes nothing (A/A): with it, and computed anew."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

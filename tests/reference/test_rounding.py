@@ -1,7 +1,5 @@
 """The reference's second run, in float32: the same tokens, a little off."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The reference's rounds against independent definitions: plain greedy decoding, limits, acceptance, EAGLE entries."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

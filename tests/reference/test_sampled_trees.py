@@ -1,7 +1,5 @@
 """Sampled trees of the reference: the law of what they emit, from every value of every coin; and what plans force."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

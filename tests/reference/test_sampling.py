@@ -1,7 +1,5 @@
 """The choice of a sampled request: random numbers against published ones, its law from every value of every coin."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

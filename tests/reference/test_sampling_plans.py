@@ -1,7 +1,5 @@
 """What plans force of sampled requests (S-SAMPLE-7), from the words of the definition."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import get_args

@@ -1,7 +1,5 @@
 """Weights of sampled requests: closed form, and filters against transformers' logits processors in float64."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Experts stored as one tensor are the experts that they are one by one; what is wrong with a stack is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

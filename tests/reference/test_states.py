@@ -1,7 +1,5 @@
 """States in the reference's trace, by example and against passes of their own."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

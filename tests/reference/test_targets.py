@@ -4,8 +4,6 @@ Through a prompt transformers goes in chunks by solving triangular systems where
 `generate` token by token with a cache: two formulations, neither of them the reference's code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

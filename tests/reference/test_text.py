@@ -1,7 +1,5 @@
 """The text contract: a near tie is right and judged on, a wrong token, stop or length is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Draft trees of the reference against naive enumeration, chains, and plain greedy decoding."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

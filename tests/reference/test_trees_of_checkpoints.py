@@ -1,7 +1,5 @@
 """Draft trees of a real model: what the engine does passes, what is wrong fails, and a tie of the ranking is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -3,19 +3,16 @@
 Shapes: `n` tokens, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftproof.reference.models.target import TargetPass
 from tests.checkpoints import (
     LLAMA3_ROPE,
-    SIZES,
     VOCAB,
     tiny_deepseek_v3,
     tiny_glm4_moe,
@@ -24,12 +21,16 @@ from tests.checkpoints import (
     tiny_qwen3_5,
     tiny_qwen3_5_moe,
     tiny_qwen3_next,
-    write,
 )
 
 # Rounding of float64 over a few hundred operations, in units of the largest value.
 BOUND = 1e-12
 TOKENS = tuple((i * i * 7 + 3 * i + 5) % VOCAB for i in range(41))
+
+
+def _in_shards(whole: Path, path: Path) -> Path:
+    AutoModelForCausalLM.from_pretrained(whole).save_pretrained(path, max_shard_size="20KB")
+    return path
 
 
 def _rope(**more: float) -> dict[str, object]:
@@ -42,7 +43,7 @@ DENSE: dict[str, Callable[[Path], Path]] = {
     "llama-llama3-rope": lambda path: tiny_llama(path, seed=3, rope_parameters=LLAMA3_ROPE),
     "qwen3": lambda path: tiny_qwen3(path, seed=4),
     "qwen3-tied-theta": lambda path: tiny_qwen3(path, seed=5, tie_word_embeddings=True, rope_parameters=_rope()),
-    "llama-sharded": lambda path: write(LlamaForCausalLM(LlamaConfig(**SIZES)), path, seed=6, max_shard_size="20KB"),
+    "llama-sharded": lambda path: _in_shards(tiny_llama(path / "whole", seed=6), path),
 }
 HYBRID: dict[str, Callable[[Path], Path]] = {
     "qwen3-next": lambda path: tiny_qwen3_next(path, seed=1),

@@ -1,7 +1,5 @@
 """A run directory as a campaign leaves it, made by hand: what a report is tested with."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A report in a real browser: Chromium as Debian packages it (apt-get install chromium chromium-driver)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

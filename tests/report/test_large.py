@@ -1,7 +1,5 @@
 """Reports of campaigns that are large: of many findings and troubles, and of many machines."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

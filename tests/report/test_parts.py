@@ -1,7 +1,5 @@
 """The parts of a report by themselves: timelines, heat maps, charts, matrices, numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import msgspec

@@ -1,7 +1,5 @@
 """How a divergence reads."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import msgspec

@@ -3,6 +3,8 @@
 A row is one position; `w` are the weights as nested lists.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, ProbeDraft, Standalone
@@ -227,12 +229,15 @@ def naive_context(w: dict[str, list], layer: int, features: list) -> list[tuple[
     return [(part("k", p, f), part("v", p, f)) for p, f in enumerate(features)]
 
 
-def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], features: list) -> tuple[list, list]:
-    """(g, logits) of a block of ids behind the context of features; the id of a mask is the vocabulary's size."""
+def naive_block(draft: DFlash, target: ProbeModel, ids: Sequence[int], features: list) -> tuple[list, list, list]:
+    """(g, logits, entries by layer) of a block of ids behind the context of features.
+
+    The id of a mask is the vocabulary's size.
+    """
     w, n = lists(draft_weights(draft, target)), len(features)
     embed = [*w["embed"], w["mask"]]
     xs = [[dot(row, embed[token]) for row in w["in"]] for token in ids]
-    group, carry = draft.heads // draft.kv_heads, []
+    group, carry, kv = draft.heads // draft.kv_heads, [], []
     for layer in range(draft.layers):
         prefix, seen, queries = f"layers.{layer}", naive_context(w, layer, features), []
         for p, (token, x) in enumerate(zip(ids, xs, strict=True), start=n):
@@ -247,6 +252,7 @@ def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], feature
             if layer == 0 and token == target.vocab:
                 v[0] = 0
             seen.append((k, v))
+        kv.append([k + v for k, v in seen])
         for row, (q, x) in enumerate(zip(queries, xs, strict=True)):
             o = []
             for head in range(draft.heads):
@@ -266,4 +272,4 @@ def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], feature
             lane = w["embed"][(naive_mix(c) >> 33) % target.vocab][0]
             c = (c + naive_mix((lane + (n + s) * w["carry.position"][0]) & MASK)) & MASK
         states.append([c] + [naive_mix(dot(line, x)) for line in w["out"][1:]])
-    return states, [naive_logits(w, g, target.logit_bits, 256) for g in states]
+    return states, [naive_logits(w, g, target.logit_bits, 256) for g in states], kv

@@ -1,4 +1,4 @@
-"""Small probes of every draft, paged memory for them, and their definitions in Python integers, one number at a time.
+"""Small probes of every draft and paged memory for them.
 
 `N` layers, `L` lanes of the target, `B` rows, `W` columns of a block, `P` page size. A request is a row of the table.
 """
@@ -17,7 +17,7 @@ from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.properties.values import drafts
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
-from tests.naive_probe import MASK, dot, lists, naive_mix
+from tests.naive_probe import naive_block
 
 TARGET = ProbeModel(
     seed=7, layers=3, heads=4, kv_heads=2, key_dim=2, value_dim=3, lanes=5, vocab=11, logit_bits=20, agreement=256
@@ -106,49 +106,9 @@ class Request:
         self.features = numbers(row, context, 2 * TARGET.lanes)
         self.ids = [TEXT[row], *[TARGET.vocab] * drafts]
 
-    def naive(self) -> tuple[list, list]:
-        """(states of the block's rows, entries by layer and position)."""
-        w, n, kv = lists(draft_weights(DFLASH, TARGET)), self.context, []
-        embedded = [[*w["embed"], w["mask"]][token] for token in self.ids]
-        xs, first = [[dot(row, e) for row in w["in"]] for e in embedded], []
-        for layer in range(DFLASH.layers):
-            xs, entries, outputs = self._layer(w, layer, xs)
-            kv.append([k + v for k, v in entries])
-            first = first or [o[0] for o in outputs]
-        states = []
-        for i, x in enumerate(xs):
-            carry = first[i] if i else naive_mix(first[i])
-            for s in range(1, i):
-                token = (naive_mix(carry) >> 33) % TARGET.vocab
-                carry += naive_mix((w["embed"][token][0] + (n + s) * w["carry.position"][0]) & MASK)
-                carry &= MASK
-            states.append([carry, *(naive_mix(dot(row, x)) for row in w["out"][1:])])
-        return states, kv
-
-    def _layer(self, w: dict[str, list], layer: int, xs: list[list[int]]) -> tuple[list, list, list]:
-        def made(name: str, matrix: str, x: list[int], p: int) -> list[int]:
-            rows, places = w[f"layers.{layer}.{name}.{matrix}"], w[f"layers.{layer}.{name}.position"]
-            return [naive_mix((dot(row, x) + p * place) & MASK) for row, place in zip(rows, places, strict=True)]
-
-        entries = [
-            (made("k", "context", f, p), made("v", "context", f, p)) for p, f in enumerate(unsigned(self.features))
-        ]
-        for p, x in enumerate(xs, self.context):
-            entries.append((made("k", "weight", x, p), made("v", "weight", x, p)))
-            if layer == 0 and p > self.context:
-                entries[-1][1][0] = 0
-        after, outputs = [], []
-        for p, x in enumerate(xs, self.context):
-            query = [a * b & MASK for a, b in zip(made("q", "weight", x, p), w[f"layers.{layer}.q.gate"], strict=True)]
-            o = []
-            for u in range(DFLASH.heads):
-                weights = [naive_mix(dot(query[3 * u : 3 * u + 3], k)) | 1 for k, _ in entries]
-                o += [dot(weights, [v[e] for _, v in entries]) for e in range(DFLASH.value_dim)]
-            outputs.append(o)
-            y = [a + naive_mix(dot(row, o)) & MASK for a, row in zip(x, w[f"layers.{layer}.o.weight"], strict=True)]
-            mlp = [naive_mix(dot(row, y)) for row in w[f"layers.{layer}.mlp.weight"]]
-            after.append([a + b & MASK for a, b in zip(y, mlp, strict=True)])
-        return after, entries, outputs
+    def naive(self) -> tuple[list, list, list]:
+        """(states of the block's rows, their logits, entries by layer and position)."""
+        return naive_block(DFLASH, TARGET, self.ids, unsigned(self.features))
 
 
 class Batch:

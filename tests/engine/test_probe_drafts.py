@@ -162,9 +162,8 @@ def test_a_block_is_its_definition_with_fewer_rows_for_some_of_a_batch() -> None
     batch = Batch(model, requests(), 6)
     states = model.forward(batch.ids, batch.where, batch.cache).view(3, 6, -1)
     for request, got in zip(batch.requests, states, strict=True):
-        count, (expected, kv) = request.drafts + 1, request.naive()
+        count, (expected, logits, kv) = request.drafts + 1, request.naive()
         assert unsigned(got[:count]) == expected
-        logits = [naive_logits(lists(draft_weights(DFLASH, TARGET)), state, 20, 256) for state in expected]
         assert model.logits(got[:count]).tolist() == logits
         for layer, of_layer in enumerate(kv):
             assert [entry(batch.cache, layer, request.row, p) for p in range(len(of_layer))] == of_layer
@@ -176,11 +175,11 @@ def test_an_accepted_position_is_appended_over_the_row_of_its_block() -> None:
     model, request = block(), Request(1, 4, 2)
     batch = Batch(model, [request], 3)
     model.forward(batch.ids, batch.where, batch.cache)
-    _, after_block = request.naive()
+    *_, after_block = request.naive()
     grown = Request(1, 6, 1)
     model.append(grown.features[4:], where_of(batch.cache, run_of(1, 4, 6)), batch.cache)
     grown.features[:4] = request.features
-    _, expected = grown.naive()
+    *_, expected = grown.naive()
     for layer in range(DFLASH.layers):
         assert [entry(batch.cache, layer, 1, p) for p in range(6)] == expected[layer][:6]
         assert entry(batch.cache, layer, 1, 6) == after_block[layer][6]

@@ -64,7 +64,7 @@ def test_equals_the_naive_twin(features: tuple[int, ...], layers: int) -> None:
         assert entries.tolist() == [k + v for k, v in naive_context(w, layer, f.tolist())]
     for count in (1, 2, 4):
         got = block(spec).forward((TOKENS[5], *(MASK,) * count), f)
-        states, logits = naive_block(spec, MODEL, (TOKENS[5], *(MASK,) * count), f.tolist())
+        states, logits, _ = naive_block(spec, MODEL, (TOKENS[5], *(MASK,) * count), f.tolist())
         assert got.hidden.tolist() == states
         assert got.logits.tolist() == logits
 

@@ -14,23 +14,36 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
-from tests.checkpoints import LLAMA3_ROPE, VOCAB, tiny_head, tiny_llama, tiny_qwen3
+from tests.checkpoints import (
+    LLAMA3_ROPE,
+    VOCAB,
+    tiny_deepseek_v3,
+    tiny_glm4_moe,
+    tiny_head,
+    tiny_llama,
+    tiny_qwen3,
+    tiny_qwen3_5,
+    tiny_qwen3_next,
+)
+from tests.reference.witness import BOUND, GROUPED, HYBRID, worst
 from tests.widen import Widen
 
-BOUND = 1e-12
 TOKENS = tuple((5 * i * i + i + 2) % VOCAB for i in range(23))
 PINNED = [0.16639629006385803, -0.09151540696620941, -0.0357334166765213]
 TARGETS: dict[str, Callable[[Path], Path]] = {
     "llama": lambda path: tiny_llama(path, seed=1, rope_parameters=LLAMA3_ROPE),
     "qwen3": lambda path: tiny_qwen3(path, seed=2, tie_word_embeddings=True),
+    **HYBRID,
+    **GROUPED,
 }
+"""Targets without a dense layer of their own to copy have a Qwen3 layer as a head."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,9 @@ class Pair:
         return ReferenceEagleHead.load(self.target, self.head_path)
 
 
+of_dense = pytest.mark.parametrize("pair", ["llama", "qwen3"], indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module", params=TARGETS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp(request.param)
@@ -57,21 +73,21 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def witness_model(pair: Pair, tensors: dict[str, Tensor]) -> PreTrainedModel:
-    """transformers' model of the target's architecture cut down to the head's one layer, all its norms but one gone."""
-    model = AutoModelForCausalLM.from_pretrained(pair.target_path, dtype=torch.float32, attn_implementation="eager")
-    model.model.layers = model.model.layers[:1]
-    model.config.num_hidden_layers = 1
+    """transformers' model of the head's architecture with the head's one layer, all its norms but one gone."""
+    config = AutoConfig.from_pretrained(pair.head_path, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config)
     layer = model.model.layers[0]
     layer.input_layernorm, model.model.norm = nn.Identity(), nn.Identity()
     weights = {name.removeprefix("layers.0."): x for name, x in tensors.items() if name.startswith("layers.0.")}
     layer.load_state_dict(weights)
-    return model.double().eval()
+    model.double().lm_head.weight.data = pair.target.lm_head
+    return model.eval()
 
 
 def witnessed(pair: Pair, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The head as SafeAILab's code has it: fc over (embedding, hidden), the layer, the target's lm_head."""
     model = witness_model(pair, tensors)
-    embedding = tensors.get("embed_tokens.weight", model.get_input_embeddings().weight).double()
+    embedding = tensors.get("embed_tokens.weight", pair.target.embedding).double()
     inputs = torch.cat((nn.functional.embedding(torch.tensor([pair.tokens]), embedding), pair.hidden[None]), dim=-1)
     with torch.no_grad(), Widen():
         x = nn.functional.linear(inputs, tensors["fc.weight"].double())
@@ -83,11 +99,6 @@ def witnessed(pair: Pair, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def parts(found: HeadPass) -> dict[str, Tensor]:
     return {"g": found.g, "logits": found.logits, "k": found.kv[0][0], "v": found.kv[0][1]}
-
-
-def worst(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    assert {name: x.shape for name, x in ours.items()} == {name: x.shape for name, x in theirs.items()}
-    return max(float((ours[name] - x).abs().max() / x.abs().max()) for name, x in theirs.items())
 
 
 def stored(pair: Pair) -> dict[str, Tensor]:
@@ -127,7 +138,7 @@ def test_the_witness_notices_a_token_or_a_state_of_the_wrong_position(pair: Pair
 
 
 def test_its_own_embedding_replaces_the_targets(pair: Pair, tmp_path: Path) -> None:
-    own = torch.randn(VOCAB, pair.target.config.hidden_size, generator=torch.Generator().manual_seed(99))
+    own = torch.randn(pair.target.embedding.shape, generator=torch.Generator().manual_seed(99))
     tensors = {**stored(pair), "embed_tokens.weight": own}
     head = ReferenceEagleHead.load(pair.target, rewritten(pair, tmp_path, tensors))
     ours = parts(head.forward(pair.tokens, pair.hidden))
@@ -156,10 +167,11 @@ def test_a_row_depends_on_what_precedes_it_only(pair: Pair) -> None:
 def test_bad_inputs(pair: Pair) -> None:
     with pytest.raises(ValueError, match=r"expected \(3, "):
         pair.head().forward(pair.tokens[:3], pair.hidden)
-    with pytest.raises(ValueError, match=f"token {VOCAB} is outside"):
-        pair.head().forward((VOCAB,), pair.hidden[:1])
+    with pytest.raises(ValueError, match="token 99 is outside"):
+        pair.head().forward((99,), pair.hidden[:1])
 
 
+@of_dense
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -174,6 +186,13 @@ def test_a_head_that_does_not_fit(pair: Pair, tmp_path: Path, fields: dict[str, 
         ReferenceEagleHead.load(pair.target, rewritten(pair, tmp_path, stored(pair), **fields))
 
 
+def test_a_head_of_the_targets_own_architecture_is_refused_where_that_is_no_dense_one(pair: Pair) -> None:
+    if pair.target.config.architecture not in ("LlamaForCausalLM", "Qwen3ForCausalLM"):
+        with pytest.raises(CheckpointError, match=r"invalid architectures .*expected one of LlamaForCausalLM"):
+            ReferenceEagleHead.load(pair.target, pair.target_path)
+
+
+@of_dense
 def test_a_head_of_the_other_architecture(pair: Pair, tmp_path: Path) -> None:
     other = {"LlamaForCausalLM": "Qwen3ForCausalLM", "Qwen3ForCausalLM": "LlamaForCausalLM"}
     named = [other[pair.target.config.architecture]]
@@ -203,11 +222,34 @@ def test_random_head_is_a_function_of_sizes_and_seed() -> None:
     assert [float(x) for x in first["fc.weight"][0, :3]] == PINNED
 
 
+@of_dense
 def test_random_head_has_the_declared_scale(pair: Pair) -> None:
     head = random_head(head_sizes(pair.target), 0)
     assert float(head["fc.weight"].std()) == pytest.approx(1.0 / 60**0.5, rel=0.05)
     norm = head["layers.0.post_attention_layernorm.weight"]
     assert 0.5 <= float(norm.min()) < float(norm.max()) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("write", "sizes"),
+    [
+        # Those of the target's own heads, and of its MLP where that is not an expert.
+        (tiny_glm4_moe, HeadSizes(hidden=30, intermediate=44, heads=6, kv_heads=2, head_dim=16, qk_norm=True)),
+        # Of a value where attention is latent.
+        (tiny_deepseek_v3, HeadSizes(hidden=30, intermediate=44, heads=6, kv_heads=6, head_dim=10, qk_norm=True)),
+        # Of an expert, where there are only such.
+        (tiny_qwen3_next, HeadSizes(hidden=30, intermediate=14, heads=8, kv_heads=2, head_dim=16, qk_norm=True)),
+    ],
+)
+def test_sizes_of_a_made_up_head(write: Callable[[Path], Path], sizes: HeadSizes, tmp_path: Path) -> None:
+    assert head_sizes(load_target(write(tmp_path))) == sizes
+
+
+def test_it_has_a_dense_targets_mlp_and_an_odd_head_cannot_be_turned(tmp_path: Path) -> None:
+    assert head_sizes(load_target(tiny_qwen3_5(tmp_path / "qwen3.5"))).intermediate == 46
+    target = load_target(tiny_deepseek_v3(tmp_path / "odd", v_head_dim=9))
+    with pytest.raises(CheckpointError, match=r"invalid v_head_dim 9 .*an even number for an EAGLE head"):
+        ReferenceEagleHead.random(target, 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 128])

@@ -1,7 +1,6 @@
-"""Heads of hybrid targets: the checkpoint's own MTP layer, and an EAGLE head, against modules of transformers.
+"""The MTP layer of hybrid checkpoints against modules of transformers, which does not run it.
 
-transformers runs neither. The MTP layer's witness is its model of the target's architecture with one layer, whose
-weights are those of `mtp.*`; the EAGLE head's is its Qwen3 model with one layer.
+The witness is its model of the target's architecture with one layer, whose weights are those of `mtp.*`.
 """
 
 import json
@@ -13,14 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
 from draftproof.errors import CheckpointError
-from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
-from tests.checkpoints import tiny_head, tiny_qwen3_5, tiny_qwen3_next
+from tests.checkpoints import tiny_qwen3_5
 from tests.reference.witness import BOUND, HYBRID, TOKENS, load_witness, worst
 from tests.widen import Widen
 
@@ -147,41 +145,3 @@ def test_a_checkpoint_without_an_mtp_layer(tmp_path: Path) -> None:
     path = tiny_qwen3_5(tmp_path, mtp=False)
     with pytest.raises(CheckpointError, match=r"tensor mtp\.fc\.weight is missing"):
         load_target(path).mtp_layers(path)[0]
-
-
-def eagle_witness(pair: Pair, directory: Path) -> PreTrainedModel:
-    """transformers' Qwen3 with the head's one layer and no norms but one."""
-    config = Qwen3Config(**json.loads((directory / "config.json").read_text()))
-    config._attn_implementation = "eager"
-    model = Qwen3ForCausalLM(config)
-    layer = model.model.layers[0]
-    layer.input_layernorm, model.model.norm = nn.Identity(), nn.Identity()
-    stored = load_file(directory / "model.safetensors")
-    layer.load_state_dict({name.removeprefix("layers.0."): x for name, x in stored.items() if "layers" in name})
-    model.double()
-    model.lm_head.weight.data = pair.target.lm_head
-    return model.eval()
-
-
-def test_an_eagle_head_agrees_with_transformers(pair: Pair, tmp_path: Path) -> None:
-    directory = tiny_head(tmp_path, pair.path, seed=3)
-    model = eagle_witness(pair, directory)
-    fc = load_file(directory / "model.safetensors")["fc.weight"].double()
-    inputs = torch.cat((pair.target.embedding[list(pair.tokens)], pair.hidden), dim=-1)
-    with torch.no_grad(), Widen():
-        out = model(inputs_embeds=(inputs @ fc.T)[None], output_hidden_states=True, use_cache=True)
-    found = ReferenceEagleHead.load(pair.target, directory).forward(pair.tokens, pair.hidden)
-    assert worst(parts(found), head_parts(out)) < BOUND
-    random = ReferenceEagleHead.random(pair.target, seed=3).forward(pair.tokens, pair.hidden)
-    assert torch.equal(random.logits, found.logits)
-
-
-def test_a_made_up_head_has_the_size_of_an_expert(tmp_path: Path) -> None:
-    sizes = head_sizes(load_target(tiny_qwen3_next(tmp_path / "next")))
-    assert (sizes.intermediate, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.qk_norm) == (14, 8, 2, 16, True)
-    assert head_sizes(load_target(tiny_qwen3_5(tmp_path / "qwen3_5"))).intermediate == 46
-
-
-def test_an_eagle_head_of_the_targets_own_architecture_is_refused(pair: Pair) -> None:
-    with pytest.raises(CheckpointError, match=r"invalid architectures .*expected one of LlamaForCausalLM"):
-        ReferenceEagleHead.load(pair.target, pair.path)

@@ -34,6 +34,7 @@ BETWEEN = (
     "tests/properties/test_drafts.py::test_counts_see_rows_that_found_nothing_beside_others_under_a_controller",
     "tests/properties/test_drafts.py::test_variants_hold_for_every_draft",
     "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_feature_rows.py::test_every_fact_of_it",
     "tests/properties/test_fit.py",
     "tests/properties/test_mutations.py",
     "tests/properties/test_quantities.py",

@@ -10,10 +10,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.kernels.eager_codes import read_back
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.features.codes import without_codes
-from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.ring import coded
@@ -52,9 +49,3 @@ def test_fewer_bits_change_what_is_computed_but_not_the_carry() -> None:
     passes = {bits: ReferenceProbeTarget(replace(model, kv_bits=bits), Memo()).forward(tokens) for bits in (64, 16, 8)}
     assert len({one.hidden.tobytes() for one in passes.values()}) == 3
     assert len({one.hidden[:, 0].tobytes() for one in passes.values()}) == 1
-
-
-def test_without_codes() -> None:
-    plain = fit(CODED, Limits())
-    assert (plain.model.kv_bits, plain.draft.kv_bits) == (64, 64)
-    assert without_codes(plain) == plain

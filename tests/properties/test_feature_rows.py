@@ -3,6 +3,7 @@
 What a feature does is in a test of its own, test_overlap.py for example; what pages say of rows is in test_beside.py.
 """
 
+from collections import Counter
 from functools import cache
 from itertools import combinations
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import NAMES, counts
-from draftproof.properties.coverage.covered import not_covered
+from draftproof.properties.coverage.covered import not_covered, unreachable_by_draft
 from draftproof.properties.coverage.effects import EFFECTS, acts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
@@ -25,7 +26,7 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
-from draftproof.properties.values.validate import validate
+from draftproof.properties.values.validate import is_valid, validate
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
 from tests.named import OF_DRAFT, Nth, named, names
 from tests.properties.facts import each, needing, taking
@@ -131,6 +132,11 @@ TOGETHER = {
 """Scenarios of two features of which the one is drawn without the other, or in its place."""
 
 
+def as_checkpoint(scenario: Scenario) -> Scenario:
+    draft = CheckpointDraft(algorithm="standalone", path="none")
+    return replace(scenario, model=Checkpoint(path="none", vocab=scenario.model.vocab), draft=draft)
+
+
 def both(one: str, other: str) -> list[Scenario]:
     """Return scenarios of one feature, to which the other was added as its row draws it."""
     made = [TOGETHER[one, other]] if (one, other) in TOGETHER else []
@@ -155,8 +161,7 @@ def test_what_is_refused_together_is_no_scenario(one: str, other: str) -> None:
 @each(*(one for one in FEATURES if one.of_probes and one.name != "windows"))
 def test_what_is_defined_for_probes_is_no_scenario_of_a_checkpoint(feature: Feature) -> None:
     for scenario in filter(feature.has, map(named, names())):
-        draft = CheckpointDraft(algorithm="standalone", path="none")
-        real = replace(scenario, model=Checkpoint(path="none", vocab=scenario.model.vocab), draft=draft)
+        real = as_checkpoint(scenario)
         first, *others = (name for name in features_of(real) if BY_NAME[name].of_probes)
         assert feature.name in (first, *others)
         with pytest.raises(
@@ -190,6 +195,52 @@ def test_a_variant_that_cannot_be_compared_beside_a_feature_is_no_scenario(varia
         told.append(str(refused.value))
     because = refused_by_variant(variant, name)
     assert f"invalid variant {variant} beside {name}: expected another one: {because}" in told
+
+
+ELSEWHERE = {
+    "hybrid": "hybrid_oversized_batches variant_other_commit",
+    "trees": "topk_1 topk_2 variant_chain_as_tree",
+    "sampling": "sampled_dynamic_rounds",
+    "drawn-drafts": "drawn_after_all drawn_accepted",
+    "prefix-cache": "prefix_hits_by_batch_size prefix_hits_of_trees prefix_hits_after_preemption "
+    "prefix_hits_on_running aborted_on_served_pages checkpoints_evicted_with_pages variant_alone_of_served "
+    "prefix_hits_cut_by_logprobs prefix_hits_of_emitted prefix_hits_without_checkpoint prefix_hits_under_controllers "
+    "prompt_logprobs_behind_prefix",
+    "min-tokens": "minimum_of_first_row minimum_in_accepted_run ends_as_minimum_is_reached",
+    "stop-sequences": "sequences_across_resume sequences_from_prompt",
+    "codes": "formats_differ",
+    "images": "image_rounds prompts_of_several_images images_cut deltas_beside_each_other",
+    "handover": "handovers_of_partial_pages handovers_of_hidden_states handovers_of_states",
+    "aborts": "aborted_in_prefill aborted_before_others aborted_waiting aborted_preempted",
+    "windows": "windows_left",
+    "tensor-parallel": "tensor_windows tensor_draws",
+    "overlap": "overlap_admitted_behind overlap_widths_changed overlap_late_decisions variant_unoverlapped",
+    "mixed": "buckets_filled buckets_padded buckets_after_larger mixed_beside_no_drafts mixed_as_large_as_decode "
+    "variant_unmixed",
+}
+"""Facts of features that no scenario of tests/named reaches: tests of the feature, or of lists, do."""
+
+
+@each(*(one for one in FEATURES if one.facts))
+def test_every_fact_of_it_is_reached_and_none_without_it(feature: Feature) -> None:
+    found = Counter[str]()
+    for scenario in filter(feature.has, map(named, names())):
+        found.update(counts(ran(scenario)))
+    unreached = {fact.name for fact in feature.facts if not found[fact.name]}
+    assert unreached == set(ELSEWHERE.get(feature.name, "").split())
+    plain = counts(ran(feature.without(named(HAVING[feature.name]))))
+    assert not any(plain[fact.name] for fact in feature.facts)
+
+
+# A hybrid is one by its files; trees and codes ask for a draft and a dtype that go with them.
+@each(*(one for one in FEATURES if not one.of_probes and one.name not in ("hybrid", "trees", "codes")))
+def test_what_a_checkpoint_may_have_is_a_scenario_of_one(feature: Feature) -> None:
+    """But of its facts a few scenarios reach only those that are real."""
+    made = [as_checkpoint(scenario) for scenario in filter(feature.has, map(named, names()))]
+    assert any(feature.has(one) and is_valid(one) for one in made)
+    form = ran(named(HAVING[feature.name])).form
+    never = {fact.name for fact in feature.facts if not fact.is_real(form.kind)}
+    assert never <= unreachable_by_draft(form, real=True)
 
 
 @each(*FEATURES)

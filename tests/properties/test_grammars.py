@@ -1,9 +1,7 @@
 """What a request may ask of a grammar, and what strategies, fitting, aims, contracts and shrinking make of it."""
 
-from collections import Counter
 from dataclasses import replace as of_trace
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,19 +10,16 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import grammars
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("grammar")
@@ -36,23 +31,6 @@ def constrained(pattern: str, scenario: Scenario = SCENARIO) -> Scenario:
     first, *others = scenario.requests
     stops = (*first.stops, end_token(scenario.model.vocab))
     return replace(scenario, requests=(replace(first, grammar=Grammar(pattern=pattern), stops=stops), *others))
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        ({"pattern": ""}, "length >= 1"),
-        ({"pattern": "a" * 65}, "length <= 64"),
-        ({"pattern": 3}, "str"),
-        ({}, "missing required field `pattern`"),
-        ({"pattern": "a", "regex": "a"}, "unknown field `regex`"),
-    ],
-)
-def test_a_value_that_is_not_allowed_is_named(raw: dict[str, object], expected: str):
-    scenario = msgspec.to_builtins(SCENARIO)
-    scenario["requests"][0]["grammar"] = raw
-    with pytest.raises(msgspec.ValidationError, match=expected):
-        msgspec.convert(scenario, Scenario)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +62,6 @@ def test_the_end_token_is_a_stop_token():
         validate(without)
 
 
-def test_checkpoints_may_have_some():
-    real = replace(SCENARIO, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
-    assert validate(real) == real
-
-
-def test_of_a_real_model_most_of_it_cannot_be_reached():
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= taking("grammars") - {
-        "grammar_changed_choice"
-    }
-
-
 def test_a_request_is_shrunk_to_one_without_a_grammar_or_with_a_plainer_one():
     whole = constrained("([ab]|cc?[ab])*")
     request = whole.requests[0]
@@ -113,17 +80,6 @@ def test_a_smaller_vocabulary_has_its_own_end_token():
     changed = [one for one in plainer_tokens(whole) if is_valid(one) and one.model.vocab < whole.model.vocab]
     assert changed
     assert all(end_token(one.model.vocab) in one.requests[0].stops for one in changed)
-
-
-def test_every_count_of_them_is_reached():
-    found = Counter[str]()
-    for scenario in (SCENARIO, named("grammar_sampled")):
-        of = evidence(IdealSubject(), scenario)
-        assert judge(of).passed
-        found.update(counts(of))
-    assert not [name for name in taking("grammars") if not found[name]]
-    plain = counts(evidence(IdealSubject(), grammars.FEATURE.without(SCENARIO)))
-    assert not any(plain[name] for name in taking("grammars"))
 
 
 def test_trees_may_have_grammars():

@@ -21,7 +21,6 @@ from tests.properties.evidence import (
     EngineSubject,
     handed_over,
 )
-from tests.properties.facts import names_of
 
 SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "extend.kv", "draft.step.hidden_in")
 
@@ -51,7 +50,6 @@ def test_what_is_handed_over_is_counted() -> None:
     assert all(counted[f"handovers_of_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
     assert counted["handovers_waiting"] > 0
     assert counted["handovers_of_hidden_states"] == counted["handovers"]
-    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in names_of("handover"))
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:

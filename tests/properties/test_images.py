@@ -8,7 +8,6 @@ from draftproof.engine.stages import ImageSpan
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
@@ -84,9 +83,3 @@ def test_images_change_states_and_not_the_carry() -> None:
 def test_bad_input(changed: Scenario, message: str) -> None:
     with pytest.raises(InvalidScenarioError, match=message):
         validate(changed)
-
-
-def test_without_images() -> None:
-    plain = BY_NAME["images"].without(SCENE)
-    assert plain == SCENARIO
-    assert BY_NAME["images"].without(plain) == plain

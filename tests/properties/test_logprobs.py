@@ -1,8 +1,5 @@
 """What a request may ask of logprobs, and what strategies, fitting, contracts and shrinking make of it."""
 
-from collections import Counter
-
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -10,41 +7,15 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import unreachable_by_draft
-from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
+from draftproof.properties.values.scenario import Graphs, PromptLogprobs, Scenario
 from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 from tests.properties.facts import names_of
-from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("logprobs")
 NAMES = set(names_of("logprobs", "prompt-logprobs"))
-
-
-@pytest.mark.parametrize(("value", "expected"), [(-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int")])
-def test_a_value_that_is_not_allowed_is_named(value: object, expected: str):
-    raw = msgspec.to_builtins(SCENARIO)
-    raw["requests"][0]["logprobs"] = value
-    with pytest.raises(msgspec.ValidationError, match=expected):
-        msgspec.convert(raw, Scenario)
-
-
-def test_checkpoints_may_have_some():
-    plain = replace(STATIC, requests=(replace(STATIC.requests[0], logprobs=1),))
-    real = replace(plain, model=Checkpoint(path="none", vocab=41), draft=Ngram(max_n=2))
-    assert validate(real) == real
-
-
-def test_of_a_real_model_most_of_it_cannot_be_reached():
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= NAMES - {
-        "logprobs_behind_rejection",
-        "logprobs_given",
-    }
 
 
 def test_a_request_is_shrunk_to_one_that_asks_for_less():
@@ -58,18 +29,6 @@ def test_a_request_is_shrunk_to_one_that_asks_for_less():
     assert next(one.prompt_logprobs for one in fewer_logprobs(asking_of_prompt)) is None
     for one in tried:
         assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
-
-
-def test_every_count_is_reached():
-    found = Counter[str]()
-    for scenario in (SCENARIO, named("prompt_logprobs"), asking(named("sampled_eagle"), 2, 0)):
-        of = evidence(IdealSubject(), scenario)
-        assert judge(of).passed
-        found.update(counts(of))
-    of_cache = {"prompt_logprobs_behind_prefix"}
-    assert not [name for name in NAMES - of_cache if not found[name]]
-    plain = counts(evidence(IdealSubject(), BY_NAME["logprobs"].without(SCENARIO)))
-    assert not any(plain[name] for name in NAMES)
 
 
 def asking(scenario: Scenario, *tops: int | None, **changes: object) -> Scenario:

@@ -1,8 +1,5 @@
 """What a request may ask of penalties, and what strategies, fitting, aims and shrinking make of it."""
 
-from collections import Counter
-
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -10,8 +7,6 @@ from draftproof.fuzz.shrinking.of_requests import fewer_penalties, plainer_token
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.covered import unreachable_by_draft
-from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -20,7 +15,6 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
-from tests.properties.facts import names_of
 from tests.properties.ideal import IdealSubject
 
 SCENARIO = named("penalized")
@@ -35,31 +29,6 @@ def penalised(own: Penalties | None, scenario: Scenario = SCENARIO) -> Scenario:
 
 def bias(*pairs: tuple[int, int]) -> tuple[TokenBias, ...]:
     return tuple(TokenBias(token=token, amount=amount) for token, amount in pairs)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        ("repetition", 0.0, "> 0"),
-        ("repetition", -1.0, "> 0"),
-        ("repetition", 17.0, "<= 16"),
-        ("repetition", "much", "float"),
-        ("frequency", (1 << 24) + 1, "<= 16777216"),
-        ("frequency", -(1 << 24) - 1, ">= -16777216"),
-        ("frequency", 0.5, "int"),
-        ("presence", 1 << 30, "<= 16777216"),
-        ("presence", None, "int"),
-        ("bias", [{"token": -1, "amount": 1}], ">= 0"),
-        ("bias", [{"token": 1, "amount": 1 << 25}], "<= 16777216"),
-        ("bias", [{"token": 1}], "missing required field `amount`"),
-        ("penalty", 1, "unknown field `penalty`"),
-    ],
-)
-def test_a_value_that_is_not_allowed_is_named(field, value, expected):
-    raw = msgspec.to_builtins(SCENARIO)
-    raw["requests"][0]["penalties"] = {field: value}
-    with pytest.raises(msgspec.ValidationError, match=expected):
-        msgspec.convert(raw, Scenario)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +50,6 @@ def test_a_value_that_is_not_allowed_is_named(field, value, expected):
 def test_what_does_not_fit_together_is_named(own: Penalties, message: str):
     with pytest.raises(InvalidScenarioError, match=message):
         validate(penalised(own))
-
-
-def test_of_a_real_model_most_of_them_cannot_be_reached():
-    seldom = set(names_of("penalties")) - {"penalty_changed_choice"}
-    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= seldom
 
 
 def test_a_request_is_shrunk_to_one_without_penalties_or_with_fewer():
@@ -113,17 +77,6 @@ def test_a_smaller_vocabulary_keeps_biases_of_tokens_that_it_has():
     assert changed
     for one in changed:
         assert one.requests[0].penalties == Penalties(bias=bias(((vocab - 1) % one.model.vocab, 5)))
-
-
-def test_every_count_of_them_is_reached():
-    found = Counter[str]()
-    for scenario in (SCENARIO, penalised(Penalties(repetition=4.0), named("sampled_eagle"))):
-        of = evidence(IdealSubject(), validate(scenario))
-        assert judge(of).passed
-        found.update(counts(of))
-    assert min(found[name] for name in names_of("penalties")) > 0
-    plain = counts(evidence(IdealSubject(), BY_NAME["penalties"].without(SCENARIO)))
-    assert not any(plain[name] for name in names_of("penalties"))
 
 
 def test_trees_may_have_penalties():

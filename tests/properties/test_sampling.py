@@ -1,16 +1,14 @@
 """What a sampled request may ask for, and what shrinking and fitting make of it."""
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
-from draftproof.properties.features.sampling import unplanned, with_greedy_drafts
-from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.features.sampling import unplanned
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
+from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from tests.named import named
 
@@ -21,29 +19,6 @@ def sampling(**fields: object) -> Scenario:
     """Return the scenario, whose first request draws its tokens so."""
     first, *others = SCENARIO.requests
     return replace(SCENARIO, requests=(replace(first, sampling=Sampling(**fields)), *others))
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        ("temperature", 0.0, "> 0"),
-        ("temperature", -1.0, "> 0"),
-        ("temperature", 65.0, "<= 64"),
-        ("temperature", "warm", "float"),
-        ("top_k", 0, ">= 1"),
-        ("top_p", 0.0, "> 0"),
-        ("top_p", 1.5, "<= 1"),
-        ("min_p", -0.5, ">= 0"),
-        ("min_p", 2.0, "<= 1"),
-        ("seed", -1, ">= 0"),
-        ("seeds", 1, "unknown field `seeds`"),
-    ],
-)
-def test_a_value_that_is_not_allowed_is_named(field, value, expected):
-    raw = msgspec.to_builtins(SCENARIO)
-    raw["requests"][0]["sampling"] = {field: value}
-    with pytest.raises(msgspec.ValidationError, match=expected):
-        msgspec.convert(raw, Scenario)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +45,6 @@ def test_a_sampled_request_of_a_dynamic_scenario_plans_nothing():
         with pytest.raises(InvalidScenarioError, match=message):
             validate(replace(dynamic, requests=(changed, *map(unplanned, dynamic.requests[1:]))))
     validate(replace(dynamic, requests=tuple(map(unplanned, dynamic.requests))))
-
-
-def test_checkpoints_may_be_sampled():
-    real = Checkpoint(path="none", vocab=SCENARIO.model.vocab)
-    own = CheckpointDraft(algorithm="standalone", path="none")
-    made = replace(with_greedy_drafts(SCENARIO), model=real, draft=own)
-    assert validate(made) == made
 
 
 def test_a_sampled_request_is_shrunk_to_a_greedy_one_or_a_plainer_one():

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -111,10 +110,3 @@ def test_a_row_that_lacks_or_should_not_be_there_is_noticed() -> None:
     sooner = _changed(of, lambda row: replace(row, step=waits[0]), later, waits[1])
     found = CONTRACT.check(sooner)[0]
     assert (found.request, found.relation) == (waits[1], Surplus())
-
-
-def test_fewer_than_none_are_refused() -> None:
-    fields = msgspec.to_builtins(STATIC)
-    fields["schedule"]["step_tokens"] = -1
-    with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.step_tokens`"):
-        msgspec.convert(fields, Scenario)

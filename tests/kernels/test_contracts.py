@@ -10,17 +10,7 @@ from draftproof.harness.kernel_runs import diverges
 from draftproof.properties.kernels.contract import Buffer, Kernel, KernelCase, check
 from draftproof.properties.kernels.listed import calls
 from draftproof.properties.kernels.table import OPS
-from draftproof.properties.values.relations import (
-    KernelRelation,
-    Pitch,
-    RowElsewhere,
-    RowOverwritten,
-    RowTaken,
-    RowUnwritten,
-    Spot,
-    SwappedStrides,
-    WrongStride,
-)
+from draftproof.properties.values import relations as rel
 from draftproof.reference import ops
 from tests.kernels import wrong_penalties, wrong_sampling, wrong_state, wrong_trees
 from tests.kernels.lane import dtypes_of, is_caught
@@ -192,7 +182,7 @@ def states_case(op: str = "gdn_verify", width: int = 3, steps: int = 5) -> Kerne
     return KernelCase(op, arguments)
 
 
-def relation_of(kernel: Kernel, case: KernelCase) -> KernelRelation | None:
+def relation_of(kernel: Kernel, case: KernelCase) -> rel.KernelRelation | None:
     """Return the relation that the contract sees in the states of a wrong gdn_verify."""
     (difference,) = (one for one in check("gdn_verify", kernel, ops.gdn_verify, case) if one.argument == "states")
     return difference.relation
@@ -200,7 +190,7 @@ def relation_of(kernel: Kernel, case: KernelCase) -> KernelRelation | None:
 
 def test_a_stride_of_the_width_is_told_as_a_stride():
     relation = relation_of(wrong_state.state_stride_of_the_width, states_case())
-    assert relation == RowElsewhere(Spot("row", (0, 3)), (1, 0), WrongStride(Pitch(3, 5, "W", "A")))
+    assert relation == rel.RowElsewhere(rel.Spot("row", (0, 3)), (1, 0), rel.WrongStride(rel.Pitch(3, 5, "W", "A")))
     (divergence,) = (diverges("gdn_verify", states_case(), "cpu", lambda _op: wrong_state.state_stride_of_the_width),)
     assert divergence is not None
     assert (divergence.channel, divergence.relation) == ("kernel.states", relation)
@@ -208,8 +198,8 @@ def test_a_stride_of_the_width_is_told_as_a_stride():
 
 def test_exchanged_strides_are_told():
     relation = relation_of(wrong_state.states_transposed, states_case())
-    assert isinstance(relation, RowElsewhere)
-    assert relation.cause == SwappedStrides(3, 4)
+    assert isinstance(relation, rel.RowElsewhere)
+    assert relation.cause == rel.SwappedStrides(3, 4)
 
 
 def test_rows_in_one_anothers_place_and_rows_left_out_are_told():
@@ -226,10 +216,10 @@ def test_rows_in_one_anothers_place_and_rows_left_out_are_told():
         states[1] = states[0]
 
     relation = relation_of(next_step, states_case())
-    assert isinstance(relation, RowElsewhere)
-    assert (relation.at, relation.belongs) == (Spot("row", (0, 0)), (0, 1))
-    assert relation_of(leaves_out_a_row, states_case()) == RowUnwritten((1, 1))
-    assert relation_of(first_row_everywhere, states_case()) == RowElsewhere(Spot("row", (1,)), (0,))
+    assert isinstance(relation, rel.RowElsewhere)
+    assert (relation.at, relation.belongs) == (rel.Spot("row", (0, 0)), (0, 1))
+    assert relation_of(leaves_out_a_row, states_case()) == rel.RowUnwritten((1, 1))
+    assert relation_of(first_row_everywhere, states_case()) == rel.RowElsewhere(rel.Spot("row", (1,)), (0,))
 
 
 def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
@@ -240,7 +230,7 @@ def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
     )
     big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
     (difference,) = check("state_scatter", wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
-    assert difference.relation == RowTaken((0, 2), "steps", Spot("row", (0, 1, 2)), Spot("row", (0, 1, 3)))
+    assert difference.relation == rel.RowTaken((0, 2), "steps", rel.Spot("row", (0, 1, 2)), rel.Spot("row", (0, 1, 3)))
 
 
 def large(buffer: Buffer) -> Buffer:
@@ -284,7 +274,7 @@ def test_what_nobody_writes_is_exact_among_float_states():
     assert (difference.argument, difference.index, difference.relation) == (
         "ssm",
         (2, 0, 0, 0),
-        RowOverwritten((2,)),
+        rel.RowOverwritten((2,)),
     )
 
 

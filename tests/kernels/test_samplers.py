@@ -43,72 +43,44 @@ Parents = tuple[int, ...]
 
 
 class Found(NamedTuple):
-    """By wrong sampler: in which round it first emits other tokens than defined, the median of 200 requests and the
-    last; after how many rounds the G-test first raises an alarm, and how many it takes to miss it in one of a thousand
-    cases at most, its power."""
+    """In which round a wrong sampler first emits other tokens than defined, the median of 200 requests and the last;
+    after how many rounds the G-test first raises an alarm, and how many it takes to miss it in one of a thousand cases
+    at most, its power."""
+
+    exact: tuple[int, int]
+    by_distribution: int
+    missed_once_in_1000: int
+
+
+class OfShape(NamedTuple):
+    """The wrong samplers of drafts along a chain or a tree, and how each is found."""
 
     wrong: dict[str, Sampler]
-    exact: dict[str, tuple[int, int]]
-    by_distribution: dict[str, int]
-    missed_once_in_1000: dict[str, int]
+    found: dict[str, Found]
 
 
 OF = {
-    CHAIN: Found(
+    CHAIN: OfShape(
         WRONG,
         {
-            "ratio_inverted": (1, 2),
-            "bonus_from_all": (1, 10),
-            "coin_reused": (1, 5),
-            "accepted_before_filters": (9, 44),
-            "temperature_twice": (2, 13),
-        },
-        {
-            "ratio_inverted": 100,
-            "bonus_from_all": 800,
-            "coin_reused": 800,
-            "accepted_before_filters": 12800,
-            "temperature_twice": 3200,
-        },
-        {
-            "ratio_inverted": 50,
-            "bonus_from_all": 1400,
-            "coin_reused": 1000,
-            "accepted_before_filters": 17_100,
-            "temperature_twice": 3100,
+            "ratio_inverted": Found((1, 2), 100, 50),
+            "bonus_from_all": Found((1, 10), 800, 1400),
+            "coin_reused": Found((1, 5), 800, 1000),
+            "accepted_before_filters": Found((9, 44), 12800, 17_100),
+            "temperature_twice": Found((2, 13), 3200, 3100),
         },
     ),
-    TREE: Found(
+    TREE: OfShape(
         WRONG_OF_TREES,
         {
-            "ratio_inverted": (1, 2),
-            "bonus_from_all": (2, 9),
-            "coin_reused": (3, 29),
-            "accepted_before_filters": (2, 8),
-            "temperature_twice": (2, 8),
-            "siblings_alone": (1, 6),
-            "siblings_of_what_is_left": (2, 13),
-            "elders_left_in": (3, 30),
-        },
-        {
-            "ratio_inverted": 100,
-            "bonus_from_all": 800,
-            "coin_reused": 1600,
-            "accepted_before_filters": 1600,
-            "temperature_twice": 1600,
-            "siblings_alone": 200,
-            "siblings_of_what_is_left": 400,
-            "elders_left_in": 1600,
-        },
-        {
-            "ratio_inverted": 50,
-            "bonus_from_all": 1200,
-            "coin_reused": 1700,
-            "accepted_before_filters": 2500,
-            "temperature_twice": 2400,
-            "siblings_alone": 200,
-            "siblings_of_what_is_left": 500,
-            "elders_left_in": 1800,
+            "ratio_inverted": Found((1, 2), 100, 50),
+            "bonus_from_all": Found((2, 9), 800, 1200),
+            "coin_reused": Found((3, 29), 1600, 1700),
+            "accepted_before_filters": Found((2, 8), 1600, 2500),
+            "temperature_twice": Found((2, 8), 1600, 2400),
+            "siblings_alone": Found((1, 6), 200, 200),
+            "siblings_of_what_is_left": Found((2, 13), 400, 500),
+            "elders_left_in": Found((3, 30), 1600, 1800),
         },
     ),
 }
@@ -197,13 +169,14 @@ def test_no_wrong_sampler_gives_the_targets_texts(parents: Parents, name: str):
 def test_wrong_samplers_are_found_by_the_definition_within_a_few_rounds(parents: Parents):
     first = first_differences(parents, requests=200, most=80)
     assert first.pop("engine").min() == 81
-    assert {name: (int(np.median(rounds)), int(rounds.max())) for name, rounds in first.items()} == OF[parents].exact
+    rounds_of = {name: (int(np.median(rounds)), int(rounds.max())) for name, rounds in first.items()}
+    assert rounds_of == {name: found.exact for name, found in OF[parents].found.items()}
 
 
 @WRONGS
 def test_wrong_samplers_are_found_by_the_distribution_of_texts_alone(parents: Parents, name: str):
     seen = looked_at(OF[parents].wrong[name], FILTERED, DRAFTERS["likeliest"], parents, seed=3 << 33)
-    found = OF[parents].by_distribution[name]
+    found = OF[parents].found[name].by_distribution
     assert next(look for look, g in seen.items() if g > limit(FILTERED)) == found
     assert all(g > limit(FILTERED) for look, g in seen.items() if look >= found)
 
@@ -221,4 +194,4 @@ def test_the_power_of_the_test(parents: Parents, name: str):
     wrong = OF[parents].wrong[name]
     _, rounds = texts(wrong, FILTERED, DRAFTERS["likeliest"], START, np.arange(2000), LENGTH, parents)
     needed = draws_needed(odds(wrong, parents), FILTERED.text(START, LENGTH), limit(FILTERED), misses=0.001)
-    assert needed * rounds.mean() < OF[parents].missed_once_in_1000[name] < MOST
+    assert needed * rounds.mean() < OF[parents].found[name].missed_once_in_1000 < MOST

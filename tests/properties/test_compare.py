@@ -4,21 +4,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.diagnosis.compare import Values, first_divergence
+from draftproof.properties.values import relations as rel
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.relations import (
-    Different,
-    Missing,
-    OffBy,
-    OtherRow,
-    Poison,
-    Relation,
-    Resized,
-    SlotOf,
-    Stale,
-    Surplus,
-    TooEarly,
-    Zero,
-)
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -44,16 +31,18 @@ def test_equal_readings_have_no_divergence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("got", "relation"), [(6, OffBy(2)), (3, OffBy(-1)), (None, Missing())], ids=["ahead", "behind", "missing"]
+    ("got", "relation"),
+    [(6, rel.OffBy(2)), (3, rel.OffBy(-1)), (None, rel.Missing())],
+    ids=["ahead", "behind", "missing"],
 )
-def test_integers(got: int | None, relation: Relation) -> None:
+def test_integers(got: int | None, relation: rel.Relation) -> None:
     values: dict[Key, Datum] = {} if got is None else {at(1): got}
     assert found(POSITIONS, {at(1): 4}, values).relation == relation
 
 
 def test_a_surplus_value_is_named() -> None:
     divergence = found(POSITIONS, {at(1): 4}, {at(1): 4, at(2): 5})
-    assert (divergence.relation, divergence.expected, divergence.step) == (Surplus(), "nothing", 2)
+    assert (divergence.relation, divergence.expected, divergence.step) == (rel.Surplus(), "nothing", 2)
 
 
 RIGHT: dict[Key, Datum] = {
@@ -67,17 +56,17 @@ RIGHT: dict[Key, Datum] = {
 @pytest.mark.parametrize(
     ("place", "value", "relation"),
     [
-        (at(2), lanes(11, 12), Stale("step", 1)),
-        (at(1, round_=2), lanes(11, 12), Stale("round", 1)),
-        (at(1), lanes(31, 32), TooEarly("round", 2)),
-        (at(1), lanes(41, 42), OtherRow(request=1)),
-        (at(1), lanes(0, 0), Zero()),
-        (at(1), lanes(11, 0xFFFFFFFFFFFFFFFF), Poison()),
-        (at(1), b"\x5a" * 16, Poison()),
-        (at(1), lanes(11, 13), Different()),
+        (at(2), lanes(11, 12), rel.Stale("step", 1)),
+        (at(1, round_=2), lanes(11, 12), rel.Stale("round", 1)),
+        (at(1), lanes(31, 32), rel.TooEarly("round", 2)),
+        (at(1), lanes(41, 42), rel.OtherRow(request=1)),
+        (at(1), lanes(0, 0), rel.Zero()),
+        (at(1), lanes(11, 0xFFFFFFFFFFFFFFFF), rel.Poison()),
+        (at(1), b"\x5a" * 16, rel.Poison()),
+        (at(1), lanes(11, 13), rel.Different()),
     ],
 )
-def test_vectors(place: Key, value: bytes, relation: Relation) -> None:
+def test_vectors(place: Key, value: bytes, relation: rel.Relation) -> None:
     assert found(HIDDEN, RIGHT, {**RIGHT, place: value}).relation == relation
 
 
@@ -101,15 +90,17 @@ def test_a_choice_carries_the_margin_of_the_reference() -> None:
     assert (divergence.margin, divergence.expected, divergence.got) == (17.0, "3 (margin 17)", "4 (margin 2)")
 
 
-@pytest.mark.parametrize(("got", "relation"), [((1, 2, 3), Resized(1)), ((1,), Resized(-1)), ((1, 9), Different())])
-def test_tuples(got: tuple[int, ...], relation: Relation) -> None:
+@pytest.mark.parametrize(
+    ("got", "relation"), [((1, 2, 3), rel.Resized(1)), ((1,), rel.Resized(-1)), ((1, 9), rel.Different())]
+)
+def test_tuples(got: tuple[int, ...], relation: rel.Relation) -> None:
     key = Key(0, 1)
     assert found("accept.emitted", {key: (1, 2)}, {key: got}).relation == relation
 
 
 def test_a_slot_is_named_by_its_position() -> None:
     divergence = found("verify.slots", {Key(0, 1, row=0): 9}, {Key(0, 1, row=0): 14}, position_of_slot=lambda _k, _s: 5)
-    assert divergence.relation == SlotOf(5)
+    assert divergence.relation == rel.SlotOf(5)
 
 
 def test_floats_are_held_to_the_bound_given() -> None:
@@ -122,21 +113,21 @@ def test_floats_are_held_to_the_bound_given() -> None:
 
 def test_not_a_number_is_a_difference() -> None:
     one = {at(1): np.array([1.0])}
-    assert found(HIDDEN, one, {at(1): np.array([np.nan])}).relation == Poison()
+    assert found(HIDDEN, one, {at(1): np.array([np.nan])}).relation == rel.Poison()
 
 
 @pytest.mark.parametrize(
     ("got", "relation"),
     [
-        ((1, 2), Resized(-1)),
-        ((), Resized(-3)),
-        ((4, 5), Stale("round", 1)),
-        ((6, 7), OtherRow(request=1)),
-        ((8,), Different()),
-        ((3, 4, 5), OffBy(2)),
-        ((9, 9), Different()),
+        ((1, 2), rel.Resized(-1)),
+        ((), rel.Resized(-3)),
+        ((4, 5), rel.Stale("round", 1)),
+        ((6, 7), rel.OtherRow(request=1)),
+        ((8,), rel.Different()),
+        ((3, 4, 5), rel.OffBy(2)),
+        ((9, 9), rel.Different()),
     ],
 )
-def test_tokens_are_looked_for_elsewhere(got: tuple[int, ...], relation: Relation) -> None:
+def test_tokens_are_looked_for_elsewhere(got: tuple[int, ...], relation: rel.Relation) -> None:
     right: dict[Key, Datum] = {Key(0, 1): (4, 5), Key(0, 2): (1, 2, 3), Key(1, 2): (6, 7), Key(2, 2): (8,)}
     assert found("propose.tokens", right, {**right, Key(0, 2): got}).relation == relation

@@ -10,19 +10,8 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.conformance import conformance
+from draftproof.properties.values import observed as obs
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import (
-    BatchRow,
-    Choice,
-    LaunchRecord,
-    MemoryRegion,
-    Observed,
-    Owner,
-    PoolReport,
-    Vector,
-    WrittenPlace,
-    numbers,
-)
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -92,11 +81,11 @@ def test_two_runs_must_agree() -> None:
 
 def _wrong(kind: Any) -> list[Any]:
     """Values that are nearly of a channel's type."""
-    if kind is int or kind in (Vector, Choice):
+    if kind is int or kind in (obs.Vector, obs.Choice):
         return [None, (1,), 1.0, True, Agreeing(1), type("Bytes", (bytes,), {})(8)]
     if isinstance(kind, type) and issubclass(kind, IntEnum):
         return [0, None]
-    if isinstance(kind, type) and issubclass(kind, Observed):
+    if isinstance(kind, type) and issubclass(kind, obs.Observed):
         fields = msgspec.structs.fields(kind)
         right = kind(*(None for _ in fields))
         return [tuple(range(len(fields))), len(fields), right]
@@ -113,23 +102,23 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(channel: str) -> None:
 
 
 def test_the_wrong_field_of_a_struct_is_refused() -> None:
-    right = BatchRow(0, 2, 1, 0, 5)
+    right = obs.BatchRow(0, 2, 1, 0, 5)
     for field in right.__struct_fields__:
         wrong = Observation("round.rows", Key(0, 1, step=0), msgspec.structs.replace(right, **{field: "5"}))
         (problem,) = malformed(Trace("canned", frozenset({"round.rows"}), (wrong,)))
         assert problem.endswith("expected BatchRow(place: int, count: int, phase: int, size: int, step: int)")
     assert not list(malformed(Trace("canned", frozenset(), (Observation("round.rows", Key(0, 1, step=0), right),))))
-    elsewhere = LaunchRecord(2, 0, 1, 0, 1, 0)  # type: ignore[arg-type]
+    elsewhere = obs.LaunchRecord(2, 0, 1, 0, 1, 0)  # type: ignore[arg-type]
     (problem,) = malformed(Trace("canned", frozenset(), (Observation("graph.replay", Key(-1, 0, step=0), elsewhere),)))
     assert "expected LaunchRecord(kind: LaunchKind, " in problem
 
 
 def test_values_are_compared_and_sorted_like_tuples() -> None:
-    places = [WrittenPlace(MemoryRegion(region), place) for region, place in ((1, 0), (0, 9), (0, 3))]
-    assert [numbers(one) for one in sorted(places)] == [(0, 3), (0, 9), (1, 0)]
-    report = PoolReport(3, 1, (Owner(2, 0), Owner(4, 1)))
-    assert numbers(report) == (3, 1, 2, 0, 4, 1)
-    assert numbers(np.zeros(2)) == ()
+    places = [obs.WrittenPlace(obs.MemoryRegion(region), place) for region, place in ((1, 0), (0, 9), (0, 3))]
+    assert [obs.numbers(one) for one in sorted(places)] == [(0, 3), (0, 9), (1, 0)]
+    report = obs.PoolReport(3, 1, (obs.Owner(2, 0), obs.Owner(4, 1)))
+    assert obs.numbers(report) == (3, 1, 2, 0, 4, 1)
+    assert obs.numbers(np.zeros(2)) == ()
 
 
 class Nobody(Key):

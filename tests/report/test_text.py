@@ -5,39 +5,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from draftproof.properties.values import relations as rel
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.relations import (
-    ChoiceOf,
-    Different,
-    InMemory,
-    Missing,
-    OffBy,
-    OtherLayer,
-    OtherRow,
-    OtherState,
-    Pitch,
-    PlainRelation,
-    Poison,
-    Relation,
-    Resized,
-    RowElsewhere,
-    RowOverwritten,
-    RowTaken,
-    RowUnwritten,
-    Shifted,
-    SlotOf,
-    Spot,
-    Stale,
-    StateSlotOf,
-    Stride,
-    Surplus,
-    SwappedStrides,
-    TooEarly,
-    VerifyRow,
-    WrongFeature,
-    WrongMatch,
-    WrongStride,
-)
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.channels import WHAT
 from draftproof.report.relations import phrase
@@ -55,49 +24,49 @@ SEED_BUG = Divergence(
     index=-1,
     expected="7",
     got="8",
-    relation=OffBy(1),
+    relation=rel.OffBy(1),
     count=4,
     total=4,
     output_changed=False,
 )
-SPOT = Spot("row", (0, 3))
+SPOT = rel.Spot("row", (0, 3))
 PHRASES = {
-    OffBy(12): "12 ahead",
-    Resized(-2): "shorter by 2",
-    Stale("round", 1, in_part=True): "stale: in part that of round 1",
-    TooEarly("step", 3): "that of step 3",
-    OtherLayer(1): "that of layer 1",
-    OtherRow(request=2): "that of request 2",
-    OtherRow(row=3): "that of row 3",
-    SlotOf(5): "the slot of position 5",
-    StateSlotOf(1): "that of request 1",
-    StateSlotOf(1, 2): "that of row 2 of request 1",
-    OtherState(1, -1): "the state of row 1, one behind",
-    OtherState(2, request=1, earlier_round=True): "the state of row 2 of request 1, left by an earlier round",
-    ChoiceOf(2, 1): "the choice after row 2, one ahead",
-    WrongFeature(0, 2, "feature", 1): "feature 0 of 2 is feature 1",
-    WrongFeature(0, 2, "last"): "feature 0 of 2 is the last hidden state",
-    WrongMatch("length", 1): "1 token more",
-    WrongMatch("place", -2): "the place is two behind",
-    Stride(Pitch(3, 5, "", "A"), VerifyRow(0, 1), 4, 6, source=VerifyRow(2, -1, 3), how="lies"): (
+    rel.OffBy(12): "12 ahead",
+    rel.Resized(-2): "shorter by 2",
+    rel.Stale("round", 1, in_part=True): "stale: in part that of round 1",
+    rel.TooEarly("step", 3): "that of step 3",
+    rel.OtherLayer(1): "that of layer 1",
+    rel.OtherRow(request=2): "that of request 2",
+    rel.OtherRow(row=3): "that of row 3",
+    rel.SlotOf(5): "the slot of position 5",
+    rel.StateSlotOf(1): "that of request 1",
+    rel.StateSlotOf(1, 2): "that of row 2 of request 1",
+    rel.OtherState(1, -1): "the state of row 1, one behind",
+    rel.OtherState(2, request=1, earlier_round=True): "the state of row 2 of request 1, left by an earlier round",
+    rel.ChoiceOf(2, 1): "the choice after row 2, one ahead",
+    rel.WrongFeature(0, 2, "feature", 1): "feature 0 of 2 is feature 1",
+    rel.WrongFeature(0, 2, "last"): "feature 0 of 2 is the last hidden state",
+    rel.WrongMatch("length", 1): "1 token more",
+    rel.WrongMatch("place", -2): "the place is two behind",
+    rel.Stride(rel.Pitch(3, 5, "", "A"), rel.VerifyRow(0, 1), 4, 6, source=rel.VerifyRow(2, -1, 3), how="lies"): (
         "stride 3 instead of A=5: row 0 of request 1 reads where row 2 of batch place 3 lies; "
         "this explains 4 of 6 wrong states of the batch"
     ),
-    RowElsewhere(SPOT, (1, 0), WrongStride(Pitch(3, 5, "W", "A"))): (
+    rel.RowElsewhere(SPOT, (1, 0), rel.WrongStride(rel.Pitch(3, 5, "W", "A"))): (
         "row (0, 3) holds what belongs to row (1, 0); a stride of W=3 instead of A=5 explains it"
     ),
-    RowElsewhere(Spot("around", (7,)), (1, 0), Shifted(3, 2)): (
+    rel.RowElsewhere(rel.Spot("around", (7,)), (1, 0), rel.Shifted(3, 2)): (
         "the memory around it, at offset 7, holds what belongs to row (1, 0); "
         "so it is with 3 rows, all moved by 2 elements"
     ),
-    RowTaken((1,), "steps", Spot("inside", (0, 1)), SPOT, SwappedStrides(0, 1)): (
+    rel.RowTaken((1,), "steps", rel.Spot("inside", (0, 1)), SPOT, rel.SwappedStrides(0, 1)): (
         "row (1,) holds what begins at (0, 1) of steps instead of row (0, 3); "
         "the strides of dimensions 0 and 1 taken for one another explain it"
     ),
-    RowUnwritten((1,)): "row (1,) is as it was before",
-    RowOverwritten((1,)): "row (1,) must stay as it was",
-    InMemory("around"): "in the memory around the tensor",
-    InMemory("outside"): "a lane reads what is no element of a tensor; on a GPU it may fault",
+    rel.RowUnwritten((1,)): "row (1,) is as it was before",
+    rel.RowOverwritten((1,)): "row (1,) must stay as it was",
+    rel.InMemory("around"): "in the memory around the tensor",
+    rel.InMemory("outside"): "a lane reads what is no element of a tensor; on a GPU it may fault",
 }
 
 
@@ -126,7 +95,9 @@ def test_the_seed_bug_reads_as_a_line():
 
 
 def test_a_long_cause_is_wrapped_below_itself():
-    told = Stride(Pitch(1, 4, "W", "A"), VerifyRow(0, 1), 6, 6, VerifyRow(3, 0), VerifyRow(0, 0), "earlier")
+    told = rel.Stride(
+        rel.Pitch(1, 4, "W", "A"), rel.VerifyRow(0, 1), 6, 6, rel.VerifyRow(3, 0), rel.VerifyRow(0, 0), "earlier"
+    )
     found = other("commit.intermediate", layer=0, row=0, relation=told, count=6, total=78)
     lines = block(found).splitlines()
     at = next(number for number, text in enumerate(lines) if text.startswith("  cause"))
@@ -150,7 +121,7 @@ def test_impact_says_whether_the_text_changed():
 
 def test_a_kernel_names_its_argument():
     place = {"contract": "kernel.gdn_verify", "channel": "kernel.states", "phase": "kernel", "output_changed": None}
-    values = {"expected": "states[0, 3] = 5.0", "got": "7.0", "margin": 0.25, "relation": InMemory("output")}
+    values = {"expected": "states[0, 3] = 5.0", "got": "7.0", "margin": 0.25, "relation": rel.InMemory("output")}
     found = msgspec.structs.replace(SEED_BUG, **place, **values)
     assert block(found).splitlines() == [
         "FAIL kernel.gdn_verify",
@@ -159,7 +130,7 @@ def test_a_kernel_names_its_argument():
         "  expected   states[0, 3] = 5.0",
         "  got        7.0 (over the bound by 0.25)",
     ]
-    moved = msgspec.structs.replace(found, relation=RowUnwritten((0, 3)))
+    moved = msgspec.structs.replace(found, relation=rel.RowUnwritten((0, 3)))
     assert block(moved).splitlines()[-1] == "  cause      row (0, 3) is as it was before"
 
 
@@ -168,19 +139,19 @@ def test_every_channel_has_words():
 
 
 @pytest.mark.parametrize(("relation", "said"), PHRASES.items(), ids=str)
-def test_relations_have_words(relation: Relation, said: str):
+def test_relations_have_words(relation: rel.Relation, said: str):
     assert phrase(relation) == said
 
 
 def test_every_relation_has_words():
-    quiet = {Missing, Surplus, Different}
-    assert {type(relation) for relation in PHRASES} | set(get_args(PlainRelation)) == set(get_args(Relation))
-    assert {kind for kind in get_args(PlainRelation) if not phrase(kind())} == quiet
+    quiet = {rel.Missing, rel.Surplus, rel.Different}
+    assert {type(relation) for relation in PHRASES} | set(get_args(rel.PlainRelation)) == set(get_args(rel.Relation))
+    assert {kind for kind in get_args(rel.PlainRelation) if not phrase(kind())} == quiet
 
 
 def test_a_vector_names_its_lane_and_an_engine_wide_place_its_step():
     changes = {"channel": "verify.hidden", "phase": "verify", "row": 2, "index": 4, "expected": "0x01", "got": "0x02"}
-    hidden = other(**changes, relation=Different(), total=0)
+    hidden = other(**changes, relation=rel.Different(), total=0)
     assert line(hidden).startswith("verify row 2, request 0, round 2: expected 0x01 in lane 4, got 0x02; first")
     wide = other(channel="pool.owners", phase="pool", request=-1, step=-1)
     assert line(wide).startswith("engine step 2: ")
@@ -192,14 +163,14 @@ HIDDEN = {"step": -1, "index": 3, "expected": "0x01", "got": "0x02", "count": 6,
 @pytest.mark.parametrize(
     ("layer", "relation", "because", "got"),
     [
-        (2, OtherLayer(0), "the layer was given the target's hidden state instead of layer 1's output", "0x02"),
-        (1, OtherLayer(0), "the layer was given the target's hidden state instead of layer 0's output", "0x02"),
-        (3, OtherLayer(2), "the layer was given layer 1's output instead of layer 2's output", "0x02"),
-        (3, OtherLayer(1), "", "0x02 (that of layer 1)"),
-        (2, Stale("round", 1), "", "0x02 (stale: that of round 1)"),
+        (2, rel.OtherLayer(0), "the layer was given the target's hidden state instead of layer 1's output", "0x02"),
+        (1, rel.OtherLayer(0), "the layer was given the target's hidden state instead of layer 0's output", "0x02"),
+        (3, rel.OtherLayer(2), "the layer was given layer 1's output instead of layer 2's output", "0x02"),
+        (3, rel.OtherLayer(1), "", "0x02 (that of layer 1)"),
+        (2, rel.Stale("round", 1), "", "0x02 (stale: that of round 1)"),
     ],
 )
-def test_a_layer_of_a_chain_says_whose_output_it_took(layer: int, relation: Relation, because: str, got: str):
+def test_a_layer_of_a_chain_says_whose_output_it_took(layer: int, relation: rel.Relation, because: str, got: str):
     found = other("extend.hidden_in", layer=layer, row=7, relation=relation, **HIDDEN)
     assert line(found) == (
         f"MTP layer {layer}, request 0, round 2, hidden input of position 7: expected 0x01 in lane 3, got {got}, "
@@ -208,7 +179,7 @@ def test_a_layer_of_a_chain_says_whose_output_it_took(layer: int, relation: Rela
 
 
 def test_a_layer_of_a_chain_with_the_ids_of_the_one_before_says_so():
-    found = other("extend.ids", step=-1, layer=2, row=7, relation=OtherLayer(1), total=0)
+    found = other("extend.ids", step=-1, layer=2, row=7, relation=rel.OtherLayer(1), total=0)
     assert line(found) == (
         "MTP layer 2, request 0, round 2, token of position 7: expected token 7, got token 8; "
         "first seen in extend.ids; the layer was given the token of layer 1 instead of the next one"
@@ -216,11 +187,11 @@ def test_a_layer_of_a_chain_with_the_ids_of_the_one_before_says_so():
 
 
 def test_the_first_layer_is_that_of_any_draft():
-    found = other("extend.hidden_in", layer=0, row=7, relation=OtherLayer(0), **HIDDEN)
+    found = other("extend.hidden_in", layer=0, row=7, relation=rel.OtherLayer(0), **HIDDEN)
     assert line(found).startswith("extend at position 7, request 0, round 2: expected 0x01 in lane 3, got 0x02 (")
-    deeper = other("extend.kv", layer=1, row=7, relation=Poison(), **HIDDEN)
+    deeper = other("extend.kv", layer=1, row=7, relation=rel.Poison(), **HIDDEN)
     assert line(deeper).startswith("extend of layer 1 at position 7, request 0, round 2: expected 0x01")
-    chosen = other("extend.proposal", step=-1, layer=1, relation=Different())
+    chosen = other("extend.proposal", step=-1, layer=1, relation=rel.Different())
     assert line(chosen).startswith("MTP layer 1, request 0, round 2: expected token 7, got token 8, in every round")
 
 
@@ -230,20 +201,20 @@ def test_rows_of_a_block_are_named():
     assert line(positions).startswith(
         "block row 3, request 0, round 2: expected position 7, got position 8 (one ahead)"
     )
-    visible = other("draft.block.visible", **place, relation=OffBy(-1), got="6")
+    visible = other("draft.block.visible", **place, relation=rel.OffBy(-1), got="6")
     assert line(visible).startswith(
         "block row 3, request 0, round 2: expected positions up to 7, got positions up to 6 (one behind), in every row"
     )
 
 
 def test_matches_and_proposals_of_an_ngram_draft_are_told():
-    fields = {"step": -1, "total": 0, "relation": WrongMatch("place", -2)}
+    fields = {"step": -1, "total": 0, "relation": rel.WrongMatch("place", -2)}
     found = other("propose.match", expected="(2, 5)", got="(2, 3)", **fields)
     assert line(found) == (
         "n-gram match, request 0, round 2: expected (2, 5), got (2, 3) (the place is two behind); "
         "first seen in propose.match"
     )
-    lost = other("propose.match", expected="(2, 5)", got="nothing", **{**fields, "relation": Missing()})
+    lost = other("propose.match", expected="(2, 5)", got="nothing", **{**fields, "relation": rel.Missing()})
     assert "expected (2, 5), got nothing; first" in line(lost)
-    proposals = other("propose.tokens", step=-1, expected="(3, 4)", got="(3, 5)", relation=Different(), total=0)
+    proposals = other("propose.tokens", step=-1, expected="(3, 4)", got="(3, 5)", relation=rel.Different(), total=0)
     assert line(proposals).startswith("proposals, request 0, round 2: expected (3, 4), got (3, 5); first seen in")

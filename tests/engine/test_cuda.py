@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.values.channels import CHANNELS
@@ -58,7 +58,7 @@ def test_the_trace_is_what_the_reference_says(case: Scenario):
 @on_a_gpu
 def test_graphs_and_the_same_shapes_run_eagerly_agree():
     case = SETTINGS["graphs"]
-    eager = msgspec.structs.replace(case, graphs=Graphs(sizes=case.graphs.sizes, capture=False))
+    eager = replace(case, graphs=Graphs(sizes=case.graphs.sizes, capture=False))
     graphs, plain = (EngineSubject("cuda").run(scenario, solve(scenario)) for scenario in (case, eager))
     assert max(value.replays for value in graphs.channel("graph.replay").values()) > 1
     # A launch has another number where captures come before it.

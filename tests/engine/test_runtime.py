@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
@@ -23,7 +23,7 @@ OF_LAUNCHES = ("graph.replay", "graph.work", "commit.written", *DISCARDED)
 
 
 def graphs(scenario: Scenario) -> Scenario:
-    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=SIZES))
+    return replace(scenario, graphs=Graphs(sizes=SIZES))
 
 
 def trace(scenario: Scenario) -> Trace:
@@ -101,7 +101,7 @@ def test_captures_that_wait_are_made_for_what_is_needed_and_once() -> None:
 
 @pytest.mark.parametrize("capture", [True, False], ids=["graphs", "padded, eager"])
 def test_an_engine_that_switches_between_widths_holds_every_contract(capture: bool) -> None:
-    case = msgspec.structs.replace(ADAPTIVE, graphs=Graphs(sizes=(2,), capture=capture))
+    case = replace(ADAPTIVE, graphs=Graphs(sizes=(2,), capture=capture))
     of = lockstep(EngineSubject(), case)
     assert judge(of).first is None
     widths = {kind: {one.width for one in of.schedule.launches if one.kind == kind} for kind in GRAPHED}

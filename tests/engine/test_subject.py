@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.subject import EngineSubject, memory
@@ -106,7 +106,7 @@ def test_guards_are_watched():
 
 
 def test_unsteered_rounds_verify_the_proposal_itself():
-    free = msgspec.structs.replace(BATCH[0], rounds=(request(plans="3/-1").rounds))
+    free = replace(BATCH[0], rounds=(request(plans="3/-1").rounds))
     engine = trace(scenario(free))
     ids, proposals = engine.channel("verify.ids"), engine.channel("draft.step.proposal")
     pairs = [(ids[key._replace(step=-1, row=key.step + 1)], value[0]) for key, value in proposals.items()]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from draftproof.cli import inputs
 from draftproof.cli.app import run
@@ -104,7 +105,7 @@ def test_without_its_clean_twin_nothing_passes(tmp_path: Path):
 
     class Late(Server):
         def run(self, batch: Batch) -> Iterator[TaskResult]:
-            yield from super().run(msgspec.structs.replace(batch, tasks=batch.tasks[::-1]))
+            yield from super().run(replace(batch, tasks=batch.tasks[::-1]))
 
     with pytest.raises(InterruptedRunError) as end:
         tried(tmp_path / "results.jsonl", Late(left=1))
@@ -115,10 +116,7 @@ def test_without_its_clean_twin_nothing_passes(tmp_path: Path):
 def test_a_fault_of_which_a_seed_is_missing_has_not_run(tmp_path: Path):
     """With a place for every seed each has a batch of its own."""
     server, path = Server(left=3), tmp_path / "results.jsonl"
-    with (
-        KeptResults(path, SETTINGS, ["a"]) as kept,
-        pytest.raises(InterruptedRunError, match="0 of 1 faults"),
-    ):
+    with KeptResults(path, SETTINGS, ["a"]) as kept, pytest.raises(InterruptedRunError, match="0 of 1 faults"):
         run_faults([renamed("a")], [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=2)
     server = Server()
     with KeptResults(path, SETTINGS, ["a"]) as kept:
@@ -162,7 +160,7 @@ def test_results_of_another_run_are_refused_by_name(field: str, cut: Path):
     before = cut.read_bytes()
     value, said = OTHERS[field]
     with pytest.raises(KeptResultsError, match=f"^invalid {re.escape(said)}") as error:
-        KeptResults(cut, msgspec.structs.replace(SETTINGS, **{field: value}), NAMES)
+        KeptResults(cut, replace(SETTINGS, **{field: value}), NAMES)
     assert f"as {cut} has it" in str(error.value)
     assert "remove that file to begin again, or give another --json" in str(error.value)
     assert cut.read_bytes() == before
@@ -172,7 +170,7 @@ def test_results_of_another_run_are_refused_by_name(field: str, cut: Path):
 def test_settings_of_a_file_without_results_do_not_count(tmp_path: Path):
     """As a kill leaves it before the first result."""
     path = tmp_path / "results.jsonl"
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(SETTINGS, seed=99)) + b"\n")
+    path.write_bytes(msgspec.json.encode(replace(SETTINGS, seed=99)) + b"\n")
     server = Server()
     tried(path, server)
     assert server.asked == [CLEAN, *NAMES]
@@ -341,7 +339,7 @@ def awaited(path: Path, started: subprocess.Popen[str], names: set[str]) -> dict
 def test_another_command_with_the_same_file_is_refused(tmp_path: Path, capsys):
     out = tmp_path / "out.json"
     server = Server(left=2)
-    settings = msgspec.structs.replace(SETTINGS, seed=SEED, seeds=1)
+    settings = replace(SETTINGS, seed=SEED, seeds=1)
     files = [catalogue()[QUICK[0]]]
     with KeptResults(beside(out), settings, QUICK) as kept:
         run_faults(files, [SEED], examples=1, serve=server.run, keep=kept.serve)

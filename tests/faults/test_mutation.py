@@ -3,8 +3,8 @@
 import ast
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("cosmic_ray", reason="the mutation score needs cosmic-ray (in the extra `test`)")
 
@@ -138,7 +138,7 @@ def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():
 )
 def test_only_what_a_masked_load_gives_beyond_its_mask_is_equivalent(after, why):
     before = "x = tl.load(p, mask=m < 3, other=0)"
-    one = msgspec.structs.replace(row(Fate.SURVIVED, after), before=before)
+    one = replace(row(Fate.SURVIVED, after), before=before)
     known = Triage(
         masked={one.place: "masked"}, equivalent={f"{one.place} | x = tl.load(q, mask=m < 3, other=0)": "known"}
     )
@@ -154,10 +154,10 @@ def test_only_what_a_masked_load_gives_beyond_its_mask_is_equivalent(after, why)
     ],
 )
 def test_only_what_is_known_to_be_equal_is_taken_for_the_other(after, why):
-    one = msgspec.structs.replace(row(Fate.SURVIVED, after), before="x = f(a.shape[0], a.shape[1])")
+    one = replace(row(Fate.SURVIVED, after), before="x = f(a.shape[0], a.shape[1])")
     known = Triage(same={"engine/x.py | a.shape[0] | b.shape[0]": "same"})
     assert known.why_equivalent(one) == why
-    assert known.why_equivalent(msgspec.structs.replace(one, path="engine/y.py")) == ""
+    assert known.why_equivalent(replace(one, path="engine/y.py")) == ""
 
 
 def test_whatever_survives_in_a_line_that_only_cuts_work_is_equivalent():
@@ -168,7 +168,7 @@ def test_whatever_survives_in_a_line_that_only_cuts_work_is_equivalent():
 
 def test_the_document_tells_contracts_from_crashes_and_hangs():
     noticed = [row(Fate.CONTRACT), row(Fate.CONTRACT, "e"), row(Fate.CRASHED), row(Fate.HUNG)]
-    rows = [msgspec.structs.replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
+    rows = [replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
     text = described(scored(5, [*rows, row(Fate.SURVIVED, "c"), row(Fate.BROKEN)], Triage()), 60)
     assert (
         "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each)." in text

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.cli.app import run
 from draftproof.engine.graphs.capturing import capturing
@@ -42,10 +42,8 @@ def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> 
 def report(server: ForkServer) -> FaultReport:
     """One run for everything that takes no catalogue."""
     early = catalogue()["draft-positions-advanced-early"]
-    other = msgspec.structs.replace(
-        early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length")
-    )
-    stale = msgspec.structs.replace(early, fault=Fault(id="stale"), text=early.text.replace("positions.", "position."))
+    other = replace(early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length"))
+    stale = replace(early, fault=Fault(id="stale"), text=early.text.replace("positions.", "position."))
     files = [
         early,
         other,
@@ -281,7 +279,7 @@ def test_seeds_that_run_side_by_side_say_the_same(server: ForkServer):
     def without_times(parallel: int) -> list[FaultResult]:
         found = run_faults(files, seeds=[0, 1], examples=1, baseline=True, parallel=parallel, serve=counted).faults
         blank = {"seconds": 0.0, "time": Spread(), "seconds_to_detect": ()}
-        return [msgspec.structs.replace(one, **blank) for one in found]
+        return [replace(one, **blank) for one in found]
 
     assert without_times(1) == without_times(2)
     assert [orders.seeds for orders in ordered] == [(0, 1), (0,), (1,)]

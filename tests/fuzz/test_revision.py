@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.fuzz.bisect import revision
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, load
@@ -24,8 +24,8 @@ SCENARIO = named("eagle_padded")
 DIVERGENCE = diverging(got=10)
 PASSED = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions",))
 FAILED = Answer(number=0, outcome=Outcome.FAIL, judged=("draft.positions",), first=DIVERGENCE)
-OTHER = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, contract="verify.positions"))
-MOVED = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, relation=OtherRow(row=2)))
+OTHER = replace(FAILED, first=replace(DIVERGENCE, contract="verify.positions"))
+MOVED = replace(FAILED, first=replace(DIVERGENCE, relation=OtherRow(row=2)))
 CRASHED = Answer(number=0, outcome=Outcome.CRASH, error="SIGSEGV", detail="SIGSEGV in base")
 HUNG = Answer(number=0, outcome=Outcome.HANG, error="deadline")
 UNMADE = Answer(
@@ -68,7 +68,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def changed(bench: Bench, **more: object) -> Bench:
-    return dataclasses.replace(bench, search=msgspec.structs.replace(bench.search, **more))
+    return dataclasses.replace(bench, search=replace(bench.search, **more))
 
 
 def seen(

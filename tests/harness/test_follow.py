@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
-import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import DecodeRow, HostDrafts, Proposal
@@ -43,8 +43,8 @@ def right_run(scenario: Scenario) -> Evidence:
 
 def mixed(scenario: Scenario) -> Scenario:
     """Two of its requests, with rounds that are forced, and others between them."""
-    requests = tuple(msgspec.structs.replace(one, rounds=PLANS) for one in scenario.requests[:2])
-    return msgspec.structs.replace(scenario, requests=requests)
+    requests = tuple(put(one, rounds=PLANS) for one in scenario.requests[:2])
+    return put(scenario, requests=requests)
 
 
 class Changing(EngineSubject):
@@ -265,10 +265,10 @@ class WithPrompt(Subject):
 
 LOOKUP = mixed(OF_DRAFTS["ngram"])
 # Of the first prompt a draft is right.
-LOOKUP = msgspec.structs.replace(
+LOOKUP = put(
     LOOKUP,
     requests=tuple(
-        msgspec.structs.replace(one, prompt=prompt)
+        put(one, prompt=prompt)
         for one, prompt in zip(LOOKUP.requests, ((4, 4, 4, 3, 1, 1), (4, 1, 0, 1, 4, 4)), strict=True)
     ),
 )

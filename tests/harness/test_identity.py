@@ -1,7 +1,7 @@
 """When two failures are the same one."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.harness.identity import Identity, Level
 
@@ -20,14 +20,14 @@ HANG = Identity(contract="hang", channel="deadline", phase="verify")
     ],
 )
 def test_each_level_compares_its_fields(field: str, same_at: tuple[Level, ...]):
-    other = msgspec.structs.replace(ONE, **{field: "another"})
+    other = replace(ONE, **{field: "another"})
     levels: tuple[Level, ...] = ("contract", "channel", "relation", "exact")
     assert tuple(level for level in levels if ONE.is_same(other, level)) == same_at
     assert all(ONE.is_same(ONE, level) and not ONE.is_same(None, level) for level in levels)
 
 
 def test_hangs_are_alike_but_for_campaigns():
-    other = msgspec.structs.replace(HANG, channel="", phase="draft")
+    other = replace(HANG, channel="", phase="draft")
     assert HANG.is_same(other, "channel")
     assert not HANG.is_same(other, "relation")
 
@@ -37,5 +37,5 @@ def test_labels_and_slugs():
     crash = Identity(contract="crash", channel="IndexError", exact="IndexError: page 9")
     assert crash.label == "crash IndexError: page 9"
     assert ONE.slug.startswith("draft-positions-draft-step-positions-")
-    assert ONE.slug != msgspec.structs.replace(ONE, phase="verify").slug
-    assert ONE.slug == msgspec.structs.replace(ONE, exact="2 ahead").slug
+    assert ONE.slug != replace(ONE, phase="verify").slug
+    assert ONE.slug == replace(ONE, exact="2 ahead").slug

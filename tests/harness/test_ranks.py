@@ -2,7 +2,6 @@
 
 import gc
 import os
-import re
 import time
 from dataclasses import replace
 from functools import cache
@@ -273,18 +272,9 @@ def test_a_request_on_a_rank_that_is_not_there_is_refused() -> None:
         validate(put(named(UNEVEN), ranks=Ranks(data=1)))
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "told"),
-    [
-        ("variant", "other_poison", "variant other_poison beside data-parallel: expected another one"),
-        ("schedule.preemption", True, "preemption beside data-parallel: expected one of them: S-SCHED-8"),
-        ("schedule.prefix_cache", True, "prefix-cache beside data-parallel: expected one of them: S-CACHE-1"),
-        ("schedule.services", 2, "schedule.services 2: expected 1 with ranks"),
-    ],
-)
-def test_what_is_not_defined_beside_ranks_is_refused(path: str, value: object, told: str) -> None:
-    with pytest.raises(InvalidScenarioError, match=re.escape(f"invalid {told}")):
-        validate(put_at(named(UNEVEN), path, value))
+def test_ranks_serve_once() -> None:
+    with pytest.raises(InvalidScenarioError, match=r"invalid schedule\.services 2: expected 1 with ranks"):
+        validate(put_at(named(UNEVEN), "schedule.services", 2))
 
 
 def test_ranks_without_requests_are_the_last() -> None:

@@ -237,12 +237,6 @@ def test_a_rank_that_leaves_out_a_collective_is_a_hang_with_every_stack(subject:
             "invalid ranks.draft_tensor 2: expected a divisor of draft.heads = 3",
         ),
         ({"ranks.draft_tensor": 3}, "invalid ranks.draft_tensor 3: expected 1, or ranks.tensor = 2"),
-        ({"ranks.data": 2}, "invalid data-parallel beside tensor-parallel: expected one of them: S-TP-1"),
-        ({"schedule.preemption": True}, "invalid preemption beside tensor-parallel: expected one of them: S-SCHED-8"),
-        (
-            {"variant": "other_poison"},
-            "invalid variant other_poison beside tensor-parallel: expected another one",
-        ),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(changes: dict[str, object], told: str) -> None:

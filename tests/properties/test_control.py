@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace as put
 
@@ -61,7 +60,7 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
             first = next(
                 o for o in trace.observations if o.channel == "round.rows" and o.value.phase == o.value.count == 1
             )
-            more = first._replace(value=msgspec.structs.replace(first.value, count=3))
+            more = first._replace(value=put(first.value, count=3))
             made = tuple(more if one == first else one for one in trace.observations)
             return Trace(trace.subject, trace.channels, made)
 
@@ -149,10 +148,7 @@ def relaunched(of: Evidence, kind: int, field: str, more: int) -> Evidence:
     launch = [launch for launch in of.schedule.launches if launch.kind == kind][-1]
     key = Key(-1, launch.step, step=launch.number)
     return edited(
-        of,
-        "graph.replay",
-        lambda _, value: put(value, **{field: getattr(value, field) + more}),
-        lambda own: own == key,
+        of, "graph.replay", lambda _, value: put(value, **{field: getattr(value, field) + more}), lambda own: own == key
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness import judge_log
@@ -193,14 +193,10 @@ def test_a_text_that_the_schedule_decides_is_not_settled() -> None:
     drawn = Sampling(temperature=2.0, seed=5)
     for sampling, are_settled in ((None, True), (drawn, False)):
         requests = tuple(
-            msgspec.structs.replace(
-                one,
-                sampling=sampling,
-                rounds=tuple(msgspec.structs.replace(plan, num_correct=-1) for plan in one.rounds),
-            )
+            put(one, sampling=sampling, rounds=tuple(put(plan, num_correct=-1) for plan in one.rounds))
             for one in ADAPTIVE.requests
         )
-        counted = counts(evidence(scenario=msgspec.structs.replace(ADAPTIVE, requests=requests)))
+        counted = counts(evidence(scenario=put(ADAPTIVE, requests=requests)))
         assert counted["tokens_emitted"] > 0
         assert counted["settled_tokens"] == counted["tokens_emitted"] * are_settled
 

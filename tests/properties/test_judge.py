@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
@@ -217,7 +217,7 @@ def test_extending_a_finished_request_is_tolerated() -> None:
 
 def test_a_real_draft_may_propose_once_more_after_the_last_round_too() -> None:
     one = evidence()
-    real = msgspec.structs.replace(one.scenario, model=Checkpoint(path="", vocab=one.scenario.model.vocab))
+    real = put(one.scenario, model=Checkpoint(path="", vocab=one.scenario.model.vocab))
     last = len(one.script.requests[0].rounds)
     seen = next(o for o in one.subject.observations if o.channel == "extend.proposal")
     more = seen._replace(key=seen.key._replace(request=0, round=last))
@@ -233,7 +233,7 @@ def test_an_unknown_contract_is_named_with_the_nearest() -> None:
 
 def test_a_run_without_taps_has_the_ties_of_its_base_run() -> None:
     of = evidence()
-    real = msgspec.structs.replace(of.scenario, model=Checkpoint(path="", vocab=of.scenario.model.vocab))
+    real = put(of.scenario, model=Checkpoint(path="", vocab=of.scenario.model.vocab))
     blind = replace(of, scenario=real, subject=Trace("blind", frozenset(), ()), base_ties={1: (0, 2)})
     assert blind.ties == {1: (0, 2)}
 

@@ -6,10 +6,9 @@ Generic over the registries: a new contract is covered when it is registered, a 
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -57,7 +56,7 @@ _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emit
 OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
 OWN += [("tree of matches", channel) for channel in sorted({*tapped(MATCHES.draft, is_tree=True), *_OF_TREES})]
 _STATES = {
-    commit: msgspec.structs.replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2))
+    commit: replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2))
     for commit in ("snapshot", "replay")
 }
 _OF_STATES = ("commit.step_index", "commit.state", "commit.checkpoint", "graph.work", "commit.written")

@@ -1,6 +1,6 @@
 """What is read off a subject's trace for the reference to follow, channel by channel."""
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, read_run
 from draftproof.properties.values.limits import Limits
@@ -10,11 +10,8 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.properties.evidence import ABORTED, ADAPTIVE, STATIC, TREE
 
 WITH_PROMPT = Limits(first_drafts="with prompt")
-FREE = msgspec.structs.replace(
-    STATIC,
-    requests=tuple(
-        msgspec.structs.replace(one, rounds=(RoundPlan(num_drafts=2, num_correct=-1),)) for one in STATIC.requests
-    ),
+FREE = replace(
+    STATIC, requests=tuple(replace(one, rounds=(RoundPlan(num_drafts=2, num_correct=-1),)) for one in STATIC.requests)
 )
 """Nothing is forced."""
 

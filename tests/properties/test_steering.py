@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
@@ -29,8 +29,8 @@ def found(of: Evidence) -> Divergence | None:
 
 def planned(scenario: Scenario, *plans: RoundPlan, **request: object) -> Evidence:
     """The scenario with these plans for all requests, run."""
-    requests = tuple(msgspec.structs.replace(one, rounds=plans, **request) for one in scenario.requests)
-    return lockstep(IdealSubject(), msgspec.structs.replace(scenario, requests=requests))
+    requests = tuple(put(one, rounds=plans, **request) for one in scenario.requests)
+    return lockstep(IdealSubject(), put(scenario, requests=requests))
 
 
 def changed(of: Evidence, channel: str, key: Key, value: object) -> Evidence:

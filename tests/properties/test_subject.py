@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.conformance import conformance
@@ -104,7 +105,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(channel: str) -> None:
 def test_the_wrong_field_of_a_struct_is_refused() -> None:
     right = obs.BatchRow(0, 2, 1, 0, 5)
     for field in right.__struct_fields__:
-        wrong = Observation("round.rows", Key(0, 1, step=0), msgspec.structs.replace(right, **{field: "5"}))
+        wrong = Observation("round.rows", Key(0, 1, step=0), replace(right, **{field: "5"}))
         (problem,) = malformed(Trace("canned", frozenset({"round.rows"}), (wrong,)))
         assert problem.endswith("expected BatchRow(place: int, count: int, phase: int, size: int, step: int)")
     assert not list(malformed(Trace("canned", frozenset(), (Observation("round.rows", Key(0, 1, step=0), right),))))

@@ -4,8 +4,8 @@ import inspect
 from dataclasses import fields, replace
 from functools import cache
 
-import msgspec
 import pytest
+from msgspec.structs import replace as put
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.evidence.observed_run import ObservedRun, read_run
@@ -19,12 +19,12 @@ from draftproof.reference.answer import answer, answer_variant, follow
 from draftproof.reference.solved import Solved, for_limits, solved
 from tests.properties.evidence import ABORTED, ADAPTIVE, CACHED, OVERLAPPED, PREEMPTED, STATIC
 
-OWN = msgspec.structs.replace(STATIC, variant="other_commit")
+OWN = put(STATIC, variant="other_commit")
 """A scenario of which the reference says something else under its variant."""
 
-_PLANS = (msgspec.structs.replace(STATIC.requests[1].rounds[0], num_drafts=3, num_correct=3),)
-_STOPPED = msgspec.structs.replace(STATIC.requests[0], rounds=_PLANS, stop_at=5, budget=12)
-CUT = msgspec.structs.replace(STATIC, requests=(_STOPPED, *STATIC.requests[1:]))
+_PLANS = (put(STATIC.requests[1].rounds[0], num_drafts=3, num_correct=3),)
+_STOPPED = put(STATIC.requests[0], rounds=_PLANS, stop_at=5, budget=12)
+CUT = put(STATIC, requests=(_STOPPED, *STATIC.requests[1:]))
 """A request ends at a stop token in the middle of a round."""
 
 
@@ -123,14 +123,14 @@ def test_drafts_with_the_prompt_have_a_script_of_their_own() -> None:
 
 
 def test_a_variant_that_changes_nothing_has_the_answer_of_the_base_run() -> None:
-    scenario = msgspec.structs.replace(STATIC, variant="rows_permuted")
+    scenario = put(STATIC, variant="rows_permuted")
     known, observed = ran(scenario)
     right = answer(known, observed)
     other = read_run(scenario, EngineSubject().run(varied(scenario), known.script))
     assert answer_variant(known, right, observed, other).trace is right.trace
 
 
-@pytest.mark.parametrize("scenario", [OWN, msgspec.structs.replace(OVERLAPPED, variant="unoverlapped")])
+@pytest.mark.parametrize("scenario", [OWN, put(OVERLAPPED, variant="unoverlapped")])
 def test_a_variant_of_which_something_else_is_right_has_an_answer_of_its_own(scenario: Scenario) -> None:
     known, observed = ran(scenario)
     right = answer(known, observed)
@@ -142,7 +142,7 @@ def test_a_variant_of_which_something_else_is_right_has_an_answer_of_its_own(sce
 
 
 def test_a_variant_run_that_verified_something_else_is_followed_in_the_batches_of_the_base_run() -> None:
-    scenario = msgspec.structs.replace(ADAPTIVE, variant="rows_permuted")
+    scenario = put(ADAPTIVE, variant="rows_permuted")
     known, observed = ran(scenario)
     right = answer(known, observed)
     place = next(at for at, tokens in sorted(observed.drafts.items()) if tokens)

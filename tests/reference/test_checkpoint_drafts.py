@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
@@ -22,14 +22,7 @@ from draftproof.reference.models.target import ReferenceCheckpointTarget
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
-from tests.checkpoints import (
-    tiny_deepseek_v3,
-    tiny_dflash,
-    tiny_glm4_moe,
-    tiny_llama,
-    tiny_qwen3,
-    tiny_qwen3_next,
-)
+from tests.checkpoints import tiny_deepseek_v3, tiny_dflash, tiny_glm4_moe, tiny_llama, tiny_qwen3, tiny_qwen3_next
 
 PROMPT = (1, 2, 3, 4, 5, 2, 3)
 VOCAB = 53
@@ -88,7 +81,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     case, folder = CASES[request.param], tmp_path_factory.mktemp(request.param)
     path, draft = case.target(folder / "target"), case.draft
     if case.directory and isinstance(draft, CheckpointDraft):
-        draft = msgspec.structs.replace(draft, path=str(case.directory(folder / "draft")))
+        draft = replace(draft, path=str(case.directory(folder / "draft")))
     return Made(scenario(path, draft, STEPS.get(request.param, 4)), load_target(path))
 
 
@@ -236,11 +229,7 @@ def test_a_key_of_latent_attention_is_whole(folder: Path) -> None:
         ("glm", {"built_in": True, "path": "llama"}, r"draft\.path '.*llama': expected ''"),
         ("llama", {"algorithm": "dflash"}, r"draft\.path '': expected a checkpoint directory for dflash"),
         ("llama", {"algorithm": "standalone"}, r"draft\.path '': expected a checkpoint directory for standalone"),
-        (
-            "glm",
-            {"algorithm": "standalone", "built_in": True},
-            r"draft\.built_in True: expected False for standalone",
-        ),
+        ("glm", {"algorithm": "standalone", "built_in": True}, r"draft\.built_in True: expected False for standalone"),
         ("llama", {"algorithm": "dflash", "path": "glm"}, r"architectures \['Glm4.*expected one of MuseGlimmer"),
         (
             "llama",

@@ -1,9 +1,9 @@
 """The EAGLE draft in the reference's trace: its extends and its steps against passes of the head alone."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -27,7 +27,7 @@ def head_of(made: Scenario) -> ProbeEagleHead:
 @BRIEF
 @given(scenarios("eagle"))
 def test_extends_follow_from_one_pass_over_the_entries_of_the_final_sequence(made: Scenario) -> None:
-    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    made = replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens
     head = head_of(made)
@@ -47,7 +47,7 @@ def test_extends_follow_from_one_pass_over_the_entries_of_the_final_sequence(mad
 @given(scenarios("eagle"))
 def test_draft_steps_chain_from_the_last_extend(made: Scenario) -> None:
     """Each step consumes the proposal before it; its state comes from the pass that ends one entry earlier."""
-    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    made = replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
     target, head = build(made, Memo(enabled=False))[0], head_of(made)

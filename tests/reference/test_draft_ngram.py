@@ -4,11 +4,11 @@ import random
 from collections import Counter
 from typing import Literal
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from transformers.generation import PromptLookupCandidateGenerator
 
 from draftproof.properties.values.drafts import Ngram as Spec
@@ -56,10 +56,8 @@ def test_equals_the_brute_force() -> None:
         times["overlapping"] += length > 0 and place > len(tokens) - length
         times["shorter than most"] += 0 < length < spec.max_n
         times["of the most"] += length == spec.max_n > 1
-        latest = brute_match(tokens, msgspec.structs.replace(spec, match="latest"))
-        times[f"{spec.match} of several"] += latest != brute_match(
-            tokens, msgspec.structs.replace(spec, match="earliest")
-        )
+        latest = brute_match(tokens, replace(spec, match="latest"))
+        times[f"{spec.match} of several"] += latest != brute_match(tokens, replace(spec, match="earliest"))
 
     check()
     assert len(times) == 7
@@ -127,7 +125,7 @@ def test_the_earliest_is_what_transformers_looks_up() -> None:
 @given(scenarios("ngram"))
 def test_only_what_was_emitted_enters_and_every_round_tells_its_match(made: Scenario) -> None:
     """Rounds without drafts and forced ones too; a round that is not forced verifies all that was found."""
-    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    made = replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens[:1]
     for number, round_ in enumerate(script.requests[0].rounds, start=1):

@@ -1,8 +1,8 @@
 """What holds for every draft: agreement, and that a proposal is a function of tokens and of nothing else."""
 
-import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Draft, kind_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -23,8 +23,8 @@ def every() -> list[tuple[str, Draft]]:
     chain, block = DRAFTS["mtp"], DRAFTS["dflash"]
     return [
         *DRAFTS.items(),
-        ("mtp", msgspec.structs.replace(chain, handed="before_norm")),
-        ("dflash", msgspec.structs.replace(block, features=(1, 0), layers=3)),
+        ("mtp", replace(chain, handed="before_norm")),
+        ("dflash", replace(block, features=(1, 0), layers=3)),
     ]
 
 
@@ -49,7 +49,7 @@ def test_with_full_agreement_the_proposals_are_plain_greedy_decoding(mixed: bool
 
 def test_a_chain_that_is_off_agrees_with_its_first_layer_only() -> None:
     """Later layers take h_i with a later token, so that their carry lacks the tokens between."""
-    draft = msgspec.structs.replace(DRAFTS["mtp"], chain=False)
+    draft = replace(DRAFTS["mtp"], chain=False)
     asked = request(budget=120, rounds=((5, -1),))
     rounds = solve(scenario(asked, draft=draft, steps=5, max_len=256, of=model(vocab=61, agreement=256))).requests[0]
     lengths = [round_.correct_len for round_ in rounds.rounds if round_.drafts == 5]

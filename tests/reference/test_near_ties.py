@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace as put
 from safetensors.torch import load_file, save_file
 
 from draftproof.engine.subject import EngineSubject
@@ -56,7 +56,7 @@ def small(path: Path, seed: int, count: int, draft: Algorithm = "ngram") -> Iter
     rng = random.Random(f"{seed} {draft}")
     for _ in range(count):
         counts = [rng.randint(1, scenario.steps) for _ in range(3)]
-        request = msgspec.structs.replace(
+        request = put(
             scenario.requests[0],
             arrival=0,
             prompt=tuple(rng.randrange(scenario.model.vocab) for _ in range(6)),
@@ -64,10 +64,10 @@ def small(path: Path, seed: int, count: int, draft: Algorithm = "ngram") -> Iter
             rounds=tuple(RoundPlan(num_drafts=drafts, num_correct=rng.randint(-1, drafts)) for drafts in counts),
             stop_at=-1,
         )
-        yield msgspec.structs.replace(
+        yield put(
             scenario,
             requests=(request,),
-            memory=msgspec.structs.replace(scenario.memory, page_seed=rng.randrange(99)),
+            memory=put(scenario.memory, page_seed=rng.randrange(99)),
             graphs=Graphs(),
             schedule=Schedule(max_batch=1, chunk=8),
         )
@@ -87,7 +87,7 @@ class TextOnly(EngineSubject):
         return frozenset({"accept.emitted"})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        trace = super().run(msgspec.structs.replace(scenario, taps=False), script)
+        trace = super().run(put(scenario, taps=False), script)
         kept = [one for one in trace.observations if one.channel == "accept.emitted"]
         if self._wrong:
             kept = [self._other(one) if one.key.round == 1 else one for one in kept]

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
@@ -42,7 +42,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def with_head(scenario: Scenario, head: CheckpointDraft) -> Scenario:
-    return msgspec.structs.replace(scenario, draft=head)
+    return replace(scenario, draft=head)
 
 
 def path_of(scenario: Scenario) -> Path:

@@ -3,10 +3,10 @@
 import itertools
 from collections import Counter
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.values.channels import CHANNELS
@@ -242,7 +242,7 @@ def window(made: Scenario, index: int, number: int, positions: range, ends: bool
 @given(scenarios())
 def test_values_follow_from_one_pass_over_the_final_sequence(made: Scenario) -> None:
     """All that a request commits equals one long pass over its tokens."""
-    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    made = replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
     target, _ = build(made, Memo(enabled=False))

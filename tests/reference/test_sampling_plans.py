@@ -4,8 +4,8 @@ import random
 from collections import Counter
 from typing import get_args
 
-import msgspec
 from msgspec.structs import replace
+from msgspec.structs import replace as put
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario, Wrong
@@ -25,9 +25,7 @@ def sampled_scenario(seed: int) -> Scenario:
     sampling = Sampling(
         temperature=rng.choice((1 / 16, 1.0, 4.0, 64.0)), top_k=rng.choice((None, 1, 3)), seed=rng.getrandbits(63)
     )
-    one = msgspec.structs.replace(
-        request(prompt=3, budget=14), rounds=plans, sampling=sampling, stops=rng.choice(((), (3,), (1, 2)))
-    )
+    one = put(request(prompt=3, budget=14), rounds=plans, sampling=sampling, stops=rng.choice(((), (3,), (1, 2))))
     return scenario(one, of=model(vocab=rng.choice((4, 23)), agreement=rng.choice((0, 256))))
 
 

@@ -1,8 +1,8 @@
 """States in the reference's trace, by example and against passes of their own."""
 
-import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from draftproof.properties.values.scenario import Request, Scenario, States
 from draftproof.properties.values.trace import Trace
@@ -93,7 +93,7 @@ def test_routing_is_the_type_of_every_layer(types: tuple) -> None:
 @given(scenarios())
 def test_an_intermediate_row_is_the_state_of_a_pass_that_ends_with_it(made: Scenario) -> None:
     """Rejected rows too, each from a pass over the tokens before it and nothing else."""
-    made = msgspec.structs.replace(made, requests=made.requests[:1], states=States(commit="snapshot"))
+    made = replace(made, requests=made.requests[:1], states=States(commit="snapshot"))
     trace, target = run(made, solve(made)), build(made, Memo(enabled=False))[0]
     tokens = made.requests[0].prompt
     for number in range(1 + max(key.round for key in trace.channel("accept.emitted"))):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace as put
 from safetensors.torch import load_file, save_file
 
 from draftproof.harness.lockstep import evidence
@@ -36,12 +36,7 @@ class Text(Subject):
     """Emits a text and nothing else, chosen token by token from the reference's own logits."""
 
     name = "text"
-    limits = Limits(
-        models=("checkpoint",),
-        arrivals="serial",
-        steering="none",
-        variants=(),
-    )
+    limits = Limits(models=("checkpoint",), arrivals="serial", steering="none", variants=())
 
     def __init__(self, choose: Choose, cut: Cut = tuple) -> None:
         self._choose, self._cut = choose, cut
@@ -102,7 +97,7 @@ def texts(path: Path, subject: Text) -> list[bool]:
     """For each scenario, whether `output.lossless` holds."""
     found = []
     for scenario in scenarios(path):
-        ran = evidence(subject, msgspec.structs.replace(scenario, variant="none"), reference)
+        ran = evidence(subject, put(scenario, variant="none"), reference)
         found.append(judge(ran).results["output.lossless"] is None)
     return found
 
@@ -110,7 +105,7 @@ def texts(path: Path, subject: Text) -> list[bool]:
 def test_the_other_of_two_near_equals_is_right_and_its_continuation_is_judged(near_ties: Path) -> None:
     chosen = Text(other_twin)
     assert all(texts(near_ties, chosen))
-    ran = [evidence(chosen, msgspec.structs.replace(one, variant="none"), reference) for one in scenarios(near_ties)]
+    ran = [evidence(chosen, put(one, variant="none"), reference) for one in scenarios(near_ties)]
     assert sum(counts(one)["token_ties"] for one in ran) > 10
     assert all(one.output_changed is False for one in ran)
 
@@ -144,7 +139,7 @@ def test_where_no_two_are_near_equal_the_second_best_is_wrong(tmp_path_factory: 
 
 def test_it_needs_a_reference_of_its_own_text(near_ties: Path) -> None:
     """Held against plain decoding, and without the pass over the text, the first tie fails."""
-    scenario = msgspec.structs.replace(scenarios(near_ties)[0], variant="none")
+    scenario = put(scenarios(near_ties)[0], variant="none")
     ran, plain = evidence(Text(other_twin), scenario, reference), reference(scenario)
     assert ran.followed
     assert plain.trace is not None

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.coverage.bins import universe
@@ -38,12 +38,9 @@ def test_the_timeline_marks_the_first_divergence_among_the_others():
 
 def test_a_long_timeline_is_drawn_around_the_first_divergence():
     mark = next(mark for mark in drawn().marks if mark.different)
-    marks = tuple(
-        msgspec.structs.replace(mark, round=at, step=at, last_step=at, different=int(at == 400), same=1)
-        for at in range(600)
-    )
-    first = msgspec.structs.replace(drawn().first, round=400, request=mark.request, phase=mark.phase)
-    drawn_ = grid(msgspec.structs.replace(drawn(), marks=marks, first=first))
+    marks = tuple(replace(mark, round=at, step=at, last_step=at, different=int(at == 400), same=1) for at in range(600))
+    first = replace(drawn().first, round=400, request=mark.request, phase=mark.phase)
+    drawn_ = grid(replace(drawn(), marks=marks, first=first))
     assert len(drawn_.columns) == WIDEST
     assert "400" in drawn_.columns
     assert drawn_.left_out == 600 - WIDEST

@@ -2,8 +2,8 @@
 
 from typing import Any, get_args
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from draftproof.properties.values import relations as rel
 from draftproof.properties.values.channels import CHANNELS
@@ -73,7 +73,7 @@ PHRASES = {
 def other(channel: str, **changes: Any) -> Divergence:
     """The seed bug with another channel, and whatever else is given."""
     phase = CHANNELS[channel].phase
-    return msgspec.structs.replace(SEED_BUG, **{"channel": channel, "phase": phase, **changes})
+    return replace(SEED_BUG, **{"channel": channel, "phase": phase, **changes})
 
 
 def test_the_seed_bug_reads_as_a_block_of_lines():
@@ -113,16 +113,16 @@ def test_a_long_cause_is_wrapped_below_itself():
 
 
 def test_impact_says_whether_the_text_changed():
-    assert impact(msgspec.structs.replace(SEED_BUG, output_changed=True)) == "the output tokens changed"
+    assert impact(replace(SEED_BUG, output_changed=True)) == "the output tokens changed"
     assert impact(other("commit.state")) == "the output tokens did not change"
-    assert impact(msgspec.structs.replace(SEED_BUG, output_changed=None)) == ""
-    assert sentence(msgspec.structs.replace(SEED_BUG, output_changed=None)).endswith("draft.step.positions.")
+    assert impact(replace(SEED_BUG, output_changed=None)) == ""
+    assert sentence(replace(SEED_BUG, output_changed=None)).endswith("draft.step.positions.")
 
 
 def test_a_kernel_names_its_argument():
     place = {"contract": "kernel.gdn_verify", "channel": "kernel.states", "phase": "kernel", "output_changed": None}
     values = {"expected": "states[0, 3] = 5.0", "got": "7.0", "margin": 0.25, "relation": rel.InMemory("output")}
-    found = msgspec.structs.replace(SEED_BUG, **place, **values)
+    found = replace(SEED_BUG, **place, **values)
     assert block(found).splitlines() == [
         "FAIL kernel.gdn_verify",
         "  what       argument states of the kernel (kernel.states)",
@@ -130,7 +130,7 @@ def test_a_kernel_names_its_argument():
         "  expected   states[0, 3] = 5.0",
         "  got        7.0 (over the bound by 0.25)",
     ]
-    moved = msgspec.structs.replace(found, relation=rel.RowUnwritten((0, 3)))
+    moved = replace(found, relation=rel.RowUnwritten((0, 3)))
     assert block(moved).splitlines()[-1] == "  cause      row (0, 3) is as it was before"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from draftproof.properties.features import BY_NAME, FEATURES, refusal, refused_beside
@@ -34,11 +35,13 @@ def _summary(feature: Feature) -> tuple[str, str]:
 
 
 def _section(feature: Feature) -> str:
-    about = f"### {feature.name}\n\n{feature.what[0].upper()}{feature.what[1:]} ({linked(feature.rule)})."
+    title = f"### {feature.name}\n\n"
+    about = f"{feature.what[0].upper()}{feature.what[1:]} ({linked(feature.rule)})."
     rows = [*((f"`{other}`", linked(refusal(feature.name, other))) for other in _others(feature)), *_of_drafts(feature)]
     if not rows:
-        return f"{about} It is defined beside every other feature, with every draft and with checkpoints."
-    return f"{about}\n\n{table(('never beside', 'because'), rows)}"
+        about += " It is defined beside every other feature, with every draft and with checkpoints."
+        return title + textwrap.fill(about, 120, break_on_hyphens=False)
+    return f"{title}{about}\n\n{table(('never beside', 'because'), rows)}"
 
 
 def _others(feature: Feature) -> tuple[str, ...]:

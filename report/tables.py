@@ -15,7 +15,7 @@ from draftproof.report.definitions import contents
 from draftproof.report.markdown import written
 
 
-class Made(NamedTuple):
+class MadePart(NamedTuple):
     """A part that is made: its page, the name in its comments, and what makes it."""
 
     page: str
@@ -23,14 +23,14 @@ class Made(NamedTuple):
     make: Callable[[], str]
 
 
-TABLES: tuple[Made, ...] = (
-    Made("docs/semantics/README.md", "chapters", contents),
-    Made("docs/semantics/channels.md", "channels", channel_tables.channels),
-    Made("docs/semantics/channels.md", "structs", channel_tables.structs),
-    Made("docs/semantics/channels.md", "enums", channel_tables.enums),
-    Made("docs/semantics/beside.md", "overview", feature_tables.overview),
-    Made("docs/semantics/beside.md", "pairs", feature_tables.beside),
-    Made("docs/cli.md", "features", feature_tables.features),
+TABLES: tuple[MadePart, ...] = (
+    MadePart("docs/semantics/README.md", "chapters", contents),
+    MadePart("docs/semantics/channels.md", "channels", channel_tables.channels),
+    MadePart("docs/semantics/channels.md", "structs", channel_tables.structs),
+    MadePart("docs/semantics/channels.md", "enums", channel_tables.enums),
+    MadePart("docs/semantics/beside.md", "overview", feature_tables.overview),
+    MadePart("docs/semantics/beside.md", "pairs", feature_tables.beside),
+    MadePart("docs/cli.md", "features", feature_tables.features),
 )
 
 

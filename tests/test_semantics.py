@@ -11,7 +11,7 @@ import pytest
 
 from draftproof.report.definitions import CHAPTERS, UnknownDefinitionError, chapter_of, linked, place_of
 from draftproof.report.markdown import TableError, written
-from draftproof.report.tables import TABLES, Made
+from draftproof.report.tables import TABLES, MadePart
 from tests.definitions import HEADING, ROOT, defined, pages
 
 SITE = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ FOLDER = ROOT / "docs/semantics"
 
 
 @pytest.mark.parametrize("made", TABLES, ids=lambda one: f"{Path(one.page).stem}-{one.name}")
-def test_what_is_made_is_as_it_is_made(made: Made) -> None:
+def test_what_is_made_is_as_it_is_made(made: MadePart) -> None:
     """Otherwise run `make tables`."""
     page = (ROOT / made.page).read_text(encoding="utf-8")
     assert written(page, made.name, made.make()) == page

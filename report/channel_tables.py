@@ -70,8 +70,10 @@ def _of_phase(phase: str) -> str:
 def _row(channel: Channel) -> tuple[str, ...]:
     judging = (one.name for one in ALL if channel.name in one.needs and not one.name.startswith("variant."))
     contracts = ", ".join(f"`{name}`" for name in judging) or "-"
-    holds = linked(channel.holds)
-    return f"`{channel.name}`", channel.what, linked(channel.at) or "-", type_name(channel.value), holds, contracts
+    kind = type_name(channel.value)
+    holds = linked(channel.holds.replace(kind, "its fields", 1) if channel.holds.startswith(kind) else channel.holds)
+    shown = re.sub(r"`\w+`", r"[\g<0>](#structs)", kind)
+    return f"`{channel.name}`", channel.what, linked(channel.at) or "-", shown, holds, contracts
 
 
 def _fields(struct: type[observed.Observed]) -> str:

@@ -25,7 +25,7 @@ from tests.reference.draft_rows import Told, brute_match
 from tests.reference.scenarios import BRIEF, request, scenario, scenarios
 from tests.reference.test_dynamic import dynamic
 
-MANY = settings(max_examples=400, deadline=None, derandomize=True)
+MANY = settings(max_examples=1200, deadline=None, derandomize=True)
 NOTHING: Pass = None  # type: ignore[assignment]
 
 

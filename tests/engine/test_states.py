@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain
+from draftproof.engine.states.base import LogicalStates
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
@@ -64,7 +64,7 @@ class Text:
         ops.gdn_verify(out, states, qkv[None], *gates, weights.start_ssm[None], row)
         return out[0], windows[0], states[0]
 
-    def after(self, count: int) -> Plain:
+    def after(self, count: int) -> LogicalStates:
         """The state after the first `count` tokens: conv [L, C-1, Q] and ssm [L, U, H, E]."""
         windows = torch.stack([of_layer[count - 1] for of_layer in self.windows])
         return windows, torch.stack([of_layer[count - 1] for of_layer in self.matrices])
@@ -153,7 +153,7 @@ class Serving:
                 return False
         return True
 
-    def kept(self, slot: int) -> Plain:
+    def kept(self, slot: int) -> LogicalStates:
         return self.states.checkpoint_conv[:, slot], self.states.checkpoint_ssm[:, slot]
 
 
@@ -162,7 +162,7 @@ def serving(request: pytest.FixtureRequest) -> Serving:
     return Serving(request.param)
 
 
-def same(got: Plain, expected: Plain) -> bool:
+def same(got: LogicalStates, expected: LogicalStates) -> bool:
     return all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
 
 

@@ -1,5 +1,7 @@
-"""Eager gated delta rule. Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens
-or rows of a norm, `R` sequences, `A` allocated steps.
+"""Eager gated delta rule.
+
+Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens or rows of a norm, `R` sequences,
+`A` allocated steps.
 """
 
 import numpy as np

@@ -199,8 +199,10 @@ def tile_of(rows: int, state: Tensor) -> Tile:
 
 
 def fold_tile(state: Tensor, tokens: float) -> Tile:
-    """Return the tile for state [S,U,H,E] where a program goes through `tokens` tokens and stores no state in between:
-    with many of them arithmetic takes longer than memory, and narrow tiles leave more warps room."""
+    """Return the tile for state [S,U,H,E] of a program that runs `tokens` tokens and stores no state between them.
+
+    With many tokens arithmetic takes longer than memory, and narrow tiles leave room for more warps.
+    """
     size, width = state.shape[2:]
     if not state.is_floating_point():
         return _ring_tile(size)

@@ -62,9 +62,10 @@ def _delta_kernel(
     KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row, value head and block of columns a program; shapes as in gdn_verify (SNAPSHOT: p_kept are its states;
-    TREE: p_parents [B,W-1] as in gdn_verify_tree) or gdn_update (p_kept are the checkpoints [S,U,H,E], in slots
-    p_targets [R] after tokens p_steps [R]).
+    """Run the delta rule: a program has one row, one value head and one block of columns.
+
+    Shapes as in gdn_verify (SNAPSHOT: p_kept are its states; TREE: p_parents [B,W-1] as in gdn_verify_tree), or as in
+    gdn_update (p_kept are the checkpoints [S,U,H,E], in slots p_targets [R] after tokens p_steps [R]).
     """
     if not RING:
         group, keys, k_width, v_width = GROUP, KEYS, K_WIDTH, V_WIDTH

@@ -51,7 +51,9 @@ def _convolve_kernel(
     TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
     EVEN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half.
+    """Write the outputs, and the inputs that go to the other half: a program has a few tokens and a block of channels.
+
+    The last program of a row's tokens has their gates instead of channels.
 
     The last program of a row's tokens has their gates instead of channels.
     """

@@ -99,7 +99,10 @@ def _conv_update_kernel(
     RING: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Runs of RUN >= C - 1 tokens of one sequence, one block of channels: only the first run reads the old window."""
+    """Convolve a run of tokens of one sequence: a program has RUN >= C - 1 tokens and one block of channels.
+
+    Only the first run of a sequence reads the old window.
+    """
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
@@ -212,7 +215,7 @@ def merged(shape: torch.Size, first: tuple[int, ...], second: tuple[int, ...]) -
 
 @jit_for_any_size
 def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
-    """A block of rows a program: steps, seq_lens and num_tokens [B]."""
+    """Set steps [B] from seq_lens and num_tokens [B]: a program has a block of rows."""
     o_b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_b < rows
     b_before = tl.load(p_seq_lens + o_b * s_l, mask=mask, other=0)

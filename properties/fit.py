@@ -155,7 +155,7 @@ def _arrivals(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _pages(scenario: Scenario, limits: Limits) -> Scenario:
-    """The nearest page size that it has, and as many pages as hold the same number of tokens."""
+    """Return the scenario with the nearest page size that the subject has, and pages for the same number of tokens."""
     memory, sizes = scenario.memory, limits.page_sizes
     if not sizes or memory.page_size in sizes:
         return scenario
@@ -225,7 +225,7 @@ def _variant(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _once(scenario: Scenario, limits: Limits) -> Scenario:
-    """A subject whose engine lives on from run to run is not asked to serve the same requests twice in one."""
+    """Return a scenario that is served once, for a subject whose engine lives on from run to run."""
     once: Schedule = replace(scenario.schedule, services=1)
     return replace(scenario, schedule=once) if limits.persistent else scenario
 

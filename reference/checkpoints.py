@@ -49,7 +49,10 @@ _REMEMBERED_BYTES = 1 << 29
 
 
 class RememberingTarget:
-    """A checkpoint of a language model; `hidden` is the state after the final norm, `kept` the layers whose outputs are
+    """A checkpoint of a language model that remembers its passes.
+
+    `hidden` of a pass is the state after the final norm; `kept` names the layers whose outputs it has. Passes are
+    remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever they are
     asked for.
 
     Passes are remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever
@@ -64,7 +67,7 @@ class RememberingTarget:
         self._kept, self.layer_types, self.widened = kept, model.layer_types, 1.0
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """The causal pass over tokens at positions 0, 1, .."""
+        """Return the causal pass over tokens at positions 0, 1, .."""
         model, store = stored_by(self._fp8, self._model, tokens, self._memo)
         inputs: tuple[Hashable, ...] = (tokens, store.name) if store else tokens
         if (known := self._known.exact(inputs)) is not None:
@@ -214,7 +217,7 @@ def _target(path: str, stamp: tuple[tuple[str, int, int], ...], dtype: torch.dty
 
 
 def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Changes when a file of the directory does, so that a model rewritten in place is read again."""
+    """Return a value that changes with the directory's files, so that a model rewritten in place is read again."""
     directory = Path(path)
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)

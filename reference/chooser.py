@@ -25,10 +25,10 @@ class Chooser(Protocol):
     """The choices of a request, of rows of logits."""
 
     def choices(self, logits: np.ndarray, places: Sequence[TokenPlace]) -> tuple[Choice, ...]:
-        """The choice of each row [T, V]; how near others come is said of a real model's."""
+        """Return the choice of each row [T, V]; those of a real model say how near other tokens come."""
 
     def instead(self, choice: Choice, logits: np.ndarray, place: TokenPlace, token: int) -> Choice:
-        """The choice of another token of a row [V], which a text of a real model goes on with (S-FOLLOW-8)."""
+        """Return the choice of `token` for a row [V], with which the text of a real model goes on (S-FOLLOW-8)."""
 
     def gap(self, logits: np.ndarray, place: TokenPlace, token: int) -> float:
         """How far a token is from being the choice of a row [V], in logits (S-TRACE-10, S-SAMPLE-14)."""
@@ -111,12 +111,12 @@ class RealDraws(NamedTuple):
 
 
 def chooser_of(target: ReferenceTarget, sampling: Sampling | None) -> Chooser:
-    """The chooser of a request with this target and sampling."""
+    """Return the chooser of a request with this target and sampling."""
     if sampling is None:
         return Best(target.widened or 1.0)
     return RealDraws(sampling, target.widened) if target.widened else ProbeDraws(sampling)
 
 
 def weights_of(target: ReferenceTarget, logits: np.ndarray, sampling: Sampling) -> list[int]:
-    """The weights that a token after a row [V] of the target is drawn by."""
+    """Return the weights by which the token after a row [V] of the target is drawn."""
     return real_weights(logits, sampling) if target.widened else probe_weights(logits, sampling)

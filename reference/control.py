@@ -149,8 +149,10 @@ def steps_in_force(
 def observations(
     scenario: Scenario, rows: Mapping[tuple[int, int], tuple[int, int]], correct: Mapping[tuple[int, int], int]
 ) -> Iterator[Observation]:
-    """What a trace of the scenario must say of the controller, by (request, round) of decode: `rows` has the engine
-    step and K, `correct` has correct_len. Nothing without a controller."""
+    """Yield the controller's observations of a trace of the scenario; none without a controller.
+
+    `rows` and `correct` go by (request, round) of decode: `rows` has the engine step and K, `correct` has correct_len.
+    """
     if scenario.adaptive is None:
         return
     batches: dict[int, list[Row]] = {}

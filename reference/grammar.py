@@ -25,7 +25,7 @@ State = Expression | None
 
 
 def state_after(state: State, token: int, vocab: int) -> State:
-    """The state after one more token (S-GRAMMAR-3)."""
+    """Return the state after one more token (S-GRAMMAR-3)."""
     if state is None or token == end_token(vocab):
         return None
     for letter in token_texts(vocab)[token]:
@@ -35,7 +35,7 @@ def state_after(state: State, token: int, vocab: int) -> State:
 
 @lru_cache(maxsize=1 << 14)
 def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
-    """The state after the tokens of a text behind its prompt."""
+    """Return the state after a text, which begins behind the prompt."""
     if not text:
         return parse(grammar.pattern)
     return state_after(state_of(grammar, text[:-1], vocab), text[-1], vocab)
@@ -43,7 +43,7 @@ def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
 
 @lru_cache(maxsize=1 << 12)
 def allowed(state: State, vocab: int) -> TokenIds:
-    """The tokens that a state allows."""
+    """Return the tokens that a state allows."""
     if state is None:
         return tuple(range(vocab))
     # What a token spells without its last letter is spelled by one before it.
@@ -85,12 +85,14 @@ class ConstrainedTarget:
 
 
 def with_grammar(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """The target of a request: the one given, if it has no grammar."""
+    """Return the target of a request with its grammar; the given one, if it has none."""
     return ConstrainedTarget(target, len(request.prompt), request.grammar) if request.grammar else target
 
 
 def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be with less of its grammar, by the count of choices that this changes.
+    """Yield targets with less of the request's grammar, each with the count of choices that this changes.
+
+    They are for a round with `pending` tokens committed and pending before it.
 
     Of a round before which `pending` tokens are committed and pending.
     """
@@ -102,7 +104,9 @@ def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[
 def counted(
     request: Request, vocab: int, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification, free: int
 ) -> Iterator[str]:
-    """The counts of a round of a grammar, after the tokens `before` that the request emitted.
+    """Yield the counts of a grammar's round, after the tokens `before` that the request emitted.
+
+    `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
 
     `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
     """

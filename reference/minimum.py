@@ -16,7 +16,7 @@ from draftproof.reference.protocols import ReferenceTarget
 
 
 def excluded(request: Request, emitted: int, stops: Collection[int]) -> frozenset[int]:
-    """The tokens that may not be the next of a request that emitted so many: its stop tokens, before its minimum."""
+    """Return the stop tokens, which may not come next before a request has emitted its minimum; else nothing."""
     return frozenset(stops) if emitted < request.min_tokens else frozenset()
 
 
@@ -43,14 +43,16 @@ class MinimumTarget:
 
 
 def with_minimum(target: ReferenceTarget, request: Request, stops: Collection[int]) -> ReferenceTarget:
-    """The target of a request with these stop tokens: the one given, if it has no minimum or no stop token."""
+    """Return the target of a request with these stop tokens: the given one, if it has no minimum or no stop token."""
     return MinimumTarget(target, request, stops) if request.min_tokens and stops else target
 
 
 def others(
     target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
 ) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be with less of its minimum, by the count of choices that this changes.
+    """Yield targets with less of the request's minimum, each with the count of choices that this changes.
+
+    They are for a round with `pending` tokens committed and pending before it.
 
     Of a round before which `pending` tokens are committed and pending.
     """
@@ -60,7 +62,7 @@ def others(
 
 
 def counted(request: Request, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification) -> Iterator[str]:
-    """The counts of a round with a minimum, after the tokens `before` that the request emitted.
+    """Yield the counts of a round with a minimum, after the tokens `before` that the request emitted.
 
     `paths` are the drafts on the way to each row of the verify.
     """

@@ -28,8 +28,11 @@ class ReferenceTarget(Protocol):
 
 
 class _OfEntries(Protocol):
-    """A draft of entries (token, hidden); `width` is that of the target's hidden states, which it `takes` after or
-    before the final norm. `ids` are the tokens that the places of its logits stand for; None: the target's."""
+    """A draft of entries (token, hidden).
+
+    `width` is that of the target's hidden states, which it `takes` after or before the final norm. `ids` are the tokens
+    that the places of its logits stand for; None: the target's.
+    """
 
     width: int
     takes: StateOf
@@ -37,7 +40,7 @@ class _OfEntries(Protocol):
 
 
 def taken(draft: _OfEntries, whole: Pass) -> np.ndarray:
-    """What a draft takes of the target's pass: [T, width]."""
+    """Return the hidden states of the target's pass that a draft reads: [T, width]."""
     return whole.before_norm if draft.takes == "before_norm" else whole.hidden
 
 
@@ -100,7 +103,9 @@ class ReferenceBlock(Protocol):
         """Context entries [T, entry] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids at positions n, n + 1, .. after features [n, F]; each row sees these and all of the block.
+        """Return the pass over a block of ids at positions n, n + 1, .. after features [n, F].
+
+        Each row sees the features and the whole block.
 
         The pass has a row for each of the block; `hidden` is what logits are of, `kv` are the block's own entries.
         """

@@ -57,8 +57,11 @@ CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
 
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
-    """What a trace of the scenario declares: what its draft tells of itself, and states for a model that has them, in
-    the form its commit gives them."""
+    """Return the channels that a trace of the scenario declares.
+
+    They are the channels of its draft, and those of states for a model that has them, in the form that its commit gives
+    them.
+    """
     always = _ALWAYS | (tapped(scenario.draft, scenario.tree is not None) - _UNSEEN)
     if "linear_attention" not in layer_types:
         return always
@@ -141,7 +144,7 @@ class Span(NamedTuple):
     walked: tuple[int, ...] = ()
 
     def completed(self, interval: int) -> int:
-        """The position of the token that completed the last multiple of `interval` so far; -1 if none did."""
+        """Return the position of the token that completed the last multiple of `interval` so far; -1 if none did."""
         return (self.context + self.committed) // interval * interval - 1 if interval else -1
 
 
@@ -208,7 +211,7 @@ class _RequestTrace:
                 self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
 
     def _prefill(self, number: int = 0, emitted: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The prompt's round, or one in which the whole text is run again (S-SCHED-6)."""
+        """Report the prompt's round, or one that runs the whole text again (S-SCHED-6); return the tokens it emits."""
         tokens = self._request.prompt + emitted
         whole = self._target.forward(tokens)
         (choice,) = choices_along(
@@ -232,7 +235,10 @@ class _RequestTrace:
         return new
 
     def _handed_over(self, whole: Pass, tokens: tuple[int, ...]) -> None:
-        """What another engine has of t_0 .. t_n before the first round: what one alone would have (S-HANDOVER-3)."""
+        """Report what the decode engine holds of t_0 .. t_n before the first round, as if it had run them.
+
+        Defined in S-HANDOVER-3.
+        """
         last = len(tokens) - 2
         self._say("handover.length", 1, last + 1)
         self._say("handover.token", 1, tokens[-1])
@@ -255,7 +261,7 @@ class _RequestTrace:
         self._say("accept.bonus", number, token)
 
     def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...], before: int) -> tuple[int, ...]:
-        """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
+        """Report a round before which `before` tokens were committed (none in round 0), and return what it emits."""
         tokens = self._request.prompt + emitted
         drafts, drawn_by = self._drafts(number, round_, tokens)
         if self._tree:
@@ -291,14 +297,14 @@ class _RequestTrace:
         return new
 
     def _paths(self, drafts: tuple[int, ...], round_: RoundScript) -> tuple[tuple[int, ...], ...]:
-        """The drafts on the way to each row."""
+        """Return the drafts on the way to each row."""
         if not self._tree:
             return tuple(drafts[:row] for row in range(len(drafts) + 1))
         rows = (lineage(round_.parents, row) for row in range(len(drafts) + 1))
         return tuple(tuple(drafts[row - 1] for row in path) for path in rows)
 
     def _allowed(self, number: int, emitted: tuple[int, ...], paths: tuple[tuple[int, ...], ...]) -> None:
-        """What may follow each row (S-GRAMMAR-4, S-LIMIT-15)."""
+        """Report the tokens that may follow each row (S-GRAMMAR-4, S-LIMIT-15)."""
         grammar = self._request.grammar
         if grammar is None and not self._request.min_tokens:
             return
@@ -309,14 +315,14 @@ class _RequestTrace:
             self._say("verify.allowed", number, some, row=row)
 
     def _logprobs(self, number: int, emitted: tuple[int, ...], logits: Sequence[np.ndarray]) -> None:
-        """What each token was chosen from, by the logits [V] of its row (S-SAMPLE-12)."""
+        """Report the logprobs of each emitted token, by the logits [V] of its row (S-SAMPLE-12)."""
         if (top := self._request.logprobs) is not None:
             for place, (token, row) in enumerate(zip(emitted, logits, strict=True)):
                 weights = weights_of(self._target, row, self._request.sampling or Sampling())
                 self._say("accept.logprobs", number, logprob(weights, token, top), row=place)
 
     def _prompt_logprobs(self) -> None:
-        """What each token of the prompt has been weighed among, by logits that nothing has changed (S-SAMPLE-16)."""
+        """Report the logprobs of each prompt token (S-SAMPLE-16), by logits without penalties, grammar or minimum."""
         prompt = self._request.prompt
         if (asked := self._request.prompt_logprobs) is not None:
             logits = placed(self._plain, self._request).forward(prompt).logits
@@ -326,7 +332,7 @@ class _RequestTrace:
                 self._say("accept.prompt_logprobs", 0, told, row=position)
 
     def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
-        """What may follow the tokens that were emitted (S-GRAMMAR-5)."""
+        """Report the tokens that may follow those that were emitted (S-GRAMMAR-5)."""
         if (grammar := self._request.grammar) is not None and not ended:
             self._say("commit.allowed", number, allowed(state_of(grammar, emitted, self._vocab), self._vocab))
 
@@ -345,7 +351,7 @@ class _RequestTrace:
     def _drafts(
         self, number: int, round_: RoundScript, tokens: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Reports what the draft itself proposes, and what is verified; returns that, and what it was drawn by."""
+        """Report the draft's own proposal; return the tokens to verify, and the weights that they were drawn by."""
         own = propose(self._draft, self._target, tokens, self._depth(number, round_))
         self._report(number, own.said)
         if not all(one.sure for one in own.said):

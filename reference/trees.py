@@ -56,6 +56,6 @@ def verify_tree(
 def _following(
     chooser: Chooser, choice: Choice, whole: Pass, text: tuple[int, ...], place: TokenPlace, followed: tuple[int, ...]
 ) -> Choice:
-    """The choice after a text, or what follows it."""
+    """Return the choice after a text, or the token with which the followed text goes on there."""
     follows = len(text) < len(followed) and followed[: len(text)] == text and followed[len(text)] != choice.token
     return chooser.instead(choice, whole.logits[-1], place, followed[len(text)]) if follows else choice

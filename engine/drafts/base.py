@@ -46,8 +46,10 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a draft takes of the target: nothing, its last hidden states after or before the final norm, or the outputs
-    of `layers`, side by side."""
+    """Which hidden states of the target a draft reads.
+
+    None, the last ones after or before the final norm, or the outputs of `layers`, concatenated.
+    """
 
     hidden_states: Literal["none", "after_norm", "before_norm", "layers"] = "none"
     layers: tuple[int, ...] = ()

@@ -104,7 +104,7 @@ class ProbeLayer:
         return self.output(x, self.attend(x, metadata, cache, silent))
 
     def attend(self, inputs: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None) -> Tensor:
-        """inputs [T, lanes of the inputs] -> what the rank's heads attended to, [T, heads * value_dim].
+        """Return the attention output [T, heads * value_dim] of this rank's heads for inputs [T, lanes of the inputs].
 
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """

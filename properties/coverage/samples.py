@@ -125,8 +125,15 @@ class BatchSample(NamedTuple):
 
 
 class RoundSample(NamedTuple):
-    """One decode round that the subject reports. `accept` is what came of its drafts, `before` of those of the round
-    before; `asked` what was to come of them by its plan alone: "own" if none are forced, "drawn" if coins decide.
+    """One decode round that the subject reports.
+
+    `accept` names the outcome of its drafts, `before` that of the round before; `asked` is the outcome that its plan
+    alone asks for: "own" if no drafts are forced, "drawn" if coins decide.
+
+    `drafts` were verified, in `levels` levels, where `depth` levels would have been possible. `found` is the number of
+    tokens that a lookup could propose (None for other drafts); `is_fewer_found` says that this is less than the round
+    may have. `pending` tokens had not been folded into the state before the round. `lacks` says that the draft cannot
+    propose the right first token. `is_drawn` says that the draft drew the tokens that were verified.
 
     `drafts` were verified, in so many `levels`; `depth` levels there might have been. `found` is the number of tokens
     that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than the round may have. `pending`

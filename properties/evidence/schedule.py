@@ -115,8 +115,10 @@ class ObservedSchedule:
 
     @cached_property
     def spans(self) -> Mapping[int, tuple[int, int]]:
-        """request -> first and last engine step in which it ran, or had memory; of one that is aborted the last before
-        that."""
+        """Return the first and last engine step in which each request ran, or held memory.
+
+        The last step of an aborted request is the one before its abort.
+        """
         spans: dict[int, tuple[int, int]] = {}
         for row in self.rows:
             first, last = spans.get(row.request, (row.step, row.step))

@@ -104,8 +104,9 @@ def _sequences(choose: Choose, request: Request) -> tuple[TokenSpan, ...]:
 
 
 def _late_sequence(choose: Choose, request: Request) -> Request:
-    """Return a request that ends with a sequence one token before its budget would be spent: one that is so long that
-    the request may have given way in the middle of it.
+    """Return a request that a sequence ends one token before its budget is spent.
+
+    The sequence is long enough that the request may be preempted in the middle of it.
     """
     last = request.budget - 2
     first = max(0, last - choose.one_of(_LATE))

@@ -66,8 +66,9 @@ def _with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _in_line(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return requests that come while the first runs, each of which but the first and the last may be aborted: those
-    that wait have others behind them.
+    """Return requests that arrive while the first one runs, so that they wait in a queue.
+
+    Each of them but the last may be aborted while others wait behind it.
     """
     first, *others = scenario.requests
     requests = [first]
@@ -81,8 +82,13 @@ def _in_line(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _at_pages(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return requests with a page in each chunk, all but the first of which may be aborted behind their first chunk:
-    they have no page then that a cache does not keep. The last is, has a grammar, and comes when nobody else is there.
+    """Return requests with a page in each chunk, all but the first of which may be aborted after their first chunk.
+
+    When such a request is aborted, the cache keeps every page that it has. The last request is not aborted, has a
+    grammar, and arrives when no other request is there.
+
+    When it is served again, it finds the page of its first chunk with its state, and runs the next chunk: this shows
+    whether anything of the grammar was left behind.
 
     Served again, it finds the page of its first chunk, with its state, and runs the next: what is left of it shows.
     """

@@ -60,8 +60,10 @@ def _with_room(scenario: Scenario) -> Scenario:
 
 
 def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return the scenario with prompts that begin with likely tokens, each of which goes on in one way, and then twice
-    in another: alike, and then not.
+    """Return the scenario with prompts that begin with a history of likely tokens.
+
+    Each of them is continued in one way once, and in another way twice; the latter two share their first tokens and
+    then differ.
     """
     vocab, history = scenario.model.vocab, list[int]()
     for token in range(_LIKELY):
@@ -87,8 +89,9 @@ def _with_own(request: Request, steps: int) -> Request:
 
 
 def without_tree(scenario: Scenario) -> Scenario:
-    """Return the scenario with chains of drafts, which no tree is compared with; a plan wants as many right ones as its
-    path had rows.
+    """Return the scenario with chains of drafts, and without a variant that needs a tree.
+
+    A plan then asks for as many right drafts as its path had rows.
     """
     if scenario.variant == "chain_as_tree":
         return replace(scenario, variant="none")

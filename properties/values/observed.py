@@ -160,8 +160,9 @@ class BufferKind(IntEnum):
 
 
 class Returned(Observed, frozen=True):
-    """The engine step that returned what a round emitted, and whether the request had ended then, in channel
-    accept.returned.
+    """The engine step that returned the tokens of a round, and whether the request had ended by then.
+
+    It is the value of channel accept.returned.
     """
 
     step: int

@@ -20,7 +20,7 @@ from draftproof.reference.protocols import ReferenceBlock
 
 
 def probe(spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceDFlash:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceDFlash(ReferenceProbeBlock(spec, target, memo, weights))
 
 

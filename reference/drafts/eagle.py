@@ -20,7 +20,7 @@ from draftproof.reference.protocols import ReferenceHead, taken
 
 
 def probe(spec: Eagle, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceEagle:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceEagle(ProbeEagleHead(spec, target, memo, weights))
 
 
@@ -74,9 +74,9 @@ class ReferenceEagle:
         return ((len(whole.hidden) - 1, entries.hidden[-1]),)
 
     def _given(self, whole: Pass) -> np.ndarray:
-        """What the target hands over of each position, [n, D]."""
+        """Return the target's hidden state of each position that the draft reads, [n, D]."""
         return taken(self.head, whole)
 
     def _states(self, given: np.ndarray) -> np.ndarray:
-        """The states that entries of it consume."""
+        """Return the hidden states that the draft's entries consume."""
         return given

@@ -25,13 +25,15 @@ from draftproof.reference.protocols import ReferenceChain, taken
 
 
 def probe(spec: Mtp, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceMtp:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceMtp(ReferenceProbeChain(spec, target, memo, weights))
 
 
 class _Layer(NamedTuple):
-    """One layer over all entries: the tokens [T] and hidden inputs [T, L] that it consumed, and its choice at the last
-    entry."""
+    """One layer run over all entries.
+
+    It has the tokens [T] and hidden inputs [T, L] that the layer consumed, and its choice at the last entry.
+    """
 
     ids: tuple[int, ...]
     hidden: np.ndarray
@@ -73,7 +75,7 @@ class ReferenceMtp:
         return tuple((position, given[position]) for position in range(first, len(given)))
 
     def _layers(self, tokens: tuple[int, ...], whole: Pass, count: int) -> list[_Layer]:
-        """The first `count` layers over entries 0 .. T-1, tokens t_0 .. t_T."""
+        """Return the first `count` layers, run over entries 0 .. T-1 of tokens t_0 .. t_T."""
         ids, hidden, done = tokens[1:], taken(self._chain, whole), list[_Layer]()
         for index in range(count):
             entries = self._chain.forward(index, ids, hidden)

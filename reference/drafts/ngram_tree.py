@@ -39,7 +39,7 @@ class ReferenceNgramTree(ReferenceNgram):
         return (places if self.spec.match == "earliest" else places[::-1])[: self._tree.topk]
 
     def _kept(self, paths: list[Node]) -> list[Node]:
-        """The nodes that most paths begin with, of equals the first, in the order of levels."""
+        """Return the nodes that the most paths share, in the order of levels; of equals the first ones."""
         order: list[Node] = [()]
         for node in order:
             longer = [path[: len(node) + 1] for path in paths if path[: len(node)] == node and len(path) > len(node)]

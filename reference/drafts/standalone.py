@@ -20,7 +20,7 @@ from draftproof.reference.protocols import ReferenceTarget
 
 
 def probe(spec: Standalone, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceStandalone:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceStandalone(standalone(spec, target, memo, weights))
 
 

@@ -122,7 +122,7 @@ def _vocab(config: Eagle3Config) -> int:
 
 
 def _ids(config: Eagle3Config, tensors: Mapping[str, Tensor], source: str) -> tuple[int, ...] | None:
-    """The target's id of each of the head's tokens. Raises CheckpointError for a map that is none."""
+    """Return the target's id for each token of the head. Raises CheckpointError for an invalid map."""
     if "d2t" not in tensors:
         if _vocab(config) != config.vocab_size:
             raise CheckpointError(f"{source}: tensor d2t is missing, for draft_vocab_size {config.draft_vocab_size}")

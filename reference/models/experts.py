@@ -57,7 +57,7 @@ def expert_shapes(count: int, inner: int, hidden_size: int) -> Shapes:
 
 
 def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config) -> FedForward:
-    """The MLP or the experts of x [n, D]."""
+    """Return the output of the MLP, or of the experts, for x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
     shares, closest = grouped_shares(x, weights, config)
@@ -89,7 +89,7 @@ def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
 
 
 def softmax_experts(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> FedForward:
-    """The MLP or the experts of x [n, D]."""
+    """Return the output of the MLP, or of the experts, for x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
     shared = torch.sigmoid(x @ weights["mlp.shared_expert_gate.weight"].T)

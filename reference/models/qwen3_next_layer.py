@@ -87,7 +87,11 @@ def gated_attention(
 
 
 def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, Tensor]:
-    """A gated delta net over x [n, D] from an empty state: its output [n, D], and what it keeps after each token.
+    """Return a gated delta net's output [n, D] over x [n, D] from an empty state, and its state after each token.
+
+    Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
+    (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
+    (2024); the constants are those of Qwen3-Next as transformers runs it.
 
     Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
     (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
@@ -108,7 +112,7 @@ def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetCon
 
 
 def _project(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, ...]:
-    """Inputs of the convolution [n, Q], gate z [n, U, E], and b, a [n, U] of x [n, D]."""
+    """Return the convolution's inputs [n, Q], the gate z [n, U, E], and b, a [n, U] of x [n, D]."""
     n, sizes = x.shape[0], DeltaNetSizes.of(config)
     if not isinstance(config, Qwen3NextConfig):
         parts = [x @ weights[f"linear_attn.in_proj_{name}.weight"].T for name in ("qkv", "z", "b", "a")]

@@ -47,8 +47,10 @@ class TargetPass:
 
 @dataclass(frozen=True)
 class HeadPass:
-    """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after
-    RoPE; `gap` as in TargetPass."""
+    """The outputs of a draft's pass.
+
+    States `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after RoPE; `gap` as in TargetPass.
+    """
 
     g: Tensor
     logits: Tensor

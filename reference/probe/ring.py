@@ -22,7 +22,7 @@ def coded(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """The SplitMix64 finalizer, elementwise: every input bit reaches every output bit."""
+    """Apply the SplitMix64 finalizer elementwise: every input bit reaches every output bit."""
     x = x ^ (x >> _30)
     x *= _A
     x ^= x >> _27

@@ -11,8 +11,11 @@ from draftproof.properties.values.checkpoint_config.base import Count, DecoderCo
 
 
 class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
-    """MuseGlimmerAssistantModel: at most `block_size` rows, the pending token's included; `target_layer_ids` are the
-    layers of the target whose outputs are the context, in that order."""
+    """The configuration of MuseGlimmerAssistantModel.
+
+    A block has at most `block_size` rows, the pending token's included; `target_layer_ids` are the layers of the target
+    whose outputs are the context, in that order.
+    """
 
     qk_norm: ClassVar[bool] = True
     rope_defaults: ClassVar[Mapping[str, Any]] = {"rope_theta": 500000.0}

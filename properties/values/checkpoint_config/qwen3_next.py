@@ -18,8 +18,10 @@ from draftproof.properties.values.checkpoint_config.base import (
 
 
 class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
-    """Fields that the three architectures share; without `layer_types` every `full_attention_interval`th layer is full
-    attention."""
+    """Fields that the three architectures share.
+
+    Without `layer_types` every `full_attention_interval`th layer is full attention.
+    """
 
     has_states = True
     unsupported: ClassVar[Mapping[str, Any]] = {
@@ -78,8 +80,10 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class Qwen3NextConfig(GatedDeltaNetConfig, frozen=True, kw_only=True):
-    """Qwen3NextForCausalLM; a layer has experts if its number + 1 is a multiple of `decoder_sparse_step` and it is not
-    in `mlp_only_layers`."""
+    """The configuration of Qwen3NextForCausalLM.
+
+    A layer has experts if its number + 1 is a multiple of `decoder_sparse_step` and it is not in `mlp_only_layers`.
+    """
 
     num_experts: Whole
     num_experts_per_tok: Count | None = None

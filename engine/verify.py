@@ -104,8 +104,10 @@ class Verifier:
     def after_prompts(
         self, hidden_states: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the target_tokens [R] after tokens `last` [R] of hidden_states [T, D], and what they were chosen from,
-        if any request asks; of prompts, too, of which next_ids [T] among `inputs` follow.
+        """Return target_tokens [R] after tokens `last` [R] of hidden_states [T, D], and logprobs for requests with any.
+
+        Prompt logprobs are among these; `inputs` then has next_ids [T], the tokens that follow. The other `inputs` [R]
+        are sampling parameters and penalties, where requests have any, and the excluded tokens [R, V].
 
         Other `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded
         [R, V].

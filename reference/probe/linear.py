@@ -69,7 +69,7 @@ class LinearLayer:
         return window, states[:, held:].reshape(rows, sizes.value_heads, sizes.key_dim, sizes.value_dim)
 
     def _convolve(self, new: np.ndarray, before: np.ndarray, windows: np.ndarray) -> np.ndarray:
-        """Inputs new [T, Q] after the window before [C-1, Q]: the outputs [T, Q]; the window after each to windows."""
+        """Return outputs [T, Q] for inputs new [T, Q] after the window before [C-1, Q]; fill in the later windows."""
         inputs, rows = np.concatenate((before, new)), len(new)
         y = self.conv[0] * inputs[:rows]
         for j in range(1, len(self.conv)):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.arena import Arena
-from draftproof.engine.handover import Entries
+from draftproof.engine.kv_transfer import Entries
 from draftproof.engine.models.base import (
     AttentionMetadata,
     CacheShape,

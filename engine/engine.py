@@ -24,7 +24,7 @@ from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
-from draftproof.engine.handover import Handover
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target, VerifyStates
 from draftproof.engine.packed import PackedTarget, packing
@@ -126,7 +126,7 @@ class Engine:
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes) if config.mixed else None
         self._step = 0
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
-        self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
+        self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
             steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
@@ -176,10 +176,10 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
-        commits, _ = self.step_handing_over()
+        commits, _ = self.step_with_transfers()
         return commits
 
-    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
+    def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Run one step; return what each request gained in it, and those that leave, if the engine hands over."""
         for released in self.scheduler.abort(self._step):
             # Before anybody is given what they had.
@@ -195,7 +195,7 @@ class Engine:
             self._begin(plan.installed)
             self.exchange.install(plan.installed)
         commits = self._run(plan)
-        leaving = [commit for commit in commits if self.config.hands_over and not commit.finished]
+        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         packed = self.exchange.pack(leaving) if leaving else ()
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
@@ -204,7 +204,7 @@ class Engine:
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
         for commit in leaving:
-            self._release(self.scheduler.hand_over(commit.request))
+            self._release(self.scheduler.transfer_out(commit.request))
         (busy,) = self.group.agree(int(not self.scheduler.idle))
         self._others_busy = bool(busy)
         self.probes.on_step(plan)

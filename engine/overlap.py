@@ -18,7 +18,7 @@ from torch import Tensor
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
-from draftproof.engine.handover import Handover
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import Target
 from draftproof.engine.overlap_scheduler import OverlapScheduler
@@ -76,7 +76,7 @@ class OverlapEngine(Engine):
         sizes = {"inputs": len(INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
         self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
 
-    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
+    def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
         plan = self.scheduler.plan(self._step, self._steps)
         delay = self.config.overlap[self._step % len(self.config.overlap)]

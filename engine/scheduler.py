@@ -222,7 +222,7 @@ class Scheduler:
             self.check()
         return Retired(tuple(released), kept, tuple(dropped))
 
-    def hand_over(self, request: int) -> Released:
+    def transfer_out(self, request: int) -> Released:
         """Free what a request owns that another engine goes on with."""
         return self._release(self.find(request))
 
@@ -347,7 +347,7 @@ class Scheduler:
         return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
-        if self._config.hands_over:
+        if self._config.prefill_only:
             return self._pages_to(len(request.prompt))
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
@@ -373,10 +373,10 @@ class Scheduler:
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
         """Return how many tokens of a step these rows leave."""
-        if not self._config.step_tokens:
+        if not self._config.token_budget:
             return sys.maxsize
         taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
-        return max(0, self._config.step_tokens - taken)
+        return max(0, self._config.token_budget - taken)
 
     def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled

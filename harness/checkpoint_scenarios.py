@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from draftproof.properties.features import FEATURES
-from draftproof.properties.features.codes import without_codes
+from draftproof.properties.features.kv_quantization import without_kv_quantization
 from draftproof.properties.features.prefix_cache import without_prefix_cache
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.fit import fitted
@@ -259,7 +259,7 @@ def _for_checkpoint(scenario: Scenario) -> Scenario:
     """Return a scenario of a probe with nothing that is not defined for a checkpoint."""
     for feature in reversed(FEATURES):
         scenario = feature.without(scenario) if feature.of_probes else scenario
-    return without_codes(scenario)
+    return without_kv_quantization(scenario)
 
 
 def _spread(request: Request, small: int, large: int) -> Request:
@@ -273,7 +273,8 @@ def _spread(request: Request, small: int, large: int) -> Request:
 
 
 _GREEDY = Limits(
-    models=("checkpoint",), features=("controllers", "draft-batch", "trees", "preemption", "prefix-cache", "codes")
+    models=("checkpoint",),
+    features=("adaptive-steps", "draft-batch", "trees", "preemption", "prefix-cache", "kv-quantization"),
 )
 
 

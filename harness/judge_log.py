@@ -66,7 +66,7 @@ class RecordedRun(Subject):
             self._channels |= {"propose.tokens"}
         self.limits = Limits(
             models=("checkpoint",),
-            features=("trees", "preemption", "prefix-cache", "codes"),
+            features=("trees", "preemption", "prefix-cache", "kv-quantization"),
             arrivals="serial",
             steering="none",
             first_drafts="with prompt" if logged.drafts[0] else "own round",

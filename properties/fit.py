@@ -87,7 +87,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
         if architecture not in limits.architectures:
             takers = f"{' or '.join(limits.architectures)}, for this subject"
             raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
-    if not limits.takes("codes") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
+    if not limits.takes("kv-quantization") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
         raise UnfitError(f"invalid kv_cache_dtype {FP8!r}: expected auto, for this subject")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")

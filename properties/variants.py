@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.features import refusal
 from draftproof.properties.values.chain_tree import as_tree
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
+from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_TREES
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
@@ -51,9 +51,9 @@ _LAUNCHED = _SIZED | {"commit.written", "verify.packed"}
 # What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others,
 # another engine.
 _OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
-_OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
+_OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "adaptive_steps."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | OF_HANDOVERS | OF_OVERLAP
+_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | DISAGGREGATION_CHANNELS | OF_OVERLAP
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name

@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.variants import RESHAPED
-from draftproof.reference.control import observations
+from draftproof.reference.adaptive_steps import observations
 from draftproof.reference.logprobs import logprob_gaps
 from draftproof.reference.memo import Memo
 from draftproof.reference.prefix_cache import without_served

@@ -57,7 +57,7 @@ class RequestSolver:
     def _sequences(self, token: Callable[[int], int]) -> tuple[TokenIds, ...]:
         """Return the sequences that end the request, some of them cut from the text that it would emit without them."""
         found = list(self._request.stop_sequences)
-        for span in self._request.sequences_at:
+        for span in self._request.stop_sequences_at:
             before = self._request.prompt[len(self._request.prompt) + span.first :] if span.first < 0 else ()
             numbers = range(max(span.first, 0), span.last + 1)
             found.append((*before, *(token(number) for number in numbers)))
@@ -71,9 +71,9 @@ class RequestSolver:
         if 0 <= request.stop_at < len(solved.tokens):
             self._end_with(tuple(sorted({*request.stops, solved.tokens[request.stop_at]})), self._limits.sequences)
             solved = self._solve(first)
-        known = [span for span in request.sequences_at if span.last < len(solved.tokens)]
+        known = [span for span in request.stop_sequences_at if span.last < len(solved.tokens)]
         if known:
-            self._request = msgspec.structs.replace(request, sequences_at=tuple(known))
+            self._request = msgspec.structs.replace(request, stop_sequences_at=tuple(known))
             self._end_with(self._limits.stop, self._sequences(solved.tokens.__getitem__))
             solved = self._solve(first)
         return solved

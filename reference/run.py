@@ -161,7 +161,7 @@ class Models(NamedTuple):
 class _RequestTrace:
     def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
-        self._is_handed_over = scenario.schedule.handover
+        self._is_disaggregated = scenario.schedule.disaggregation
         self._knows_ends = not scenario.schedule.overlap
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
@@ -230,28 +230,28 @@ class _RequestTrace:
         self._commit_states(number, whole, Span(0, len(tokens)), ended)
         if not ended:
             self._report(number, self._draft.extend(tokens + new, whole, first=0))
-            if self._is_handed_over and not number:
-                self._handed_over(whole, tokens + new)
+            if self._is_disaggregated and not number:
+                self._report_transfer(whole, tokens + new)
         return new
 
-    def _handed_over(self, whole: Pass, tokens: tuple[int, ...]) -> None:
+    def _report_transfer(self, whole: Pass, tokens: tuple[int, ...]) -> None:
         """Report what the decode engine holds of t_0 .. t_n before the first round, as if it had run them.
 
-        Defined in S-HANDOVER-3.
+        Defined in S-DISAGG-3.
         """
         last = len(tokens) - 2
-        self._say("handover.length", 1, last + 1)
-        self._say("handover.token", 1, tokens[-1])
+        self._say("disaggregation.length", 1, last + 1)
+        self._say("disaggregation.token", 1, tokens[-1])
         for layer, entries in zip(self._full, whole.kv, strict=True):
             for position in range(last + 1):
-                self._say("handover.kv", 1, vector(entries[position]), layer=layer, row=position)
+                self._say("disaggregation.kv", 1, vector(entries[position]), layer=layer, row=position)
         for order, layer in enumerate(self._linear):
-            self._say("handover.state", 1, vector(whole.states[order][last]), layer=layer)
+            self._say("disaggregation.state", 1, vector(whole.states[order][last]), layer=layer)
         for one in self._draft.extend(tokens, whole, first=0):
             if one.channel == "extend.kv":
-                self._say("handover.draft_kv", 1, one.value, layer=one.layer, row=one.row)
+                self._say("disaggregation.draft_kv", 1, one.value, layer=one.layer, row=one.row)
         for position, state in self._draft.handed(tokens, whole):
-            self._say("handover.hidden", 1, vector(state), row=position)
+            self._say("disaggregation.hidden", 1, vector(state), row=position)
 
     def _without_drafts(self, number: int, token: int) -> None:
         for channel in ("propose.tokens", "round.drafts"):

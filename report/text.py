@@ -191,6 +191,6 @@ def describe_scenario(scenario: Scenario) -> str:
     ]
     if layers := getattr(scenario.model, "layers", None):
         parts.append(plural(layers, "layer"))
-    parts += ["adaptive"] if scenario.adaptive else []
+    parts += ["adaptive steps"] if scenario.adaptive_steps else []
     parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
     return ", ".join(parts)

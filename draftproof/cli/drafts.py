@@ -136,7 +136,7 @@ def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
     for name, dtype in zip(_KEPT, (target_dtype, own_dtype), strict=True):
-        if dtype != "auto" and (model is None or not limits.takes("codes")):
+        if dtype != "auto" and (model is None or not limits.takes("kv-quantization")):
             expected = "auto, the only one that this subject has" if model else "only together with --model"
             raise inputs.InputError(f"invalid {name} {dtype!r}: expected {expected}")
     found = Chosen(named[0] if named else None, model, folder, mtp, target_dtype, own_dtype, limits.drafts)

@@ -25,7 +25,7 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.tensor_ranks import TensorGroup
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
+from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
@@ -57,8 +57,8 @@ class EngineSubject(Subject):
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
-        if not scenario.schedule.handover:
-            channels -= OF_HANDOVERS
+        if not scenario.schedule.disaggregation:
+            channels -= DISAGGREGATION_CHANNELS
         # Who has ended goes on to change its state, which is nobody's then.
         channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OF_OVERLAP
         return channels if scenario.taps else channels - TAPPED
@@ -109,7 +109,7 @@ class EngineSubject(Subject):
         recording = OverlapRecorder if scenario.schedule.overlap else TraceRecorder
         recorder = recording(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
+        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.disaggregation else None
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
         served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:

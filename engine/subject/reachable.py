@@ -28,7 +28,7 @@ def judged_otherwise(scenario: Scenario) -> tuple[type, ...]:
     """Return the kinds of objects that a second service may leave otherwise than the first one (S-BATCH-8)."""
     if scenario.schedule.prefix_cache:
         return _BY_SIZE + _OF_CACHE
-    return _BY_SIZE if scenario.adaptive else ()
+    return _BY_SIZE if scenario.adaptive_steps else ()
 
 
 def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> Footprint:

@@ -233,8 +233,8 @@ class TraceRecorder(Probes):
 
     def on_control(self, before: ControllerState, after: ControllerState) -> None:
         key = Key(-1, self._plan.step)
-        self._log.add("control.steps", key, StepsInForce(before.steps, before.count))
-        self._log.add("control.average", key, struct.pack("<d", after.average))
+        self._log.add("adaptive_steps.steps", key, StepsInForce(before.steps, before.count))
+        self._log.add("adaptive_steps.average", key, struct.pack("<d", after.average))
 
     def on_commit_states(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
         if self._states:
@@ -332,19 +332,19 @@ class TraceRecorder(Probes):
         """Report what a request that was handed over has before its first round."""
         draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request)
         length, key = sequence.seq_len, Key(row.request, 1)
-        self._log.add("handover.length", key, length)
-        self._log.add("handover.token", key, sequence.emitted[-1])
+        self._log.add("disaggregation.length", key, length)
+        self._log.add("disaggregation.token", key, sequence.emitted[-1])
         whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
         cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
-        self.paged.report_entries("handover.kv", cache, self._attending_layers, spans)
+        self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)
         if draft.cache:
-            self.paged.report_entries("handover.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)
+            self.paged.report_entries("disaggregation.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)
         if self._states:
             self._states.report_installed(whole)
         hidden_states = draft.next_hidden_states(row.req_row, length)
         if hidden_states is not None:
             for place, vector in enumerate(vectors(hidden_states), start=length - len(hidden_states)):
-                self._log.add("handover.hidden", key._replace(row=place), vector)
+                self._log.add("disaggregation.hidden", key._replace(row=place), vector)
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)

@@ -38,7 +38,7 @@ class StateRecorder:
 
     def report_installed(self, commit: Commit) -> None:
         """Report the states that a request was handed over with."""
-        self._log.add_states("handover.state", (commit,), self._layers, logical(self._states, (commit,)))
+        self._log.add_states("disaggregation.state", (commit,), self._layers, logical(self._states, (commit,)))
 
     def report_finished(self, commits: tuple[Commit, ...]) -> None:
         """Report the states of requests that end."""

@@ -38,7 +38,7 @@ def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool, c
     drawn = generated(seed, _DRAWN * count, drafts)
     fitting = (one for one in drawn if (not linear or _linear(one)) and (not control or control in _controls(one)))
     if control == "slots":
-        fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive, AdaptiveByBatch))
+        fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive_steps, AdaptiveByBatch))
     return tuple(islice(fitting, count))
 
 
@@ -49,7 +49,7 @@ def _linear(scenario: Scenario) -> bool:
 
 def _controls(scenario: Scenario) -> tuple[str, ...]:
     """Return what a scenario's controller is, as parts ask for it."""
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     if adaptive is None:
         return ()
     return ("any", "list") if isinstance(adaptive, Adaptive) else ("any", "slots with none")
@@ -57,9 +57,9 @@ def _controls(scenario: Scenario) -> tuple[str, ...]:
 
 def _never_none(scenario: Scenario) -> Scenario:
     """Return the scenario with one step wherever its controller could choose none."""
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     assert isinstance(adaptive, AdaptiveByBatch)
     slots = tuple(
         replace(slot, candidates=tuple(sorted({max(1, steps) for steps in slot.candidates}))) for slot in adaptive.slots
     )
-    return validate(replace(scenario, adaptive=replace(adaptive, initial=max(1, adaptive.initial), slots=slots)))
+    return validate(replace(scenario, adaptive_steps=replace(adaptive, initial=max(1, adaptive.initial), slots=slots)))

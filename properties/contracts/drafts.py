@@ -138,7 +138,7 @@ CONTRACTS = (
         "draft.proposed",
         "propose.tokens",
         cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2, S-MROPE-3",
-        minimum=f"{_PROPOSED} image_rounds deltas_beside_each_other",
+        minimum=f"{_PROPOSED} mrope_rounds mrope_deltas_beside_each_other",
     ),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(
@@ -168,8 +168,8 @@ CONTRACTS = (
     equals(
         "extend.kv",
         cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3, S-KV-3, S-KV-5",
-        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked coded_drafts "
-        "formats_differ window_drafts windows_unequal",
+        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked quantized_drafts "
+        "kv_formats_differ window_drafts windows_unequal",
     ),
     equals(
         "extend.proposal",

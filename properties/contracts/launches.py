@@ -61,7 +61,7 @@ def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
 
 def _widths(evidence: Evidence) -> frozenset[int]:
     """Return the verify widths that runtime states are built for: one for each step count, and one for no drafts."""
-    adaptive = evidence.scenario.adaptive
+    adaptive = evidence.scenario.adaptive_steps
     counts = adaptive.steps if adaptive else (evidence.scenario.steps,)
     return frozenset({1, *(evidence.scenario.most_drafts(count) + 1 for count in counts)})
 
@@ -170,7 +170,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
-    if evidence.scenario.schedule.handover:
+    if evidence.scenario.schedule.disaggregation:
         expected[LaunchKind.PACK] = [sum(map(evidence.schedule.leaves, chunks))]
         installed = evidence.schedule.installed
         expected[LaunchKind.INSTALL] = [sum((row.request, row.round) in installed for row in decode)]
@@ -195,7 +195,7 @@ def _of_kind(
 
 
 def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
-    """Check the order of a decode batch: draft, verify, commit, hand-over of requests that end, extend."""
+    """Check the order of a decode batch: draft, verify, commit, finish of requests that end, extend."""
     last = {LaunchKind.VERIFY if one.kind == LaunchKind.MIXED else one.kind: one for one in launches}
     if LaunchKind.EXTEND in last:
         last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)

@@ -147,7 +147,7 @@ class _Holding:
 
 def _goes_by_batch(scenario: Scenario) -> bool:
     """Return whether the drafts of a round may hang on how many rows its batch has."""
-    return isinstance(scenario.adaptive, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
+    return isinstance(scenario.adaptive_steps, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
 
 
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
@@ -218,7 +218,7 @@ def _comes_back(
 
 CONTRACTS = (
     listed(
-        "schedule.on_demand",
+        "schedule.preemption",
         _on_demand,
         ("round.rows", "round.attempt"),
         reads=("round.table", "pool.owners"),

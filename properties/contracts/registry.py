@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from draftproof.properties.contracts import (
     aborts,
+    adaptive_steps,
     configuration,
-    control,
+    disaggregation,
     discarded,
     drafts,
     ends,
     grammars,
-    handovers,
     launches,
     memory,
     overlap,
@@ -26,8 +26,8 @@ from draftproof.properties.contracts import (
     slots,
     states,
     steering,
-    step_tokens,
     tensor_ranks,
+    token_budget,
     totals,
     trees,
     variants,
@@ -37,9 +37,9 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, ends, returned, steering, states, slots)
-_OF_SCHEDULE = (schedule, progress, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)
+_OF_SCHEDULE = (schedule, progress, preemption, aborts, token_budget, prefix_cache, disaggregation, overlap)
 _OF_LAUNCHES = (ranks, tensor_ranks, launches, packed, discarded, work)
-_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, *_OF_LAUNCHES, control, totals, configuration, variants)
+_OF_ENGINE = (pools, memory, *_OF_SCHEDULE, *_OF_LAUNCHES, adaptive_steps, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 

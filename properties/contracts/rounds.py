@@ -114,7 +114,7 @@ CONTRACTS = (
     equals(
         "verify.hidden",
         cites="S-ROUND-3, S-WINDOW-1, S-MROPE-3",
-        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts image_rounds images_cut",
+        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts mrope_rounds mrope_images_cut",
     ),
     equals(
         "verify.choice",
@@ -156,7 +156,7 @@ CONTRACTS = (
     equals(
         "commit.kv",
         cites="S-ROUND-5, S-TREE-9, S-KV-1, S-KV-4, S-KV-6",
-        minimum=f"{_PARTIAL} page_crossings coded_targets",
+        minimum=f"{_PARTIAL} page_crossings quantized_targets",
     ),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(

@@ -22,7 +22,7 @@ DECISIONS = (
     "round.table",
     "round.state",
     "round.attempt",
-    "control.steps",
+    "adaptive_steps.steps",
     "propose.tokens",
     "round.drafts",
     "accept.correct_len",

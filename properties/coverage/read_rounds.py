@@ -231,7 +231,7 @@ def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> s
         return "found"
     if drafts == planned:
         return "none"
-    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.step_tokens:
+    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.token_budget:
         return "tokens"
     if drafts == evidence.plans.drafts_wanted(row):
         return "steps"

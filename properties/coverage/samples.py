@@ -46,7 +46,7 @@ class RunSample(NamedTuple):
     @property
     def is_controlled(self) -> bool:
         """Return whether a controller chooses the step count."""
-        return self.scenario.adaptive is not None
+        return self.scenario.adaptive_steps is not None
 
     @property
     def topk(self) -> int:
@@ -59,7 +59,7 @@ class RequestSample(NamedTuple):
 
     `length` counts its tokens at its end, `rounds` those that are reported. `is_text_settled`: no schedule decides what
     it emits. `resumed_in` is the first round in which it ran again after it had given way (-1: it never did).
-    `handed_over`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
+    `is_transferred`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
     """
 
     run: RunSample
@@ -92,7 +92,7 @@ class RequestSample(NamedTuple):
     has_final_state: bool
     flushes: int
     pages_freed: int
-    handed_over: bool
+    is_transferred: bool
     waited_for_place: bool
     has_hidden_handed: bool
     notes: Mapping[str, int]

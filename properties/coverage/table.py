@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import WRONG
 
 _FORCED, _PARTLY = "forced drafts", "forced drafts, several drafts"
 _SEVERAL, _ROWS = "several drafts", "several rows"
-_CONTROLLED = "controllers|draft-batch"
+_CONTROLLED = "adaptive-steps|draft-batch"
 
 
 def _proposing(proposes: Proposes) -> Callable[[DraftKind], bool]:
@@ -205,7 +205,7 @@ OF_BATCHES = (
     _batch(
         "drafts_after_batch_without",
         lambda one: one.drafts_again,
-        "adaptive: drafts after a batch without",
+        "adaptive steps: drafts after a batch without",
         takes=_CONTROLLED,
     ),
     *within("captured size", "batch", "size", (1, 7, 16), real=False),

@@ -66,7 +66,7 @@ class Evidence:
         return "linear_attention" in model.types
 
     @property
-    def has_codes(self) -> bool:
+    def has_kv_quantization(self) -> bool:
         """Return whether entries of the target are codes with scales."""
         return getattr(self.scenario.model, "kv_bits", 64) < 64
 
@@ -192,7 +192,7 @@ class Evidence:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
         own = self.scenario.schedule
-        return ObservedSchedule(self.subject, self.aborts, until, own.handover, own.overlap)
+        return ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

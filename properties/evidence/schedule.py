@@ -53,16 +53,16 @@ class Abort(NamedTuple):
 class ObservedSchedule:
     """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
 
-    A rank goes on until step `until`, in which another has something to run.
-    With an `overlap` results come later than their step, and a request has its memory until those of its last row are
-    there. With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and
-    what it runs on its decode engine as a second.
+    A rank goes on until step `until`, in which another has something to run. With an `overlap` results come later than
+    their step, and a request has its memory until those of its last row are there. With PD disaggregation
+    (`is_disaggregated`) what a request runs on its prefill engine counts as a first attempt, and what it runs on its
+    decode engine as a second.
     """
 
     trace: Trace
     aborts: Mapping[int, Abort] = field(default_factory=dict)
     until: int = -1
-    is_handed_over: bool = False
+    is_disaggregated: bool = False
     overlap: tuple[Delay, ...] = ()
 
     def done(self, row: Row) -> int:
@@ -195,7 +195,7 @@ class ObservedSchedule:
 
     def attempt(self, row: Row) -> int:
         """Return how often a row's request had been preempted before, or whether it has been handed over."""
-        if self.is_handed_over:
+        if self.is_disaggregated:
             return int(row.round > 0)
         return self._begun.get((row.request, row.round), 0)
 
@@ -260,7 +260,7 @@ class ObservedSchedule:
     @cached_property
     def moved(self) -> frozenset[tuple[int, int]]:
         """The rounds (request, round) before which a request got other pages than it had."""
-        return self.resumed | (self.installed if self.is_handed_over else frozenset())
+        return self.resumed | (self.installed if self.is_disaggregated else frozenset())
 
     @cached_property
     def installed(self) -> frozenset[tuple[int, int]]:
@@ -270,7 +270,7 @@ class ObservedSchedule:
     def leaves(self, row: Row) -> bool:
         """Return whether a row is the last that a request runs on its prefill engine, and it is handed over then."""
         is_end = not row.round and self.ends[row.request, 0] == row.step
-        return self.is_handed_over and is_end and not self.is_last(row)
+        return self.is_disaggregated and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""

@@ -110,7 +110,7 @@ _FACTS = (
     _run("agreed_tokens", shown="ranks: uneven prompts", effect=True),
     _run("agreed_rows", shown="ranks: uneven", effect=True),
     _run("agreed_sizes", shown="ranks: larger graph", effect=True),
-    _run("agreed_steps", shown="ranks: more steps", effect=True, takes="controllers"),
+    _run("agreed_steps", shown="ranks: more steps", effect=True, takes="adaptive-steps"),
     _run("windows_of_ranks", shown="ranks: windows", takes="windows"),
 )
 

@@ -18,7 +18,7 @@ FEATURE = Feature(
         facts_of("batch")(
             "batches_too_large_for_drafts",
             lambda one: one.is_too_large_for_drafts,
-            "adaptive: a batch too large for drafts",
+            "adaptive steps: a batch too large for drafts",
             real=False,
             effect=True,
         ),

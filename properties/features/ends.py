@@ -68,7 +68,7 @@ def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
         request = replace(request, ignore_eos=bool(scenario.eos))
         if scenario.schedule.preemption:
             return _late_sequence(choose, request)
-        return replace(request, sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
+        return replace(request, stop_sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
 
     return with_some(choose, scenario, changed)
 
@@ -110,7 +110,11 @@ def _late_sequence(choose: Choose, request: Request) -> Request:
     """
     last = request.budget - 2
     first = max(0, last - choose.one_of(_LATE))
-    return replace(request, sequences_at=(TokenSpan(first=first, last=last),)) if last > request.min_tokens else request
+    return (
+        replace(request, stop_sequences_at=(TokenSpan(first=first, last=last),))
+        if last > request.min_tokens
+        else request
+    )
 
 
 def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
@@ -156,8 +160,8 @@ STOP_SEQUENCES = Feature(
     name="stop-sequences",
     weight=0.38,
     what="a request ends after a stop sequence",
-    has=any_request(lambda one: one.stop_sequences or one.sequences_at),
-    without=requests_put(stop_sequences=(), sequences_at=()),
+    has=any_request(lambda one: one.stop_sequences or one.stop_sequences_at),
+    without=requests_put(stop_sequences=(), stop_sequences_at=()),
     draw=with_stop_sequences,
     rule="S-LIMIT-14",
     of_probes=True,

@@ -24,10 +24,10 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     Where that was drawn for something else they stay. Two thirds of chunks are as long as a verify row.
     """
     schedule = scenario.schedule
-    if not schedule.step_tokens:
+    if not schedule.token_budget:
         chunk = choose.one_of((scenario.width, scenario.width, schedule.chunk))
         scenario = put_in(scenario, "schedule", chunk=chunk)
-    if not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
+    if not (schedule.preemption or schedule.token_budget or scenario.has_aborts):
         scenario = replace(scenario, requests=tuple(_one_after_another(choose, scenario.requests)))
     return packed(choose, scenario)
 
@@ -70,8 +70,8 @@ def for_two(scenario: Scenario) -> Scenario:
 
 def _may_decode_one(scenario: Scenario) -> bool:
     """Return whether nothing of a scenario hangs on decode batches of several rows: no mean, no n-gram of another."""
-    crowded = scenario.schedule.preemption or scenario.schedule.step_tokens
-    return not (crowded or scenario.adaptive or kind_of(scenario.draft).proposes == "lookup")
+    crowded = scenario.schedule.preemption or scenario.schedule.token_budget
+    return not (crowded or scenario.adaptive_steps or kind_of(scenario.draft).proposes == "lookup")
 
 
 def _one_decodes(scenario: Scenario) -> Scenario:

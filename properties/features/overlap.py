@@ -48,8 +48,8 @@ def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
     """
     schedule = replace(scenario.schedule, overlap=choose.one_of(DELAYS))
     made = replace(scenario, schedule=schedule)
-    if made.adaptive is not None and choose.one_of(_SWINGING):
-        made = _swinging(made, made.adaptive)
+    if made.adaptive_steps is not None and choose.one_of(_SWINGING):
+        made = _swinging(made, made.adaptive_steps)
     else:
         made = _long_enough(made)
         if not made.dynamic and choose.one_of(_BY_BUDGET):
@@ -101,7 +101,7 @@ def _by_budget(scenario: Scenario) -> Scenario:
 
 
 def _endless(request: Request) -> Request:
-    return replace(request, stop_at=-1, stops=(), stop_sequences=(), sequences_at=(), min_tokens=0)
+    return replace(request, stop_at=-1, stops=(), stop_sequences=(), stop_sequences_at=(), min_tokens=0)
 
 
 def _slow(request: Request) -> Request:
@@ -132,7 +132,7 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
     right = scenario.steps
     if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates:
         right = min(adaptive.candidates)
-        scenario = put_in(scenario, "adaptive", initial=right)
+        scenario = put_in(scenario, "adaptive_steps", initial=right)
     accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
 
     def rounds(own: RoundPlan) -> tuple[RoundPlan, ...]:
@@ -174,8 +174,8 @@ _FACTS = (
     _run("overlap_sure_ends", shown="overlap: a sure end"),
     _run("overlap_pages_ahead", shown="overlap: a page boundary ahead"),
     _run("overlap_pages_in_need", shown="overlap: a page in need"),
-    _run("overlap_widths_changed", shown="overlap: widths in flight", takes="controllers|draft-batch"),
-    _run("overlap_late_decisions", shown="overlap: a late decision", takes="controllers"),
+    _run("overlap_widths_changed", shown="overlap: widths in flight", takes="adaptive-steps|draft-batch"),
+    _run("overlap_late_decisions", shown="overlap: a late decision", takes="adaptive-steps"),
     facts_of("run", channels="round.rows, round.table")(
         "overlap_admitted_behind", shown="overlap: pages after a discarded round"
     ),
@@ -196,7 +196,7 @@ FEATURE = Feature(
     refuses={
         "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
         "preemption": _LATE + "who gives way goes by pages that are owned after it (S-SCHED-8)",
-        "step-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
+        "token-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
         "aborts": _LATE + "an abort frees pages at the beginning of a step (S-SCHED-9), which one in flight writes",

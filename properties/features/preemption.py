@@ -75,19 +75,19 @@ def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Reques
 _ALL = "S-SCHED-8 decides who gives way by the pages of all requests of one engine; "
 _request = facts_of("request", channels="round.attempt")
 _FACTS = (
-    _request("preemptions", lambda one: one.preemptions, "preempted: at all", effect=True),
-    _request("preempted_again", lambda one: one.preemptions > 1, "preempted: again"),
-    _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preempted: in its first round"),
+    _request("preemptions", lambda one: one.preemptions, "preemption: at all", effect=True),
+    _request("preempted_again", lambda one: one.preemptions > 1, "preemption: again"),
+    _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preemption: in its first round"),
     _request(
         "resumed_in_chunks",
         lambda one: one.resumed_in_chunks,
-        "preempted: resumed in chunks",
+        "preemption: resumed in chunks",
         channels="round.attempt, round.rows",
     ),
     _request(
         "preemptions_of_hybrids",
         lambda one: one.run.is_hybrid * one.preemptions,
-        "preempted: of a hybrid",
+        "preemption: of a hybrid",
         takes="hybrid",
     ),
     _request(

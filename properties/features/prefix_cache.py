@@ -159,10 +159,10 @@ _FACTS = (
         drafts=lambda kind: kind.trees,
     ),
     _run(
-        "prefix_hits_under_controllers",
-        _hits_where(lambda one: one.adaptive),
-        "prefix cache: under a controller",
-        takes="controllers",
+        "prefix_hits_with_adaptive_steps",
+        _hits_where(lambda one: one.adaptive_steps),
+        "prefix cache: with adaptive steps",
+        takes="adaptive-steps",
     ),
     _run(
         "prefix_hits_by_batch_size",
@@ -202,8 +202,8 @@ FEATURE = Feature(
     rule="S-CACHE-1",
     refuses={
         "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",
-        "step-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
-        "images": "S-CACHE-2 knows a page by its tokens, and those of two images are the same",
+        "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
+        "mrope": "S-CACHE-2 knows a page by its tokens, and those of two images are the same",
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
         "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries of which each rank has a part",
     },

@@ -50,4 +50,4 @@ def endless(request: Request) -> Request:
 
 def without_stops(request: Request) -> Request:
     """Return the request with nothing but its stop ids, its budget and `max_len` to end it."""
-    return replace(request, stop_sequences=(), sequences_at=(), min_tokens=0, ignore_eos=False)
+    return replace(request, stop_sequences=(), stop_sequences_at=(), min_tokens=0, ignore_eos=False)

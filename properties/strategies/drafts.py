@@ -252,7 +252,10 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
         replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
     )
     made = replace(
-        scenario, steps=min(scenario.steps, steps), adaptive=_fewer(scenario.adaptive, steps), requests=requests
+        scenario,
+        steps=min(scenario.steps, steps),
+        adaptive_steps=_fewer(scenario.adaptive_steps, steps),
+        requests=requests,
     )
     return made if made.tree is None else with_nodes(made, made.tree.nodes)
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
-from draftproof.properties.features.step_budget import whole_step
+from draftproof.properties.features.token_budget import whole_step
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.paths import get, put, put_in
@@ -86,7 +86,9 @@ def _put_requests(scenario: Scenario, count: int) -> Scenario:
 
 def _shorter(request: Request) -> Request:
     """Return the request with a prompt and a budget that cost little: many of them are there for their number."""
-    made = replace(request, budget=min(request.budget, _FEW_TOKENS), images=(), prompt_logprobs=None, sequences_at=())
+    made = replace(
+        request, budget=min(request.budget, _FEW_TOKENS), images=(), prompt_logprobs=None, stop_sequences_at=()
+    )
     stop_at = request.stop_at if request.stop_at < _FEW_TOKENS else -1
     minimum = min(request.min_tokens, made.budget)
     return replace(made, prompt=request.prompt[:_SHORT_PROMPT], stop_at=stop_at, min_tokens=minimum)
@@ -104,7 +106,7 @@ def _put_batch(scenario: Scenario, count: int) -> Scenario:
 
 def _put_steps(scenario: Scenario, steps: int) -> Scenario:
     """Return the scenario with so many drafts a round, which the first plan of every request wants."""
-    if scenario.adaptive is not None or scenario.tree is not None:
+    if scenario.adaptive_steps is not None or scenario.tree is not None:
         return scenario
 
     def cut(plan: RoundPlan, place: int) -> RoundPlan:
@@ -133,9 +135,9 @@ def _put_prompt(scenario: Scenario, length: int) -> Scenario:
     asked = first.prompt_logprobs
     if asked and asked.start >= length:
         asked = replace(asked, start=max(0, length - 2))
-    spans = tuple(replace(one, first=max(one.first, -length)) for one in first.sequences_at)
+    spans = tuple(replace(one, first=max(one.first, -length)) for one in first.stop_sequences_at)
     images = tuple(one for one in first.images if one.end <= length)
-    return _first(scenario, prompt=prompt, prompt_logprobs=asked, sequences_at=spans, images=images)
+    return _first(scenario, prompt=prompt, prompt_logprobs=asked, stop_sequences_at=spans, images=images)
 
 
 def _put_repeats(scenario: Scenario, count: int) -> Scenario:
@@ -149,10 +151,10 @@ def _put_repeats(scenario: Scenario, count: int) -> Scenario:
 def _put_budget(scenario: Scenario, budget: int) -> Scenario:
     """Return the scenario with a first request of so many tokens."""
     first = scenario.requests[0]
-    spans = tuple(one for one in first.sequences_at if one.last < budget)
+    spans = tuple(one for one in first.stop_sequences_at if one.last < budget)
     stop_at = first.stop_at if first.stop_at < budget else -1
     return _first(
-        scenario, budget=budget, min_tokens=min(first.min_tokens, budget), sequences_at=spans, stop_at=stop_at
+        scenario, budget=budget, min_tokens=min(first.min_tokens, budget), stop_sequences_at=spans, stop_at=stop_at
     )
 
 
@@ -219,10 +221,10 @@ def _put_image(scenario: Scenario, tokens: int) -> Scenario:
 def _put_sequence(scenario: Scenario, length: int) -> Scenario:
     """Return the scenario with a stop sequence of so many tokens, of which some are in the prompt."""
     for place, request in enumerate(scenario.requests):
-        if request.sequences_at and length <= request.budget + len(request.prompt):
-            last = min(request.budget - 1, request.sequences_at[0].last)
+        if request.stop_sequences_at and length <= request.budget + len(request.prompt):
+            last = min(request.budget - 1, request.stop_sequences_at[0].last)
             span = TokenSpan(first=last - length + 1, last=last)
-            changed = replace(request, sequences_at=(span,))
+            changed = replace(request, stop_sequences_at=(span,))
             return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))
     return scenario
 
@@ -247,7 +249,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "requests": Quantity(lambda s: (len(s.requests),), _put_requests, 1, 40, "each takes a run of its own"),
     "batch": Quantity(_of("schedule.max_batch"), _put_batch, 1, 64, "what a scenario can say; 64 rows are dear"),
     "steps": Quantity(
-        _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("controllers", "trees")
+        _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("adaptive-steps", "trees")
     ),
     "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
     "chunk": Quantity(*_at("schedule.chunk"), 1, 1040, "above 1024"),
@@ -270,12 +272,12 @@ QUANTITIES: Mapping[str, Quantity] = {
         "mixed",
         ("eager", "snapshot", "replay"),
     ),
-    "step budget": Quantity(
-        *_at("schedule.step_tokens"),
+    "token budget": Quantity(
+        *_at("schedule.token_budget"),
         1,
         1040,
         "above 1024",
-        "step-budget",
+        "token-budget",
         inert=whole_step,
     ),
     "window": Quantity(
@@ -309,7 +311,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         1,
         64,
         "what a scenario can say of a side",
-        "images",
+        "mrope",
     ),
     "sequence": Quantity(lambda s: (), _put_sequence, 1, 64, "what a scenario can say", "stop-sequences"),
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),

@@ -72,8 +72,8 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},
 }
 """Dimensions with the values that they have, and how often each is taken where nothing else decides."""
-CHOSEN = tuple(name for name, one in FEATURES.items() if name not in ("hybrid", "codes"))
-"""Features that are points of their own; "hybrid" and "codes" follow from layers and entries."""
+CHOSEN = tuple(name for name, one in FEATURES.items() if name not in ("hybrid", "kv-quantization"))
+"""Features that are points of their own; "hybrid" and "kv-quantization" follow from layers and entries."""
 _OUTSIDE = frozenset({"shape", "quantity"})
 """Dimensions that no promise is made of: every pair of the others meets in a list."""
 
@@ -110,7 +110,7 @@ def _go_together(one: Point, other: Point) -> bool:
         case "draft", "variant" if other.value == "chain_as_tree":
             return KINDS[cast(Algorithm, one.value)].trees
         case "steps", "feature":
-            return one.value != "one" or other.value != "controllers"
+            return one.value != "one" or other.value != "adaptive-steps"
         case "draft", "draft_entries":
             return other.value == "64" or KINDS[cast(Algorithm, one.value)].extends
         case "draft", form if form.startswith("form "):

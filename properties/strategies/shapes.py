@@ -24,7 +24,7 @@ class Shape(NamedTuple):
     `requests` and `steps` (K) are the least of them that a scenario has. `pattern` is that of its accepted drafts,
     `others` that of requests after the first where they have another one. `limits`: something is cut by `max_len`;
     `long`: the first prompt is long; `together`: requests join the first one in one step; `crowded`: more requests
-    decode than a batch may hold. `adaptive` and `draft_batch` say whether a scenario has that feature.
+    decode than a batch may hold. `adaptive_steps` and `draft_batch` say whether a scenario has that feature.
     """
 
     name: ShapeName
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     together: bool = False
     crowded: bool = False
     most_steps: int = 5
-    adaptive: bool = False
+    adaptive_steps: bool = False
     draft_batch: bool = False
 
 

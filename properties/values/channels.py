@@ -60,11 +60,19 @@ _TABLE = (
         what="a round that a request ran after its end",
     ),
     Channel(
-        "handover.length", "plan", 11, (), int, "tokens", what="the context length of a request that was handed over"
+        "disaggregation.length",
+        "plan",
+        11,
+        (),
+        int,
+        "tokens",
+        what="the context length of a request that was handed over",
     ),
-    Channel("handover.token", "plan", 12, (), int, "id", what="the pending token of a request that was handed over"),
     Channel(
-        "handover.kv",
+        "disaggregation.token", "plan", 12, (), int, "id", what="the pending token of a request that was handed over"
+    ),
+    Channel(
+        "disaggregation.kv",
         "plan",
         13,
         ("layer", "row"),
@@ -73,7 +81,7 @@ _TABLE = (
         what="the target's KV entry of a request that was handed over",
     ),
     Channel(
-        "handover.draft_kv",
+        "disaggregation.draft_kv",
         "plan",
         14,
         ("layer", "row"),
@@ -82,7 +90,7 @@ _TABLE = (
         what="the draft's KV entry of a request that was handed over",
     ),
     Channel(
-        "handover.state",
+        "disaggregation.state",
         "plan",
         15,
         ("layer",),
@@ -91,7 +99,7 @@ _TABLE = (
         what="the recurrent state of a request that was handed over",
     ),
     Channel(
-        "handover.hidden",
+        "disaggregation.hidden",
         "plan",
         16,
         ("row",),
@@ -140,7 +148,7 @@ _TABLE = (
         what="the bytes of an index in the narrowest tensor of its kind",
     ),
     Channel(
-        "control.steps",
+        "adaptive_steps.steps",
         "plan",
         6,
         (),
@@ -346,7 +354,7 @@ _TABLE = (
         what="the number of tokens not yet folded in when a request ends",
     ),
     Channel(
-        "control.average",
+        "adaptive_steps.average",
         "control",
         1,
         (),
@@ -431,6 +439,6 @@ _OF_DRAFTS = tuple(channel for kind in KINDS for channel in kind.channels)
 CHANNELS: dict[str, Channel] = {
     channel.name: channel for channel in sorted((*_OF_DRAFTS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
 }
-OF_HANDOVERS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("handover."))
+DISAGGREGATION_CHANNELS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("disaggregation."))
 OF_OVERLAP = frozenset(channel.name for channel in _TABLE if channel.name.startswith("overlap."))
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

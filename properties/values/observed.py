@@ -338,7 +338,7 @@ class IndexBytes(Observed, frozen=True):
 
 
 class StepsInForce(Observed, frozen=True):
-    """The controller before an engine step: most drafts of a round, verifies counted so far; channel control.steps."""
+    """The controller before an engine step, in channel adaptive_steps.steps: the step count, and verifies so far."""
 
     steps: int
     verifies: int

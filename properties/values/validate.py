@@ -141,18 +141,18 @@ def _windows(scenario: Scenario) -> None:
 
 
 def _adaptive(scenario: Scenario) -> None:
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     if adaptive is None:
         return
     largest = max(adaptive.steps)
-    require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
+    require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive_steps, {largest}")
     if isinstance(adaptive, Adaptive):
         # As in SGLang, of which the later controller takes one.
-        several = "two step counts or more with adaptive.initial among them, or no adaptive at all"
-        require(len(adaptive.steps) > 1, "adaptive.candidates", list(adaptive.steps), several)
+        several = "two step counts or more with adaptive_steps.initial among them, or no adaptive_steps at all"
+        require(len(adaptive.steps) > 1, "adaptive_steps.candidates", list(adaptive.steps), several)
         return
     for name, sizes in (("slots.batch", [one.batch for one in adaptive.slots]), ("rounding", list(adaptive.rounding))):
-        require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
+        require(sizes == sorted(set(sizes)), f"adaptive_steps.{name}", sizes, "distinct and ascending")
 
 
 def _tree(scenario: Scenario) -> None:

@@ -68,8 +68,8 @@ def _ends(scenario: Scenario, at: str, request: Request) -> None:
     require(of_probe, at, f"with {names}", "none beside a checkpoint")
     top = max((token for tokens in request.stop_sequences for token in tokens), default=0)
     require(top < vocab, f"token in {at}.stop_sequences", top, f"below model.vocab = {vocab}")
-    for number, span in enumerate(request.sequences_at):
-        where, least = f"{at}.sequences_at[{number}]", -len(request.prompt)
+    for number, span in enumerate(request.stop_sequences_at):
+        where, least = f"{at}.stop_sequences_at[{number}]", -len(request.prompt)
         require(span.first >= least, f"{where}.first", span.first, f"at least {least}, the first token of the prompt")
         require(span.first <= span.last, f"{where}.last", span.last, f"at least {where}.first = {span.first}")
         hangs = request.sampling is not None and scenario.dynamic

@@ -123,7 +123,7 @@ class StateCommit(WorkerSubject):
     name = "sglang-commit"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         variants=(),
     )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})

@@ -41,7 +41,7 @@ class DraftConfig(WorkerSubject):
     name = "sglang-config"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         drafts=("eagle",),
         variants=(),
     )

@@ -56,7 +56,7 @@ class BlockAcceptance(WorkerSubject):
     name = "sglang-dflash"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         drafts=("dflash",),
         variants=(),
     )

@@ -269,7 +269,7 @@ class ChainExtend(WorkerSubject):
     name = "sglang-mtp"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         drafts=("mtp",),
         variants=(),
     )

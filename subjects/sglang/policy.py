@@ -84,10 +84,10 @@ class AdaptivePolicy(WorkerSubject):
     name = "sglang-adaptive"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         variants=(),
     )
-    own = frozenset({"control.steps", "control.average"})
+    own = frozenset({"adaptive_steps.steps", "adaptive_steps.average"})
 
     def __init__(self, wheel: str, kind: str = "slots with none") -> None:
         if kind not in KINDS:

@@ -101,7 +101,7 @@ class PoolSteps(WorkerSubject):
     name = "sglang-pools"
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         variants=(),
     )
     own = frozenset({"commit.intermediate"})
@@ -145,9 +145,9 @@ class PoolSteps(WorkerSubject):
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return states allocated as the release does for the scenario's controller."""
-        if scenario.adaptive is None:
+        if scenario.adaptive_steps is None:
             return EngineParts()
-        steps = self._allocated(scenario.adaptive)
+        steps = self._allocated(scenario.adaptive_steps)
         return EngineParts(snapshot=type("AllocatedStates", (AllocatedStates,), {"allocated": steps}))
 
     def _allocated(self, adaptive: Adaptive | AdaptiveByBatch) -> int:

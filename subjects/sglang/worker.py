@@ -31,7 +31,7 @@ class WorkerSubject(EngineSubject):
     packages = ("torch", "triton")
     limits = Limits(
         models=("probe",),
-        features=("controllers", "draft-batch"),
+        features=("adaptive-steps", "draft-batch"),
         drafts=("eagle",),
         variants=(),
     )

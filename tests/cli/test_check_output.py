@@ -63,12 +63,12 @@ def test_what_happened_is_listed_in_shares_of_scenarios(capsys):
     of = msgspec.structs.replace(
         report(*PASSING, outcome=Outcome.PASS),
         examples=50,
-        shares={"tree": {"topk above 1": 3}, "adaptive": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
+        shares={"tree": {"topk above 1": 3}, "adaptive steps": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
     )
     show(of, 1.0, "draftproof check", {}, verbose=True)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line.startswith("what happened ")] != []
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive ", "stop "))] == [
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive steps ", "stop "))] == [
         "topk above 1 6",
         "up 40, and back 0",
     ]

@@ -86,13 +86,13 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
         "overlap preemption",
         "prefix-cache overlap",
         "trees overlap",
-        "trees controllers",
+        "trees adaptive-steps",
         "trees windows",
         "trees mixed",
-        "aborts handover",
-        "step-budget aborts",
+        "aborts disaggregation",
+        "token-budget aborts",
         "data-parallel trees",
-        "tensor-parallel handover",
+        "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
     ],
 )
@@ -216,10 +216,20 @@ def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
 
 
 def test_what_a_draft_does_not_have_is_no_pass(capsys):
-    words = ["check", "--with", "handover", "--draft", "ngram", "--contract", "handover.hidden", "--examples", "2"]
+    words = [
+        "check",
+        "--with",
+        "disaggregation",
+        "--draft",
+        "ngram",
+        "--contract",
+        "disaggregation.hidden",
+        "--examples",
+        "2",
+    ]
     assert run(words) == 125
     assert (
-        "handover.hidden judged nothing: no scenario of this model and draft has handovers_of_hidden_states."
+        "disaggregation.hidden judged nothing: no scenario of this model and draft has disaggregated_hidden_states."
         in capsys.readouterr().out
     )
 

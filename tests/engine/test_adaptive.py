@@ -22,7 +22,7 @@ from draftproof.engine.adaptive import (
 )
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
 from draftproof.properties.values.scenario import Adaptive
-from draftproof.reference import control
+from draftproof.reference import adaptive_steps as control
 
 Advance = Callable[[AdaptiveConfig, ControllerState, Sequence[int], Sequence[int]], ControllerState]
 HALF = Fraction(1, 2)

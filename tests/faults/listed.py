@@ -17,7 +17,7 @@ NAMES = (
     "five_in_graphs",
     "sampled_hybrid_replay",
     "ngram_matches",
-    "images",
+    "mrope",
     "penalized",
     "tree_ngram",
     "mtp_chain_partial",

@@ -22,7 +22,7 @@ from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.fuzz.test_store import SCENARIOS, waiting
 
 TEXT = frozenset({"accept.emitted"})
-LACKED = ("controllers", "draft-batch", "eos", "min-tokens", "stop-sequences")
+LACKED = ("adaptive-steps", "draft-batch", "eos", "min-tokens", "stop-sequences")
 LIMITS = Limits(
     models=("checkpoint",),
     steering="none",

@@ -144,8 +144,8 @@ def test_any_parts_can_be_off_together(name):
 
 def test_what_is_off_already_is_not_there():
     scenario = named("eagle_padded")
-    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive=None)
-    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive"}
+    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive_steps=None)
+    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive-steps"}
     exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
     assert "graphs" in names_of(exact)
     assert "padding" not in names_of(exact)

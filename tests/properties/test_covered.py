@@ -132,7 +132,7 @@ def test_a_real_model_is_what_it_is() -> None:
     assert "chains_of_one" not in one
     assert not {"accept_partial", "taps_off_long_proposals"} & three
     assert "chains_of_one" in three
-    assert {fact.name for fact in FACTS if "handover" in fact.takes} <= one
+    assert {fact.name for fact in FACTS if "disaggregation" in fact.takes} <= one
     assert "tree_rounds" in unreachable_by_draft(Form(BY_NAME["ngram"], 1), real=True)
     assert "tree_rounds" not in unreachable_by_draft(Form(BY_NAME["eagle"], 1), real=True)
 

@@ -380,7 +380,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
         return one._replace(value=msgspec.structs.replace(one.value, count=one.value.count + 1)) if mine else one
 
-    assert failure("control.num_drafts", changed(of, more)).relation == OffBy(1)
+    assert failure("adaptive_steps.num_drafts", changed(of, more)).relation == OffBy(1)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -431,7 +431,7 @@ def test_counts_see_prompts_whose_later_chunks_begin_with_token_0() -> None:
 def test_counts_see_rows_that_found_nothing_beside_others_under_a_controller() -> None:
     seen: Counter[bool] = Counter()
     for scenario in [one for one in map(named, names()) if algorithm(one.draft) == "ngram"]:
-        seen[scenario.adaptive is not None] += counts(lockstep(EngineSubject(), scenario))["unfound_beside_found"]
+        seen[scenario.adaptive_steps is not None] += counts(lockstep(EngineSubject(), scenario))["unfound_beside_found"]
     assert seen[True] > 0
     assert not seen[False]
 

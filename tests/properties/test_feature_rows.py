@@ -39,11 +39,11 @@ from tests.properties.facts import taking
 
 HAVING = {
     "hybrid": "hybrid_replay",
-    "controllers": "adaptive_rising",
+    "adaptive-steps": "adaptive_rising",
     "draft-batch": "draft_batch",
     "trees": "tree_eagle",
     "preemption": "preempted_hybrid",
-    "step-budget": "budgeted",
+    "token-budget": "budgeted",
     "sampling": "sampled_eagle",
     "drawn-drafts": "drawn_drafts",
     "penalties": "penalized",
@@ -54,9 +54,9 @@ HAVING = {
     "eos": "ends",
     "min-tokens": "ends",
     "stop-sequences": "ends",
-    "codes": "codes_both",
-    "images": "images",
-    "handover": "handed_over",
+    "kv-quantization": "codes_both",
+    "mrope": "images",
+    "disaggregation": "handed_over",
     "aborts": "aborted",
     "windows": "windowed",
     "data-parallel": "ranks_data",
@@ -166,7 +166,7 @@ def row(feature: Feature, draft: str, number: int) -> ArrayRow:
         draft=draft,  # type: ignore[arg-type]
         shape=SHAPES[number % len(SHAPES)].name,
         layers="replay" if linear else "dense",
-        entries=8 if feature.name == "codes" else 64,
+        entries=8 if feature.name == "kv-quantization" else 64,
         features=frozenset({feature.name, *feature.needs} & set(CHOSEN)),
     )
 

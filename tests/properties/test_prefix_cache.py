@@ -126,7 +126,7 @@ def test_who_keeps_no_pages_keeps_no_states() -> None:
 
 @pytest.mark.parametrize(
     ("base", "count"),
-    [(TREE, "prefix_hits_of_trees"), (ADAPTIVE, "prefix_hits_under_controllers")],
+    [(TREE, "prefix_hits_of_trees"), (ADAPTIVE, "prefix_hits_with_adaptive_steps")],
     ids=["tree", "adaptive"],
 )
 def test_trees_and_controllers_are_served_and_change_no_text(base: Scenario, count: str) -> None:
@@ -188,7 +188,7 @@ def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], plac
 def test_a_cache_that_keeps_something_else_is_noticed(
     change: Callable[[CachedPages], CachedPages], relation: type[Relation]
 ) -> None:
-    (found,) = find("cache.pages").check(_with_pages(cached(), change))
+    (found,) = find("prefix_cache.pages").check(_with_pages(cached(), change))
     assert isinstance(found.relation, relation)
 
 
@@ -219,7 +219,7 @@ def test_states_of_a_hybrid_are_kept_as_defined() -> None:
 def test_a_cache_that_keeps_other_states_is_noticed(
     change: Callable[[CheckpointReport], CheckpointReport], relation: type[Relation]
 ) -> None:
-    (found,) = find("cache.states").check(_with_states(cached_states(), change))
+    (found,) = find("prefix_cache.states").check(_with_states(cached_states(), change))
     assert isinstance(found.relation, relation)
 
 
@@ -239,14 +239,14 @@ def _served(of: Evidence, more: int) -> Evidence:
 
 @pytest.mark.parametrize("more", [-2, 1, 2], ids=["a page less", "no whole page", "a page more"])
 def test_a_request_that_is_served_something_else_is_noticed(more: int) -> None:
-    assert find("cache.matched").check(_served(cached(), more))
+    assert find("prefix_cache.matched").check(_served(cached(), more))
 
 
 def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
     of = dataclasses.replace(cached(), scenario=replace(CACHED, schedule=STATIC.schedule))
-    assert not find("cache.matched").applies(of)
-    assert not find("cache.pages").applies(of)
-    assert not find("cache.states").applies(cached())
+    assert not find("prefix_cache.matched").applies(of)
+    assert not find("prefix_cache.pages").applies(of)
+    assert not find("prefix_cache.states").applies(cached())
 
 
 def test_what_is_told_of_a_prompt_comes_in_the_order_of_positions() -> None:

@@ -32,7 +32,7 @@ LARGE = {("steps", "above a power"), ("logprobs", "above a power")}
 """Boundaries beyond what a quantity may be."""
 READ_APART = {
     "repeats": lambda one: [len(list(same)) for of in one.requests for _, same in groupby(of.prompt)],
-    "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.sequences_at],
+    "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.stop_sequences_at],
 }
 
 
@@ -74,7 +74,7 @@ def having(name: str) -> list[Scenario]:
     if name == "checkpoint":
         found = [one for one in found if one.states.checkpoint]
     if name == "sequence":
-        found = [one for one in found if any(of.sequences_at for of in one.requests)]
+        found = [one for one in found if any(of.stop_sequences_at for of in one.requests)]
     return found[:12]
 
 

@@ -58,7 +58,7 @@ NARROW = validate(
     msgspec.structs.replace(
         TOGETHER,
         steps=3,
-        adaptive=Adaptive(initial=2, candidates=(2, 3)),
+        adaptive_steps=Adaptive(initial=2, candidates=(2, 3)),
         requests=tuple(request(0, prompt, 12, "3/1 3/3 2/0") for prompt in (5, 6, 7)),
     )
 )
@@ -68,7 +68,7 @@ WIDER = validate(
     msgspec.structs.replace(
         TOGETHER,
         steps=5,
-        adaptive=Adaptive(initial=2, candidates=(2, 5)),
+        adaptive_steps=Adaptive(initial=2, candidates=(2, 5)),
         requests=tuple(request(0, prompt, 12, "5/1 5/5") for prompt in (5, 6)),
     )
 )

@@ -150,7 +150,7 @@ def check_round(
 
 
 @BRIEF
-@given(scenarios().map(BY_NAME["handover"].without).map(BY_NAME["overlap"].without))
+@given(scenarios().map(BY_NAME["disaggregation"].without).map(BY_NAME["overlap"].without))
 def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> None:
     script = solve(made)
     trace = run(made, script)
@@ -170,7 +170,7 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
     # Nothing of these scenarios is handed over, or planned ahead: see test_handovers.py and test_overlap.py.
-    alone = ("round.", "pool.", "graph.", "control.", "total.", "rank.", "handover.", "overlap.")
+    alone = ("round.", "pool.", "graph.", "adaptive_steps.", "total.", "rank.", "disaggregation.", "overlap.")
     # None of these scenarios has a tree: see test_trees.py.
     drafts = set(OF_TREES).union(*TOLD.values())
     without = {"accept.returned", "config.seen", "config.index_bytes", "commit.written"}

@@ -154,8 +154,8 @@ def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
     ("old", "new", "contract"),
     [
         ("i -= 1", "i -= 1", ""),
-        ("(1 - alpha) * self", "alpha * self", "control.average"),
-        ("self.ema_accept_len > steps[i]", "self.ema_accept_len > 1 + steps[i]", "control.steps"),
+        ("(1 - alpha) * self", "alpha * self", "adaptive_steps.average"),
+        ("self.ema_accept_len > steps[i]", "self.ema_accept_len > 1 + steps[i]", "adaptive_steps.steps"),
     ],
 )
 def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
@@ -180,7 +180,9 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")))
     fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
     scenarios = [
-        validate(replace(scenario, variant="none", steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
+        validate(
+            replace(scenario, variant="none", steps=5, adaptive_steps=fewer, graphs=Graphs(sizes=(4,), capture=True))
+        )
         for scenario in map(named, (*EAGLE, "logprobs", "hybrid_snapshot"))
     ]
     judged = [judge(evidence(subject, scenario)) for scenario in fitted(scenarios, subject.limits)]

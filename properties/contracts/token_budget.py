@@ -42,12 +42,12 @@ def _round(evidence: Evidence, request: int, step: int) -> int:
 
 CONTRACTS = (
     listed(
-        "schedule.step_tokens",
+        "schedule.token_budget",
         _shared,
         ("round.rows",),
         partial=("round.rows",),
         cites="S-SCHED-10",
-        minimum="scenarios drafts_cut_by_step_tokens chunks_cut_by_step_tokens waits_for_step_tokens",
-        concerns=lambda evidence: evidence.scenario.schedule.step_tokens > 0,
+        minimum="scenarios drafts_cut_by_token_budget chunks_cut_by_token_budget waits_for_token_budget",
+        concerns=lambda evidence: evidence.scenario.schedule.token_budget > 0,
     ),
 )

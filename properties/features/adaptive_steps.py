@@ -86,29 +86,33 @@ def _is_unfound_beside_found(one: Any) -> bool:
 
 _run, _batch = facts_of("scenario"), facts_of("batch")
 _FACTS = (
-    _run("adaptive_scenarios", lambda run: run.is_controlled, "adaptive: by accepted drafts or batch"),
+    _run("adaptive_scenarios", lambda run: run.is_controlled, "adaptive steps: by accepted drafts or batch"),
     _run(
         "by_batch_scenarios",
-        lambda run: isinstance(run.scenario.adaptive, AdaptiveByBatch),
-        "adaptive: by batch",
+        lambda run: isinstance(run.scenario.adaptive_steps, AdaptiveByBatch),
+        "adaptive steps: by batch",
         real=False,
     ),
     _batch(
-        "step_switches_up", lambda one: one.steps_change > 0, "adaptive: steps up", takes="several drafts", effect=True
+        "step_switches_up",
+        lambda one: one.steps_change > 0,
+        "adaptive steps: steps up",
+        takes="several drafts",
+        effect=True,
     ),
     _batch(
         "step_switches_down",
         lambda one: one.steps_change < 0,
-        "adaptive: steps down",
+        "adaptive steps: steps down",
         takes="several drafts",
         effect=True,
     ),
-    _batch("batches_without_steps", lambda one: one.steps == 0, "adaptive: zero steps", real=False, effect=True),
-    _batch("steps_after_none", lambda one: one.steps == one.steps_change > 0, "adaptive: and back", real=False),
+    _batch("batches_without_steps", lambda one: one.steps == 0, "adaptive steps: zero steps", real=False, effect=True),
+    _batch("steps_after_none", lambda one: one.steps == one.steps_change > 0, "adaptive steps: and back", real=False),
     _batch(
         "unfound_beside_found",
         _is_unfound_beside_found,
-        "adaptive: nothing found beside what was",
+        "adaptive steps: nothing found beside what was",
         takes="several rows",
         drafts=lambda kind: kind.proposes == "lookup",
         real=False,
@@ -116,13 +120,13 @@ _FACTS = (
 )
 
 FEATURE = Feature(
-    name="controllers",
+    name="adaptive-steps",
     not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
     leads=1,
     weight=0.3,
     what="a controller changes the step count from round to round",
-    has=field_is_not("adaptive", None),
-    without=field_put("adaptive", None),
+    has=field_is_not("adaptive_steps", None),
+    without=field_put("adaptive_steps", None),
     rule="S-ADAPT-1",
     facts=_FACTS,
 )

@@ -23,7 +23,7 @@ _COUNTS = (1, 2, 3, 2, 5, 9)
 _NONE = (False, True, False)
 
 
-def with_images(choose: Choose, scenario: Scenario) -> Scenario:
+def with_mrope(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw where the prompts have images, and of which grids: the first has one."""
     if not isinstance(scenario.model, ProbeModel):
         return scenario
@@ -67,28 +67,28 @@ def _cuts(one: Any) -> bool:
 _request = facts_of("request", channels="accept.emitted")
 _FACTS = (
     _request(
-        "image_prompts",
+        "mrope_prompts",
         lambda one: one.is_prefilled and bool(one.request.images),
-        "three positions: image",
+        "M-RoPE: image",
         effect=True,
     ),
     _request(
-        "prompts_of_several_images",
+        "mrope_prompts_of_several_images",
         lambda one: one.is_prefilled and len(one.request.images) > 1,
-        "three positions: several images",
+        "M-RoPE: several images",
     ),
-    _request("images_cut", _cuts, "three positions: image in two chunks"),
-    facts_of("round")("image_rounds", lambda one: _delta(one.request) != 0, "three positions: behind an image"),
-    facts_of("batch")("deltas_beside_each_other", lambda one: one.has_deltas, "three positions: rows of two deltas"),
+    _request("mrope_images_cut", _cuts, "M-RoPE: image in two chunks"),
+    facts_of("round")("mrope_rounds", lambda one: _delta(one.request) != 0, "M-RoPE: behind an image"),
+    facts_of("batch")("mrope_deltas_beside_each_other", lambda one: one.has_deltas, "M-RoPE: rows of two deltas"),
 )
 
 FEATURE = Feature(
-    name="images",
+    name="mrope",
     weight=0.38,
     what="a prompt has images, and tokens three positions (M-RoPE)",
     has=any_request(lambda one: one.images),
     without=in_turn(requests_put(images=()), field_put("model.mrope", False)),
-    draw=with_images,
+    draw=with_mrope,
     rule="S-MROPE-1",
     of_probes=True,
     facts=_FACTS,

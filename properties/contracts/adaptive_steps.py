@@ -14,12 +14,12 @@ from draftproof.properties.values.trace import Key
 
 
 def _adaptive(evidence: Evidence) -> bool:
-    return evidence.scenario.adaptive is not None and _known(evidence)
+    return evidence.scenario.adaptive_steps is not None and _known(evidence)
 
 
 def _known(evidence: Evidence) -> bool:
     """Return whether the reference knows the step counts: after a tie its controller averages another continuation."""
-    return evidence.scenario.adaptive is None or not evidence.ties
+    return evidence.scenario.adaptive_steps is None or not evidence.ties
 
 
 def _counts(evidence: Evidence) -> Iterator[Mismatch]:
@@ -54,20 +54,20 @@ def _rows_of_shape(evidence: Evidence, row: Row, depth: int) -> int:
 
 CONTRACTS = (
     equals(
-        "control.steps",
+        "adaptive_steps.steps",
         concerns=_adaptive,
         cites="S-ADAPT-1, S-ADAPT-3, S-ADAPT-7, S-ADAPT-8",
         minimum="adaptive_scenarios step_switches_up step_switches_down by_batch_scenarios batches_without_steps "
         "steps_after_none",
     ),
     equals(
-        "control.average",
+        "adaptive_steps.average",
         concerns=_adaptive,
         cites="S-ADAPT-1, S-ADAPT-2, S-ADAPT-7, S-ADAPT-9",
         minimum="adaptive_scenarios step_switches_up by_batch_scenarios",
     ),
     listed(
-        "control.num_drafts",
+        "adaptive_steps.num_drafts",
         _counts,
         ("round.rows",),
         partial=("round.rows",),

@@ -19,12 +19,12 @@ _WHOLE: KvBits = 64
 _FORMATS: tuple[tuple[KvBits, KvBits], ...] = ((8, 16), (16, 8), (8, 64), (64, 8), (16, 16), (64, 16), (16, 64), (8, 8))
 
 
-def with_codes(choose: Choose, scenario: Scenario) -> Scenario:
+def with_kv_quantization(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw in how many bits target and draft keep their entries."""
     return _formatted(scenario, *choose.one_of(_FORMATS))
 
 
-def without_codes(scenario: Scenario) -> Scenario:
+def without_kv_quantization(scenario: Scenario) -> Scenario:
     """Return the scenario with entries as they are computed."""
     return _formatted(scenario, _WHOLE, _WHOLE)
 
@@ -38,7 +38,7 @@ def _formatted(scenario: Scenario, target: KvBits, own: KvBits) -> Scenario:
     return replace(scenario, model=replace(model, kv_bits=target), draft=draft)
 
 
-def has_codes(scenario: Scenario) -> bool:
+def has_kv_quantization(scenario: Scenario) -> bool:
     """Return whether target or draft keep their entries in fewer bits than they are computed in."""
     codes = any(getattr(part, "kv_bits", 64) < 64 for part in (scenario.model, scenario.draft))
     return codes or target_keeps(scenario) or draft_keeps(scenario.draft)
@@ -59,19 +59,19 @@ def _kept_in(bits: int) -> Callable[[Any], bool]:
 
 _run, _drafts = facts_of("run", real=False), facts_of("run", real=False, drafts=lambda kind: kind.extends)
 _FACTS = (
-    _run("coded_targets", lambda run: 0 < _bits("model")(run) < 64, "quantised entries: of the target", effect=True),
-    _drafts("coded_drafts", lambda run: 0 < _bits("draft")(run) < 64, "quantised entries: of the draft", effect=True),
-    _drafts("formats_differ", _differ, "quantised entries: of two formats"),
-    _run("codes_of_8_bits", _kept_in(8), "quantised entries: 8 bits"),
-    _run("codes_of_16_bits", _kept_in(16), "quantised entries: 16 bits"),
+    _run("quantized_targets", lambda run: 0 < _bits("model")(run) < 64, "KV quantization: of the target", effect=True),
+    _drafts("quantized_drafts", lambda run: 0 < _bits("draft")(run) < 64, "KV quantization: of the draft", effect=True),
+    _drafts("kv_formats_differ", _differ, "KV quantization: of two formats"),
+    _run("kv_of_8_bits", _kept_in(8), "KV quantization: 8 bits"),
+    _run("kv_of_16_bits", _kept_in(16), "KV quantization: 16 bits"),
 )
 
 FEATURE = Feature(
-    name="codes",
+    name="kv-quantization",
     what="KV entries of target or draft are kept in 8 or 16 bits",
-    has=has_codes,
-    without=without_codes,
-    draw=with_codes,
+    has=has_kv_quantization,
+    without=without_kv_quantization,
+    draw=with_kv_quantization,
     rule="S-KV-1",
     facts=_FACTS,
 )

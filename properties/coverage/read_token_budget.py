@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from draftproof.properties.evidence.evidence import Evidence
 
 
-def read_step_tokens(evidence: Evidence) -> Mapping[str, int]:
+def read_token_budget(evidence: Evidence) -> Mapping[str, int]:
     """Return how often each of these was in a scenario."""
     counted = Counter[str]()
-    if not evidence.scenario.schedule.step_tokens:
+    if not evidence.scenario.schedule.token_budget:
         return counted
     for step in range(evidence.schedule.last_step + 1):
         decoding = {row.request for row in evidence.schedule.batches.get((step, 1), ())}
         wanted = evidence.plans.tokens_wanted(step)
         for request, got in evidence.plans.tokens_of_step(step).items():
             if got < wanted[request]:
-                cut = "drafts_cut_by_step_tokens" if request in decoding else "chunks_cut_by_step_tokens"
-                counted["waits_for_step_tokens" if not got else cut] += 1
+                cut = "drafts_cut_by_token_budget" if request in decoding else "chunks_cut_by_token_budget"
+                counted["waits_for_token_budget" if not got else cut] += 1
     return counted

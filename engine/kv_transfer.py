@@ -1,10 +1,10 @@
 """Prefill on one engine, decode on another: what goes from the one to the other.
 
-A request that is not done when its prompt has run is packed into a `Handover`, and is then nobody's until the decode
+A request that is not done when its prompt has run is packed into a `KvTransfer`, and is then nobody's until the decode
 engine has a row, pages and a place in its batch. Nothing of it names a page, a slot or a row: each engine has its own.
 `n` tokens committed, `L` layers.
 Sources: SGLang, python/sglang/srt/disaggregation/ (prefill.py, decode.py, `MetadataBuffers` of utils.py); vLLM,
-vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics.md, S-HANDOVER-1.
+vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics.md, S-DISAGG-1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Handover:
+class KvTransfer:
     """A request with the `seq_len` tokens of its prompt committed, and its first token `pending`.
 
     `draft_rows` are the draft's tensors of a request row, from which its first round starts; `states` those after the

@@ -10,7 +10,7 @@ from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Featu
 from draftproof.properties.values.scenario import Request, Scenario
 
 
-def with_step_tokens(choose: Choose, scenario: Scenario) -> Scenario:
+def with_token_budget(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
 
     Requests come in early steps.
@@ -20,7 +20,7 @@ def with_step_tokens(choose: Choose, scenario: Scenario) -> Scenario:
     about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, 2, 1)
     budget = choose.one_of([one for one in about if 0 < one < max(2, whole)])
     requests = tuple(map(_early, scenario.requests))
-    return replace(scenario, requests=requests, schedule=replace(scenario.schedule, step_tokens=budget))
+    return replace(scenario, requests=requests, schedule=replace(scenario.schedule, token_budget=budget))
 
 
 def whole_step(scenario: Scenario) -> int:
@@ -39,23 +39,23 @@ def _early(request: Request) -> Request:
 _ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
 _run = facts_of("run", channels="round.rows", effect=True)
 _FACTS = (
-    _run("drafts_cut_by_step_tokens", shown="step budget: cut drafts"),
-    _run("chunks_cut_by_step_tokens", shown="step budget: cut a chunk"),
-    _run("waits_for_step_tokens", shown="step budget: let somebody wait"),
+    _run("drafts_cut_by_token_budget", shown="token budget: cut drafts"),
+    _run("chunks_cut_by_token_budget", shown="token budget: cut a chunk"),
+    _run("waits_for_token_budget", shown="token budget: let somebody wait"),
 )
 
 FEATURE = Feature(
-    name="step-budget",
+    name="token-budget",
     not_compared={"alone": ROUNDS_OF_ITS_SCHEDULE},
     leads=1,
     what="an engine step runs a limited number of tokens",
-    has=field_is_not("schedule.step_tokens", 0),
-    without=field_put("schedule.step_tokens", 0),
-    draw=with_step_tokens,
+    has=field_is_not("schedule.token_budget", 0),
+    without=field_put("schedule.token_budget", 0),
+    draw=with_token_budget,
     rule="S-SCHED-10",
     of_probes=True,
     refuses={
-        "controllers": _ORDER + "a batch that it cuts is not the one whose average S-ADAPT-1 takes",
+        "adaptive-steps": _ORDER + "a batch that it cuts is not the one whose average S-ADAPT-1 takes",
         "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
         "preemption": _ORDER + "who gives way (S-SCHED-8) is put back into that order in the same step",
         "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",

@@ -132,15 +132,15 @@ def steps_in_force(
     (S-OVERLAP-6).
     """
     batches = list(batches)
-    if scenario.adaptive is None:
+    if scenario.adaptive_steps is None:
         return [Control(scenario.steps, 0, float(scenario.steps - 1)) for _ in batches]
     at = range(len(batches)) if at is None else at
-    told, controls = [], [begin(scenario.adaptive)]
+    told, controls = [], [begin(scenario.adaptive_steps)]
     for number, (step, batch) in enumerate(zip(at, batches, strict=True)):
-        own, before = slot_of(scenario.adaptive, len(batch)), controls[-1]
+        own, before = slot_of(scenario.adaptive_steps, len(batch)), controls[-1]
         # The batch before, if there was one in the step before, and its results came a step late.
         unknown = int(number > 0 and at[number - 1] + lag(scenario.schedule.overlap, at[number - 1]) >= step)
-        controls.append(after(scenario.adaptive, before, batch))
+        controls.append(after(scenario.adaptive_steps, before, batch))
         planned = controls[number - unknown]
         told.append(Control(planned[own].steps, before[own].verifies, controls[-1][own].average))
     return told
@@ -153,7 +153,7 @@ def observations(
 
     `rows` and `correct` go by (request, round) of decode: `rows` has the engine step and K, `correct` has correct_len.
     """
-    if scenario.adaptive is None:
+    if scenario.adaptive_steps is None:
         return
     batches: dict[int, list[Row]] = {}
     for place, (step, drafts) in rows.items():
@@ -162,5 +162,5 @@ def observations(
         batches.setdefault(step, []).append((0 if is_discarded else drafts, correct.get(place, 0)))
     steps = sorted(batches)
     for step, control in zip(steps, steps_in_force(scenario, [batches[step] for step in steps], steps), strict=True):
-        yield Observation("control.steps", Key(-1, step), StepsInForce(control.steps, control.verifies))
-        yield Observation("control.average", Key(-1, step), struct.pack("<d", control.average))
+        yield Observation("adaptive_steps.steps", Key(-1, step), StepsInForce(control.steps, control.verifies))
+        yield Observation("adaptive_steps.average", Key(-1, step), struct.pack("<d", control.average))

@@ -1,4 +1,4 @@
-"""Requests that one engine hands over to another: what arrives, where it lies, and when (S-HANDOVER)."""
+"""Requests that one engine hands over to another: what arrives, where it lies, and when (S-DISAGG)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from draftproof.properties.values.trace import Key
 Spans = Mapping[int, tuple[int, int]]
 
 
-def _hands_over(evidence: Evidence) -> bool:
-    return evidence.scenario.schedule.handover
+def _is_disaggregated(evidence: Evidence) -> bool:
+    return evidence.scenario.schedule.disaggregation
 
 
 def _engines(evidence: Evidence) -> Iterator[Mismatch]:
@@ -85,37 +85,37 @@ def _mismatch(request: int, round_: int, expected: str, got: str | None, relatio
     return Mismatch("round.rows", Key(request, round_, step=0), expected, got, relation)
 
 
-_of_handovers = partial(equals, concerns=_hands_over)
+_disaggregated = partial(equals, concerns=_is_disaggregated)
 CONTRACTS = (
-    _of_handovers(
-        *("handover.committed", "handover.length", "handover.token"),
-        cites="S-HANDOVER-1, S-HANDOVER-3",
-        minimum="handovers handovers_of_chunks handovers_waiting",
+    _disaggregated(
+        *("disaggregation.committed", "disaggregation.length", "disaggregation.token"),
+        cites="S-DISAGG-1, S-DISAGG-3",
+        minimum="disaggregated_requests disaggregated_in_chunks disaggregated_waiting",
     ),
-    _of_handovers(
-        *("handover.entries", "handover.kv", "handover.draft_kv"),
-        cites="S-HANDOVER-3",
-        minimum="handovers handovers_of_partial_pages handovers_of_several_pages",
+    _disaggregated(
+        *("disaggregation.entries", "disaggregation.kv", "disaggregation.draft_kv"),
+        cites="S-DISAGG-3",
+        minimum="disaggregated_requests disaggregated_partial_pages disaggregated_several_pages",
     ),
-    _of_handovers("handover.hidden", cites="S-HANDOVER-3, S-HANDOVER-4", minimum="handovers_of_hidden_states"),
-    _of_handovers("handover.state", cites="S-HANDOVER-3", minimum="handovers_of_states"),
+    _disaggregated("disaggregation.hidden", cites="S-DISAGG-3, S-DISAGG-4", minimum="disaggregated_hidden_states"),
+    _disaggregated("disaggregation.state", cites="S-DISAGG-3", minimum="disaggregated_states"),
     listed(
-        "handover.engines",
+        "disaggregation.engines",
         _engines,
         ("round.table", "round.state"),
-        concerns=_hands_over,
+        concerns=_is_disaggregated,
         partial=("round.table", "round.state"),
         whole=False,
-        cites="S-HANDOVER-2",
-        minimum="handovers",
+        cites="S-DISAGG-2",
+        minimum="disaggregated_requests",
     ),
     listed(
-        "handover.schedule",
+        "disaggregation.schedule",
         _schedule,
         ("round.rows",),
-        concerns=_hands_over,
+        concerns=_is_disaggregated,
         partial=("round.rows",),
-        cites="S-HANDOVER-5",
-        minimum="handovers handovers_waiting",
+        cites="S-DISAGG-5",
+        minimum="disaggregated_requests disaggregated_waiting",
     ),
 )

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from draftproof.fuzz.campaign.drive import Campaign
 from draftproof.fuzz.campaign.plan import CampaignPlan, Planned
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.fuzz.campaign.store import Store, text
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
@@ -156,7 +156,7 @@ def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any
         growth.append({**row, "memory_bytes": memory})
 
     with RunDir(path) as directory:
-        settings = directory.begin(Asked(seed=arguments.seed), {})
+        settings = directory.begin(RequestedSettings(seed=arguments.seed), {})
         planner = Repeating(CampaignPlan(settings.seed, settings.drafts), arguments.repeat)
         limits = CampaignLimits(36_000.0, None, arguments.scenarios)
         possible = universe(settings.drafts)

@@ -15,12 +15,12 @@ import bench
 import torch
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.collector import settle
+from draftproof.harness.collector import tune_gc
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.observed_run import read_run
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.strategies.version import VERSION
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.answer import follow
 from draftproof.reference.solved import solved
@@ -51,7 +51,7 @@ def main() -> None:
     # On a GPU kernels are compiled for sizes that come for the first time.
     for scenario in scenarios if device == "cuda" else scenarios[:1]:
         pair(subject, scenario, dict.fromkeys(PARTS, 0.0))
-    settle()  # as the processes of a check and of a campaign do
+    tune_gc()  # as the processes of a check and of a campaign do
     times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
     for scenario in scenarios:
         pair(subject, scenario, times)
@@ -89,7 +89,7 @@ def summary(times: Times, wall: float, seed: int, count: int) -> dict[str, Any]:
     return {
         "scenarios": count,
         "seed": seed,
-        "strategies": VERSION,
+        "strategies": STRATEGIES_VERSION,
         "seconds": wall,
         "per_second": count / wall,
         "per_cpu_second": count / total,

@@ -37,7 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import OF_DRAFTS, Runtime, acceptance, accepted
+from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -392,7 +392,8 @@ class Engine:
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin_from({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
+            known = {name: inputs[name] for name in inputs if name not in DRAFT_BUFFERS}
+            runtime.begin_from(known, len(batch), num_rows)
             inputs = runtime.inputs(len(batch), num_rows)
             proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:

@@ -17,7 +17,7 @@ from draftproof.engine.kv_transfer import KvTransfer, slots_of
 from draftproof.engine.probes import Probes
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import Commit, Launch, PrefillRow
-from draftproof.engine.states.base import Plain, StateCache
+from draftproof.engine.states.base import LogicalStates, StateCache
 
 
 class Exchange:
@@ -46,7 +46,7 @@ class Exchange:
         """Return copies of all that requests need to go on elsewhere."""
         self.probes.before_launch("pack")
         state_slots = self._tensor([commit.state_slot for commit in commits])
-        states = self.states.plain(state_slots) if self.states else None
+        states = self.states.logical_states(state_slots) if self.states else None
         packed = tuple(
             self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
             for place, commit in enumerate(commits)
@@ -54,7 +54,7 @@ class Exchange:
         self.probes.on_launch(Launch("pack", 0, len(commits), 0))
         return packed
 
-    def _packed_request(self, commit: Commit, states: Plain | None) -> KvTransfer:
+    def _packed_request(self, commit: Commit, states: LogicalStates | None) -> KvTransfer:
         slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
         has_checkpoint = 0 < self.config.checkpoint <= length
         return KvTransfer(

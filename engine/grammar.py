@@ -20,7 +20,7 @@ from torch import Tensor
 
 from draftproof.engine.stages import Commit, DecodeRow, GrammarParams, PrefillRow, Proposal
 
-EXCLUDED = -(1 << 40)
+EXCLUDED_LOGIT = -(1 << 40)
 """The logit of a token that a mask excludes: lower than any other, and exact in floats."""
 DEAD = -1
 
@@ -158,4 +158,4 @@ class GrammarStates:
 
 def masked(logits: Tensor, excluded: Tensor, logit_units: int) -> Tensor:
     """Return logits [T, V], those that are excluded below all others; a probe's, of one unit each, as whole numbers."""
-    return torch.where(excluded, EXCLUDED, logits.to(torch.int64) if logit_units == 1 else logits)
+    return torch.where(excluded, EXCLUDED_LOGIT, logits.to(torch.int64) if logit_units == 1 else logits)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.stages import GenerationRequest
-from draftproof.engine.states.base import Plain
+from draftproof.engine.states.base import LogicalStates
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class KvTransfer:
     entries: Entries
     draft_entries: Entries | None
     draft_rows: Mapping[str, Tensor]
-    states: Plain | None = None
-    checkpoint: Plain | None = None
+    states: LogicalStates | None = None
+    checkpoint: LogicalStates | None = None
 
 
 def slots_of(pages: Sequence[int], page_size: int, count: int, device: torch.device) -> Tensor:

@@ -1,6 +1,6 @@
 """An engine whose host plans a step while the one before runs, and processes its results a step late.
 
-The device alone knows lengths and pending tokens in time (relay.py); the host plans by bounds on them
+The device alone knows lengths and pending tokens in time (future_map.py); the host plans by bounds on them
 (overlap_scheduler.py). Sources: docs/semantics.md, S-OVERLAP.
 
 `R` rows of a batch, `W` verify width.
@@ -18,6 +18,7 @@ from torch import Tensor
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
+from draftproof.engine.future_map import FutureMap
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import Target
@@ -25,7 +26,6 @@ from draftproof.engine.overlap_scheduler import OverlapScheduler
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
-from draftproof.engine.relay import Relay
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, StepPlan
@@ -33,7 +33,7 @@ from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
 
-INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
+_INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
 """What the host tells the device of each row of a round."""
 RESULTS = ("num_drafts", "correct_len", "bonus")
 """What the device tells the host of each row, before its target tokens [W]."""
@@ -70,10 +70,10 @@ class OverlapEngine(Engine):
     ) -> None:
         super().__init__(target, draft, config, device, probes, parts, group)
         self._stream = stream_of(device)
-        self._relay = Relay(config.num_rows, config.max_len, device)
+        self._relay = FutureMap(config.num_rows, config.max_len, device)
         self._in_flight = deque[Launched]()
         rows, results = config.max_batch, len(RESULTS) + config.most_width
-        sizes = {"inputs": len(INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
+        sizes = {"inputs": len(_INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
         self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
@@ -113,7 +113,7 @@ class OverlapEngine(Engine):
         values = [
             (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request)) for row in batch
         ]
-        inputs.view(len(INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
+        inputs.view(len(_INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
 
     def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
         """Run a step on the device."""
@@ -146,7 +146,7 @@ class OverlapEngine(Engine):
     def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
         """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
         count = len(batch)
-        device_inputs = staged.to(self.device, non_blocking=True).view(len(INPUTS), -1)
+        device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
         relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.arena import Arena
-from draftproof.engine.penalty_params import INPUTS, NONE
+from draftproof.engine.penalty_params import NONE, PENALTY_INPUTS
 from draftproof.engine.stages import Commit, PrefillRow
 
 
@@ -64,7 +64,7 @@ class PenaltyTables:
             self._prompt,
             self._output,
             self._bias,
-            *(inputs[name] for name in INPUTS),
+            *(inputs[name] for name in PENALTY_INPUTS),
         )
         if self._logit_units == 1:
             return whole

@@ -30,7 +30,7 @@ class RankOp(IntEnum):
     SUM = 3
 
 
-DTYPES = {torch.int64: 1, torch.float32: 2}
+JOURNAL_DTYPES = {torch.int64: 1, torch.float32: 2}
 """Of what is sent, as numbers in the journal."""
 
 
@@ -102,7 +102,7 @@ class Solo:
         yield
 
     @contextmanager
-    def noted(self) -> Iterator[list[Issued]]:
+    def recording(self) -> Iterator[list[Issued]]:
         """Collect the collectives that are issued meanwhile, as a capture does that replays them."""
         yield []
 
@@ -113,7 +113,7 @@ class Solo:
 SOLO = Solo()
 
 
-class Group(Solo):
+class DataParallelGroup(Solo):
     """One data-parallel rank of several, and the backend of all. `meeting` is a folder that all of them share.
 
     What a rank enters is in its journal before. A rank that finds another in a different operation waits for ever, as a
@@ -153,7 +153,7 @@ class Group(Solo):
             self._rows = before
 
     @contextmanager
-    def noted(self) -> Iterator[list[Issued]]:
+    def recording(self) -> Iterator[list[Issued]]:
         """See Solo."""
         self._noted = noted = list[Issued]()
         try:
@@ -215,7 +215,7 @@ class Group(Solo):
         return parts[first : first + rows]
 
 
-_GROUPS: list[Group] = []
+_GROUPS: list[DataParallelGroup] = []
 """By handle: an op takes no object."""
 
 

@@ -137,7 +137,7 @@ class GraphRunner:
             names = tuple(self._function(self.buffers.view(size)))
         memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
         self.buffers.pad(size)
-        with self._probes.taps.capture(self._tap, size), self._group.noted() as collectives:
+        with self._probes.taps.capture(self._tap, size), self._group.recording() as collectives:
             graph = backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
         self._graphs[size] = (graph, names, tuple(collectives))
         self._probes.on_launch(Launch("capture", size, 0, 0, self.width))

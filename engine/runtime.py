@@ -17,11 +17,11 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.logprobs import WEIGHTS
-from draftproof.engine.penalty_params import INPUTS as PENALTIES
+from draftproof.engine.penalty_params import PENALTY_INPUTS
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner, Outputs, copy_all
-from draftproof.engine.sampling import INPUTS
+from draftproof.engine.sampling import SAMPLING_INPUTS
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
 from draftproof.engine.upload import Columns, UploadBlock
 from draftproof.engine.verify import Verifier
@@ -31,7 +31,7 @@ PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
 FILLED_ON_DEVICE = ("draft_weights", "excluded")
 """The buffers of a round that no host fills: they have a number for each token of the vocabulary."""
-OF_DRAFTS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
+DRAFT_BUFFERS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
 """The buffers of a round that are empty until drafts are proposed, unless the host knows them before."""
 
 
@@ -51,9 +51,9 @@ class Runtime:
         if config.drafts_sampled:
             inputs["draft_weights"] = ((self.width - 1, verifier.target.vocab), torch.int64)
         if config.sampled:
-            inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
+            inputs |= {name: ((), dtype) for name, dtype in SAMPLING_INPUTS.items()}
         if config.penalized:
-            inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
+            inputs |= dict.fromkeys(PENALTY_INPUTS, ((), torch.int64))
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         large = {name: inputs.pop(name) for name in FILLED_ON_DEVICE if name in inputs}
@@ -93,7 +93,7 @@ class Runtime:
         """Do the same with what the device has."""
         size = self._prepared(num_rows)
         self._round.fill(values, count, size)
-        self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
+        self._round.pad(size, [name for name in DRAFT_BUFFERS if name not in values])
 
     def _prepared(self, num_rows: int) -> int:
         for runner in self._before:

@@ -33,7 +33,7 @@ class SamplingParams:
     draft: Literal["greedy", "sampled"] = "greedy"
 
 
-INPUTS = {
+SAMPLING_INPUTS = {
     "temperatures": torch.float64,
     "top_ks": torch.int64,
     "top_ps": torch.int64,
@@ -77,7 +77,7 @@ def sample(
         kernels.rejection_choice(token_ids, weights, draft_weights, drafts[:, 0], on.seeds, positions)
 
 
-OF_DRAFTS = -1 << 63
+_DRAFT_SEED_BIT = -1 << 63
 """The bit of a seed with which drafts are drawn: no request's own has it."""
 
 
@@ -94,7 +94,7 @@ def sample_draft(
         weights = placed.index_copy_(1, target_ids, weights)
     weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
     none = torch.full_like(token_ids, -1)[:, None]
-    kernels.sampled_choice(token_ids, weights, none, on.seeds | OF_DRAFTS, positions)
+    kernels.sampled_choice(token_ids, weights, none, on.seeds | _DRAFT_SEED_BIT, positions)
     return weights
 
 
@@ -113,8 +113,8 @@ class Sampled:
     def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:
         """Return those of rows [B] of `width` tokens each."""
         if width == 1:
-            return cls(**{name: inputs[name] for name in INPUTS})
-        return cls(**{name: inputs[name].repeat_interleave(width) for name in INPUTS})
+            return cls(**{name: inputs[name] for name in SAMPLING_INPUTS})
+        return cls(**{name: inputs[name].repeat_interleave(width) for name in SAMPLING_INPUTS})
 
 
 def filtered(weights: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from draftproof.engine.ranks import DTYPES, Group, Issued, Observe, RankOp, Solo
+from draftproof.engine.ranks import JOURNAL_DTYPES, DataParallelGroup, Issued, Observe, RankOp, Solo
 
 
 class TensorGroup(Solo):
@@ -20,7 +20,7 @@ class TensorGroup(Solo):
     So nothing is agreed, and no row is another's.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: DataParallelGroup) -> None:
         self._group, self.size, self.rank = group, group.size, group.rank
 
     @property
@@ -32,9 +32,9 @@ class TensorGroup(Solo):
         """See Solo."""
         self._group.watch(observe)
 
-    def noted(self) -> AbstractContextManager[list[Issued]]:  # type: ignore[override]
+    def recording(self) -> AbstractContextManager[list[Issued]]:  # type: ignore[override]
         """See Solo."""
-        return self._group.noted()
+        return self._group.recording()
 
     def enter(self, collectives: Sequence[Issued]) -> None:
         """See Solo. Raises LockstepError."""
@@ -58,4 +58,4 @@ class TensorGroup(Solo):
         return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)
 
     def _enter(self, op: RankOp, x: Tensor) -> None:
-        self.enter((Issued(op, x.shape[0], x.shape[1], DTYPES.get(x.dtype, 0)),))
+        self.enter((Issued(op, x.shape[0], x.shape[1], JOURNAL_DTYPES.get(x.dtype, 0)),))

@@ -40,7 +40,7 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from draftproof.subjects.process import die_with_parent
 
-OURS = ("draftproof.engine", "draftproof.kernels")
+_OURS = ("draftproof.engine", "draftproof.kernels")
 _IMPORTED = (
     "torch",
     "torch.overrides",
@@ -59,7 +59,7 @@ def preload(batch: Batch) -> Preloaded:
     ops = sorted({op for task in batch.tasks for op in task.ops})
     calls = {(op, seed): cases(op, seed, batch.examples) for op in ops for seed in batch.seeds}
     preloaded = Preloaded({scenario: solved(scenario) for scenario in scenarios}, calls)
-    loaded = [name for name in sys.modules if name.startswith(OURS)]
+    loaded = [name for name in sys.modules if name.startswith(_OURS)]
     if loaded:
         raise RuntimeError(f"the fork server has imported {loaded[0]}, so that no patch could take effect")
     return preloaded

@@ -17,11 +17,11 @@ from typing import NamedTuple, Self
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.faults.matrix import Made, versions
+from draftproof.faults.matrix import MadeWith, versions
 from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin
 from draftproof.faults.served import Serve
 from draftproof.harness.cluster.node import sources
-from draftproof.properties.strategies.version import VERSION as STRATEGIES
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.invalid import InvalidScenarioError
@@ -58,9 +58,9 @@ class RunSettings(Value, frozen=True, kw_only=True):
     device: str
     baseline: bool = False
     model: tuple[str, ...] = ()
-    strategies: int = STRATEGIES
+    strategies: int = STRATEGIES_VERSION
     sources: str = msgspec.field(default_factory=sources)
-    versions: tuple[Made, ...] = msgspec.field(default_factory=versions)
+    versions: tuple[MadeWith, ...] = msgspec.field(default_factory=versions)
 
 
 _OPTIONS = ("seed", "seeds", "examples", "device", "baseline", "model")
@@ -236,6 +236,6 @@ def _key(batch: bytes, task: Task) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        words = (f"{one.package} {one.version}" if isinstance(one, Made) else str(one) for one in value)
+        words = (f"{one.package} {one.version}" if isinstance(one, MadeWith) else str(one) for one in value)
         return ", ".join(words) or "none"
     return f"'{value}'" if isinstance(value, str) else str(value).lower()

@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.strategies.version import VERSION
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
@@ -90,7 +90,7 @@ class Totals(Value, frozen=True, kw_only=True):
     either: int = 0
 
 
-class Made(Value, frozen=True, kw_only=True):
+class MadeWith(Value, frozen=True, kw_only=True):
     """With which version of what a matrix was made."""
 
     package: str
@@ -112,8 +112,8 @@ class FaultReport(Value, frozen=True, kw_only=True):
     device: str
     faults: tuple[FaultResult, ...]
     totals: Totals
-    strategies: int = VERSION
-    versions: tuple[Made, ...] = ()
+    strategies: int = STRATEGIES_VERSION
+    versions: tuple[MadeWith, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -197,10 +197,10 @@ def totals(results: Sequence[FaultResult]) -> Totals:
     )
 
 
-def versions() -> tuple[Made, ...]:
+def versions() -> tuple[MadeWith, ...]:
     """Return what the matrix is made with here; nothing of the machine."""
-    found = [Made(package="python", version=platform.python_version())]
+    found = [MadeWith(package="python", version=platform.python_version())]
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found.append(Made(package=package, version=version(package)))
+            found.append(MadeWith(package=package, version=version(package)))
     return tuple(found)

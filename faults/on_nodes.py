@@ -29,9 +29,9 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
-PARALLEL = {"cpu": 1, "cuda": 3}
+_PARALLEL = {"cpu": 1, "cuda": 3}
 """Tasks of one worker at a time, by device: a quarter of a GPU mostly waits."""
-EVERY = 1 << 20
+ALL_AT_ONCE = 1 << 20
 """As `parallel` of a run: all of its batches are given out at once, and wait in the cluster's queue."""
 _LEAST, _MOST, _TURNS = 4, 32, 4
 _TICK = 0.1
@@ -138,7 +138,7 @@ class ClusterServer:
         self._asked: SimpleQueue[_Asked] = SimpleQueue()
         self._folder = tempfile.TemporaryDirectory(prefix="draftproof-cluster-")
         job = Job(f"{__name__}:{BatchWorker.__name__}", device, GivenBatches(), ChunkResults)
-        self._parallel = PARALLEL[device]
+        self._parallel = _PARALLEL[device]
         self._pool = ClusterPool(address, job, workers, Path(self._folder.name), start=start)
         self._leaving, self._joined = threading.Event(), threading.Event()
         self._error: BaseException | None = None

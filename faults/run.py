@@ -23,14 +23,14 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
-from draftproof.properties.kernels.table import NAMES, PREFIX
+from draftproof.properties.kernels.table import KERNEL_CONTRACTS, KERNEL_PREFIX
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
-PARALLEL = {"cpu": 2, "cuda": 12}
-DEADLINE = {"cpu": 60.0, "cuda": 180.0}
+_PARALLEL = {"cpu": 2, "cuda": 12}
+_DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
 _FEW_TASKS = 16
 """A group of more tasks runs by itself on a CPU."""
@@ -77,8 +77,8 @@ def run_faults(
         scenarios=((),) * len(seeds),
         tasks=(),
         device=device,
-        parallel=parallel or PARALLEL[device],
-        deadline=deadline or DEADLINE[device],
+        parallel=parallel or _PARALLEL[device],
+        deadline=deadline or _DEADLINE[device],
     )
     # Eager kernels do not run on a GPU.
     present = [file for file in files if file.patches != "eager" or device != "cuda"]
@@ -286,8 +286,8 @@ def _ops(file: FaultFile, device: str) -> tuple[str, ...]:
 
     Under the interpreter only kernels run, since it is too slow for an engine.
     """
-    if file.fault.contract.startswith(PREFIX):
-        return (file.fault.contract.removeprefix(PREFIX),)
+    if file.fault.contract.startswith(KERNEL_PREFIX):
+        return (file.fault.contract.removeprefix(KERNEL_PREFIX),)
     if file.patches == "triton" and device == "cpu":
-        return tuple(name.removeprefix(PREFIX) for name in NAMES)
+        return tuple(name.removeprefix(KERNEL_PREFIX) for name in KERNEL_CONTRACTS)
     return ()

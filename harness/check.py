@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import assumed, versions_of
@@ -23,13 +23,13 @@ from draftproof.properties.coverage import shares
 from draftproof.properties.coverage.counts import came_up, counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
 from draftproof.properties.coverage.effects import in_effect, together, without_effect
-from draftproof.properties.coverage.shown import shown_in_part, unseen
+from draftproof.properties.coverage.shown import observation_gaps, shown_in_part
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import (
     COMMON,
     REAL,
-    RUNS,
+    RUNS_CONTRACT,
     WORK,
     Judgement,
     by_draft,
@@ -44,14 +44,14 @@ from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.names import group_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 from draftproof.reference.solved import Reference, solved
 
 if TYPE_CHECKING:
     from draftproof.harness.kernel_runs import KernelCalls
 
-CASES = Path(".draftproof/cases")
+_CASES = Path(".draftproof/cases")
 MOST_CASES = 10
 _MANY = 40
 """Of fewer scenarios a second process would not shorten a check."""
@@ -144,14 +144,14 @@ class Checker:
 
     subject: Subject
     contracts: Sequence[Contract] = ALL
-    cases: Path = CASES
+    cases: Path = _CASES
     reference: Reference = solved
-    deadline: float = DEADLINE
+    deadline: float = SCENARIO_DEADLINE
     work: Sequence[str] = WORK
     each: Sequence[str] | None = COMMON
     guarded: bool = True
     processes: int = 1
-    choice: SubjectChoice = BUILT_IN
+    choice: SubjectChoice = BUILT_IN_SUBJECT
     features: tuple[str, ...] = ()
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
@@ -179,7 +179,7 @@ class Checker:
         # What was judged: a subject that is asked again may answer otherwise.
         each = [one.channels for one in tally.judgements] or self._declared(listed)
         channels = frozenset().union(*each)
-        not_seen = unseen(total(tally.counts), channels, tally.silent)
+        not_seen = observation_gaps(total(tally.counts), channels, tally.silent)
         beyond = uncovered(limits, channels)
         effects = in_effect(self.features, tally.counts)
         at_once = together(self.features, tally.counts) if self.features else 0
@@ -286,12 +286,12 @@ def _runs(tally: _CheckTally, work: Sequence[str], lacking: Sequence[str]) -> Ve
         verdict = worst([answer.outcome for answer in tally.broken])
         first = tally.broken[0]
         reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {first.reason}"
-        return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
+        return Verdict(name=RUNS_CONTRACT, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
     missing = (*unreached(work, done, beyond), *lacking)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
-    return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
+    return Verdict(name=RUNS_CONTRACT, verdict=verdict, scenarios=scenarios, missing=missing)
 
 
 def checker(
@@ -301,7 +301,7 @@ def checker(
     named: bool,
     real: bool,
     device: str,
-    choice: SubjectChoice = BUILT_IN,
+    choice: SubjectChoice = BUILT_IN_SUBJECT,
     features: tuple[str, ...] = (),
 ) -> Checker:
     """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.

@@ -22,7 +22,7 @@ from draftproof.properties.strategies.shapes import SIZES
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     Algorithm,
     CheckpointDraft,
     Draft,
@@ -48,7 +48,9 @@ _READ = read_from("directory", "directory or seed", "target")
 _LOOKUP_TOKENS = 3
 # Every third scenario of a draft that can be a tree is one, from its second on: of a probe's scenarios every fifth.
 _A_TREE, _MOST_TREES = 3, 8
-_TREED = tuple(name for name in ALGORITHMS if BY_NAME[name].trees and BY_NAME[name].proposes == "steps")
+_TREED = tuple(
+    name for name in ALGORITHMS if DRAFT_KINDS_BY_NAME[name].trees and DRAFT_KINDS_BY_NAME[name].proposes == "steps"
+)
 _SPARE = 128
 """Positions of a model that are left free: where pages are larger, contexts become longer (properties/fit.py)."""
 
@@ -96,7 +98,7 @@ def one_draft(
     An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
     DFlash draft and a smaller model come from `folder`.
     """
-    if folder is None and BY_NAME[name].checkpoint == "directory":
+    if folder is None and DRAFT_KINDS_BY_NAME[name].checkpoint == "directory":
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     if isinstance(draft, CheckpointDraft):
@@ -104,7 +106,7 @@ def one_draft(
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size, kv_cache_dtype=kv_dtypes.target)
     first = without_prefix_cache(with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1))
     _, built = build(_exchange(first, model, draft, "none"), Memo())
-    if not BY_NAME[name].layer_a_draft:
+    if not DRAFT_KINDS_BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
     layers = built.config()[1]
     return RealDraft(draft, layers, f"{layers} {'layer' if layers == 1 else 'layers'} of the checkpoint")
@@ -135,7 +137,7 @@ def every_draft(path: Path, folder: Path | None, seed: int, kv_dtypes: KvDtypes 
 
 
 def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> tuple[Draft, str]:
-    kind = BY_NAME[name]
+    kind = DRAFT_KINDS_BY_NAME[name]
     if kind.proposes == "lookup":
         return Ngram(max_n=_LOOKUP_TOKENS), "of the request's own tokens"
     if name not in _READ:
@@ -201,7 +203,7 @@ class RealTarget:
         made = with_steps(scenario if chosen.name in _TREED else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
-        if BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
+        if DRAFT_KINDS_BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, self._model, _form(chosen, of_draft), variant)
@@ -224,7 +226,7 @@ def _within(scenario: Scenario, most: int) -> Scenario:
 def _form(chosen: RealDraft, turn: int) -> Draft:
     """Every third scenario of a chain of several layers runs them unchained, as some engines do."""
     draft = chosen.draft
-    if isinstance(draft, CheckpointDraft) and BY_NAME[chosen.name].layer_a_draft and chosen.steps > 1:
+    if isinstance(draft, CheckpointDraft) and DRAFT_KINDS_BY_NAME[chosen.name].layer_a_draft and chosen.steps > 1:
         return msgspec.structs.replace(draft, chain=turn % 3 != 1)
     return draft
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def settle() -> None:
+def tune_gc() -> None:
     """Leave what is there out of every collection to come, and collect more seldom.
 
     A scenario makes a hundred thousand observations, which all die at its end and of which few are garbage before:

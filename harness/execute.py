@@ -36,7 +36,7 @@ from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import Reference, Solved, solved
 
-DEADLINE = 120.0
+SCENARIO_DEADLINE = 120.0
 """Seconds for one scenario in the process that asks."""
 _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
 Observe = Callable[[Evidence, Judgement], None]

@@ -12,8 +12,8 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.shown import OF_DRAFTS, unseen
-from draftproof.properties.judge import RUNS, Judgement, judge, summarise
+from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS, observation_gaps
+from draftproof.properties.judge import RUNS_CONTRACT, Judgement, judge, summarise
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram, is_free
@@ -110,9 +110,9 @@ def judge_log(
         judged.append(_named(judge(ran, contracts), one.request.request))
         counted.append(counts(ran))
         progress()
-    missing = unseen(total(counted), OF_DRAFTS).missing
+    missing = observation_gaps(total(counted), CHANNELS_THAT_SHOW_DRAFTS).missing
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-    seen = Verdict(name=RUNS, verdict=outcome, scenarios=len(log), missing=missing)
+    seen = Verdict(name=RUNS_CONTRACT, verdict=outcome, scenarios=len(log), missing=missing)
     verdicts = (seen, *summarise(judged, counted, contracts))
     return LogReport(
         verdict=worst([verdict.verdict for verdict in verdicts]),

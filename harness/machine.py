@@ -9,7 +9,7 @@ import sys
 
 from draftproof.properties.values.base import Value
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
 
 _LANES = (
@@ -57,7 +57,7 @@ def diagnose() -> MachineReport:
     return MachineReport(
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
-        versions={name: _version(name) for name in PACKAGES},
+        versions={name: _version(name) for name in _PACKAGES},
         devices=("cpu", *(f"cuda:{i} {name}" for i, name in enumerate(cuda))),
         lanes=tuple(
             MachineLane(name=name, runs=here, checks=checks, missing="" if here else missing)

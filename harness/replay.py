@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.effects import acts
@@ -79,7 +79,7 @@ def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Rep
         # The variant "alone" runs another one, too.
         return known if scenario == known.scenario else solved(scenario)
 
-    executor = Executor(subject, reference=reference, deadline=DEADLINE, observe=lambda *one: seen.append(one))
+    executor = Executor(subject, reference=reference, deadline=SCENARIO_DEADLINE, observe=lambda *one: seen.append(one))
     answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
     features = features_of(known.scenario)
     if not seen:

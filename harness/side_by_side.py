@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from draftproof.harness.collector import settle
+from draftproof.harness.collector import tune_gc
 from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.subjects.process import die_with_parent
 
@@ -69,7 +69,7 @@ class SideBySide(Generic[Item, Result, State]):
         die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
-        settle()  # what came with the fork stays
+        tune_gc()  # what came with the fork stays
         try:
             for number in range(place, len(self._items), self._processes):
                 pipe.send(self._work(number, self._items[number]))

@@ -20,7 +20,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.measurement import Measurement
 from draftproof.properties.values.verdict import Outcome, worst
 
-FALSE_ALARMS = 0.01
+SLOWER_FALSE_ALARMS = 0.01
 """Of comparisons of equal code so many say, at most, that something is slower."""
 SEEN = 0.2
 """A measure passes once it cannot be so much slower; until then its runs are too few."""
@@ -66,7 +66,7 @@ def compare(history: Sequence[Measurement], base: str, new: str) -> Comparison:
     of_base, of_new = (_grouped(one for one in history if one.label == label) for label in (base, new))
     pairs = {group: list(zip(of_base[group], runs, strict=False)) for group, runs in of_new.items() if group in of_base}
     series = [(group, name, logs) for group, runs in pairs.items() for name, logs in _logs(runs)]
-    measures = tuple(_compared(*one, each=FALSE_ALARMS / len(series)) for one in series)
+    measures = tuple(_compared(*one, each=SLOWER_FALSE_ALARMS / len(series)) for one in series)
     runs = sum(len(one) for of in (of_base, of_new) for one in of.values())
     return Comparison(
         verdict=worst([one.verdict for one in measures] or [Outcome.INCONCLUSIVE]),

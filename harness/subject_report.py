@@ -33,7 +33,7 @@ class SubjectReport(Value, frozen=True, kw_only=True):
     limits: Limits | None = None
 
 
-def look_at(subject: Subject) -> SubjectReport:
+def inspect_subject(subject: Subject) -> SubjectReport:
     """Return what a subject says of itself, here or in another Python. Raises what it raises there."""
     hooks = tuple(subject.hooks())
     carried = frozenset(channel for hook in hooks if hook.found for channel in hook.channels)

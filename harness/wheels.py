@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.subjects.kernels.packages import KERNEL_PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 
 _COMPILED = (".so", ".cubin", ".fatbin", ".pyd")
@@ -46,7 +46,7 @@ def wheels_of(
     Raises WheelError, also for a wheel of another package than the bindings'.
     """
     tops = {binding.modules[0].split(".")[0] for binding in bindings}
-    known = {wheel for package in PACKAGES if package.name in tops for wheel in package.wheels} or tops
+    known = {wheel for package in KERNEL_PACKAGES if package.name in tops for wheel in package.wheels} or tops
     found = []
     for file in files or _in_folder(folder or Path(), known):
         place = unpacked(file, wheels_folder())

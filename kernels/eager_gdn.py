@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, wide, words
 from draftproof.kernels.eager_delta import decay_and_beta, delta, mixed, rounded, rows_above
-from draftproof.kernels.eager_state import PIECE, packed
+from draftproof.kernels.eager_state import PIECE, live_sequences
 from draftproof.kernels.registry import register
 
 
@@ -79,7 +79,7 @@ def gdn_update(
     """
     pool, result = words(ssm), words(out)
     rows, first, second = words(qkv), words(a), words(b)
-    run = packed(state_slots, cu_seqlens, ssm.shape[0], result)
+    run = live_sequences(state_slots, cu_seqlens, ssm.shape[0], result)
     if not run.length:
         return
     row, target, step = run.targets(checkpoint_slots, checkpoint_steps, checkpoint_ssm.shape[0])

@@ -20,7 +20,7 @@ NORM_EPS = tl.constexpr(1e-6)
 # (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
 # Of the ring: what any probe has room in.
 _RING_TILE, _LEAST_H = 16, 8
-SIZES = ("group", "keys", "k_width", "v_width")
+CONSTANT_SIZES = ("group", "keys", "k_width", "v_width")
 """Arguments of a kernel that are constants where it is compiled for floats, and free where it is for the ring."""
 _TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
@@ -183,7 +183,7 @@ def inner_sizes(state: Tensor, channels: int) -> tuple[int, int, int, int]:
 def constants(state: Tensor, sizes: tuple[int, int, int, int]) -> dict[str, int]:
     """Return the constants that are compiled in for SIZES: none of them for the ring, whose kernel is for any."""
     ring = not state.is_floating_point()
-    return {name.upper(): 0 if ring else size for name, size in zip(SIZES, sizes, strict=True)}
+    return {name.upper(): 0 if ring else size for name, size in zip(CONSTANT_SIZES, sizes, strict=True)}
 
 
 def tile_of(rows: int, state: Tensor) -> Tile:

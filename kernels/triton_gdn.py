@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_ahead import run_ahead, takes_ahead
 from draftproof.kernels.triton_common import dependent_launch, kernel_for, mix, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    SIZES,
+    CONSTANT_SIZES,
     constants,
     delta_token,
     fold_tile,
@@ -48,7 +48,7 @@ def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING:
 
 @triton.jit(
     do_not_specialize=[
-        *("size", "kept_size", "tokens", *SIZES),
+        *("size", "kept_size", "tokens", *CONSTANT_SIZES),
         *("s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step", "s_pb", "s_pt"),
     ]
 )

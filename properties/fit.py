@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
 from draftproof.properties.strategies.drafts import with_steps
@@ -71,9 +71,9 @@ def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
 
 def _require_features(limits: Limits) -> None:
     for name in limits.features if limits.features != "all" else ():
-        if name not in BY_NAME:
-            hint = did_you_mean(name, BY_NAME)
-            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(BY_NAME)}{hint}")
+        if name not in FEATURES_BY_NAME:
+            hint = did_you_mean(name, FEATURES_BY_NAME)
+            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(FEATURES_BY_NAME)}{hint}")
 
 
 def _require_model(scenario: Scenario, limits: Limits) -> None:
@@ -216,7 +216,7 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
     needed = needed_by_variant(scenario.variant)
-    if scenario.variant not in ("none", *limits.variants) or (needed and not BY_NAME[needed].has(scenario)):
+    if scenario.variant not in ("none", *limits.variants) or (needed and not FEATURES_BY_NAME[needed].has(scenario)):
         return replace(scenario, variant="none")
     if scenario.variant == "chain_as_tree":
         made = beside_tree(scenario)

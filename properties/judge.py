@@ -15,7 +15,7 @@ from draftproof.properties.coverage.covered import not_covered, unreachable
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import MalformedTraceError
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -27,7 +27,7 @@ TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""
 UNCONCERNED = "it concerns none of these scenarios"
-RUNS = "runs"
+RUNS_CONTRACT = "runs"
 """The name under which a report says whether the subject ran at all."""
 _WORK = """
     rounds graph_replays drafts_accepted drafts_rejected accept_none accept_partial accept_all page_crossings
@@ -225,7 +225,7 @@ def by_draft(
     for name in names:
         own = [one for one, _ in pairs if one.draft == name]
         reached = total(dict(of) for one, of in pairs if one.draft == name)
-        missing = unreached((*common, *BY_NAME[name].minimum), reached, _unreachable(own))
+        missing = unreached((*common, *DRAFT_KINDS_BY_NAME[name].minimum), reached, _unreachable(own))
         outcome = Outcome.INCONCLUSIVE if missing or not own else Outcome.PASS
         verdicts.append(Verdict(name=f"runs.{name}", verdict=outcome, scenarios=len(own), missing=missing))
     return tuple(verdicts)

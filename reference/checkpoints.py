@@ -28,7 +28,7 @@ from draftproof.reference.checkpoint_drafts import (
     CheckpointHead,
     CheckpointWideHead,
     Named,
-    packed,
+    packed_entries,
     stored_by,
 )
 from draftproof.reference.drafts import dflash, eagle, eagle3, mtp, ngram, standalone
@@ -77,7 +77,7 @@ class RememberingTarget:
         whole = Pass(
             hidden=done.hidden.numpy(),
             logits=done.logits.numpy(),
-            kv=tuple(map(packed, done.kv)),
+            kv=tuple(map(packed_entries, done.kv)),
             states=tuple(layer.numpy() for layer in done.states),
             layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
             before_norm=done.layers[-1].numpy(),

@@ -11,7 +11,7 @@ from draftproof.properties.values.sampling import Sampling
 from draftproof.reference.choose import MOST_NEAR, Choice, choose_rows, instead
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.real_sampling import FARTHEST, RealRow, real_weights
-from draftproof.reference.sampling import coins, probe_weights, sampled
+from draftproof.reference.sampling import coins, probe_weights, sample
 
 
 class TokenPlace(NamedTuple):
@@ -79,7 +79,7 @@ class ProbeDraws(NamedTuple):
 
     def _drawn(self, logits: np.ndarray, place: TokenPlace) -> int:
         coin = coins(self.sampling.seed, place.position)
-        return sampled(probe_weights(logits, self.sampling), place.drafts, coin)
+        return sample(probe_weights(logits, self.sampling), place.drafts, coin)
 
 
 class RealDraws(NamedTuple):

@@ -12,13 +12,13 @@ import numpy as np
 
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.pattern import NOTHING, Expression, derivative, has_empty, parse
+from draftproof.properties.values.pattern import NO_STRING, Expression, derivative, has_empty, parse
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.decode import Verification
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
-EXCLUDED = -(1 << 40)
+LOGIT_OF_EXCLUDED = -(1 << 40)
 """The logit of a token that the grammar does not allow (S-GRAMMAR-4)."""
 State = Expression | None
 """What may still come, as an expression; None where there is no grammar any more."""
@@ -30,7 +30,7 @@ def state_after(state: State, token: int, vocab: int) -> State:
         return None
     for letter in token_texts(vocab)[token]:
         state = derivative(state, letter)
-    return None if state == NOTHING else state
+    return None if state == NO_STRING else state
 
 
 @lru_cache(maxsize=1 << 14)
@@ -51,7 +51,7 @@ def allowed(state: State, vocab: int) -> TokenIds:
     texts = token_texts(vocab)[:-1]
     for text in texts:
         after[text] = derivative(after[text[:-1]], text[-1])
-    some = tuple(token for token, text in enumerate(texts) if after[text] != NOTHING)
+    some = tuple(token for token, text in enumerate(texts) if after[text] != NO_STRING)
     return (*some, end_token(vocab)) if has_empty(state) else some
 
 
@@ -75,7 +75,7 @@ class ConstrainedTarget:
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
         whole = self._target.forward(tokens)
-        logits, vocab = np.full_like(whole.logits, EXCLUDED), whole.logits.shape[1]
+        logits, vocab = np.full_like(whole.logits, LOGIT_OF_EXCLUDED), whole.logits.shape[1]
         logits[: self._prompt - 1] = whole.logits[: self._prompt - 1]
         for row in range(self._prompt - 1, len(tokens)):
             text = tokens[self._prompt : min(row + 1, self._known or len(tokens))]
@@ -89,7 +89,7 @@ def with_grammar(target: ReferenceTarget, request: Request) -> ReferenceTarget:
     return ConstrainedTarget(target, len(request.prompt), request.grammar) if request.grammar else target
 
 
-def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+def weakened_targets(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
     """Yield targets with less of the request's grammar, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it.

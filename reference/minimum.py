@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.decode import Verification
-from draftproof.reference.grammar import EXCLUDED
+from draftproof.reference.grammar import LOGIT_OF_EXCLUDED
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
@@ -38,7 +38,7 @@ class MinimumTarget:
         logits, prompt = whole.logits.copy(), len(self._request.prompt)
         for row in range(prompt - 1, len(tokens)):
             emitted = (row + 1 if self._known is None else self._known) - prompt
-            logits[row, list(excluded(self._request, emitted, self._stops))] = EXCLUDED
+            logits[row, list(excluded(self._request, emitted, self._stops))] = LOGIT_OF_EXCLUDED
         return whole._replace(logits=logits)
 
 
@@ -47,7 +47,7 @@ def with_minimum(target: ReferenceTarget, request: Request, stops: Collection[in
     return MinimumTarget(target, request, stops) if request.min_tokens and stops else target
 
 
-def others(
+def weakened_targets(
     target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
 ) -> Iterator[tuple[str, ReferenceTarget]]:
     """Yield targets with less of the request's minimum, each with the count of choices that this changes.

@@ -18,7 +18,7 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
-UNIT = 2.0**-20
+LOGIT_UNIT = 2.0**-20
 """What one of an amount is in logits of a real model."""
 
 
@@ -39,10 +39,10 @@ def penalized(logit: int, bias: int, sixteenths: int, frequency: int, presence: 
 
 def really_penalized(logit: float, bias: int, ratio: float, frequency: int, presence: int, token: OfToken) -> float:
     """Return the penalised logit of a real model's token (S-PENALTY-6); `ratio` is its repetition penalty."""
-    logit += UNIT * bias
+    logit += LOGIT_UNIT * bias
     if token.seen:
         logit = logit / ratio if logit > 0 else logit * ratio
-    return logit - UNIT * (frequency * token.times + presence * (token.times > 0))
+    return logit - LOGIT_UNIT * (frequency * token.times + presence * (token.times > 0))
 
 
 def _changed(logits: np.ndarray, text: tuple[int, ...], prompt: int, own: Penalties, *, is_real: bool) -> np.ndarray:
@@ -98,7 +98,7 @@ def with_penalties(target: ReferenceTarget, request: Request) -> ReferenceTarget
     return PenalizedTarget(target, len(request.prompt), request.penalties) if request.penalties else target
 
 
-def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+def weakened_targets(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
     """Yield targets that lack a part of the request's penalties, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it.

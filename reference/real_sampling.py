@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
-from draftproof.reference.sampling import ACCEPT, DRAW, coins, filtered, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, coins, filtered, sample
 
 _SUM_BITS = 46
 _ALL = 1 << 64
@@ -61,7 +61,7 @@ class RealRow:
     def __init__(self, logits: np.ndarray, sampling: Sampling, drafts: Sequence[int], position: int) -> None:
         self._logits, self._sampling, self._drafts = logits, sampling, tuple(drafts)
         self._coin = coins(sampling.seed, position)
-        self.token = sampled(real_weights(logits, sampling), self._drafts, self._coin)
+        self.token = sample(real_weights(logits, sampling), self._drafts, self._coin)
 
     def near(self) -> tuple[tuple[int, float], ...]:
         """Return the other tokens that slightly different logits would choose, nearest first, each with its gap."""

@@ -27,7 +27,7 @@ from draftproof.reference.drafts.base import ReferenceDraft, ReferenceProposal, 
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_target import target_of
 
-NOTHING = ReferenceProposal((), ())
+_NOTHING = ReferenceProposal((), ())
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 
 
@@ -193,7 +193,7 @@ class RequestSolver:
         self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
     ) -> RoundScript:
         tokens = self._request.prompt + emitted
-        own = propose(self._draft, self._target, tokens, count) if chain is None else NOTHING
+        own = propose(self._draft, self._target, tokens, count) if chain is None else _NOTHING
         asked = own.tokens if chain is None else chain
         drafts = asked if reported is None or not self._can_run(tokens, reported, len(reported)) else reported
         verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling, own.weights)

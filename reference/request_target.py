@@ -30,7 +30,7 @@ def _masked(target: ReferenceTarget, request: Request, stops: Collection[int]) -
     return with_minimum(with_grammar(target, request), request, stops)
 
 
-def others(
+def weakened_targets(
     target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
 ) -> Iterator[tuple[str, ReferenceTarget]]:
     """Yield targets that lack a part of what the request asks for, each with the count of choices that this changes.
@@ -40,8 +40,8 @@ def others(
     Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
     """
     target = placed(target, request)
-    for name, other in penalties.others(target, request, pending):
+    for name, other in penalties.weakened_targets(target, request, pending):
         yield name, _masked(other, request, stops)
     penalized = with_penalties(target, request)
-    yield from grammar.others(penalized, request, pending)
-    yield from minimum.others(with_grammar(penalized, request), request, stops, pending)
+    yield from grammar.weakened_targets(penalized, request, pending)
+    yield from minimum.weakened_targets(with_grammar(penalized, request), request, stops, pending)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from draftproof.properties.values.drafts import OF_DRAFTS, tapped
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.sampling import Sampling
@@ -24,11 +24,11 @@ from draftproof.reference import minimum
 from draftproof.reference.build import build
 from draftproof.reference.chooser import chooser_of, weights_of
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
-from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
+from draftproof.reference.drafts.base import ReferenceDraft, Said, draft_for_request, propose, said_choice, vector
 from draftproof.reference.grammar import allowed, counted, state_of
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.request_target import others, placed, target_of
+from draftproof.reference.request_target import placed, target_of, weakened_targets
 from draftproof.reference.sampling import logprob
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
@@ -47,13 +47,13 @@ _CHECKPOINT = frozenset({"commit.checkpoint"})
 _ENDS = frozenset({"commit.final", "commit.unfolded"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
 _UNSEEN |= {"draft.discarded", "extend.discarded"}
-_DRAFTS = OF_DRAFTS - _UNSEEN
+_DRAFTS = DRAFT_CHANNELS - _UNSEEN
 _ACCEPTED = ("correct_len", "index", "bonus", "emitted")
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Told = dict[tuple[int, int], frozenset[str]]
 Out = Callable[[Observation], None]
-CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
+REFERENCE_CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
 
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
@@ -107,7 +107,7 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         eos = scenario.eos_of(request)
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop, solved.sequences, eos)
-        own = models._replace(draft=drawing(models.draft, scenario, request))
+        own = models._replace(draft=draft_for_request(models.draft, scenario, request))
         one = _RequestTrace(index, scenario, limits, own, out)
         one.run(solved)
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
@@ -123,7 +123,7 @@ class ReferenceSubject(Subject):
     name = "reference"
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
-        return CHANNELS
+        return REFERENCE_CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """See `run`; solves the scenario itself. In a dynamic scenario every round gets the drafts that it plans."""
@@ -250,7 +250,7 @@ class _RequestTrace:
         for one in self._draft.extend(tokens, whole, first=0):
             if one.channel == "extend.kv":
                 self._say("disaggregation.draft_kv", 1, one.value, layer=one.layer, row=one.row)
-        for position, state in self._draft.handed(tokens, whole):
+        for position, state in self._draft.carried_states(tokens, whole):
             self._say("disaggregation.hidden", 1, vector(state), row=position)
 
     def _without_drafts(self, number: int, token: int) -> None:
@@ -271,7 +271,7 @@ class _RequestTrace:
         verified = self._verify(self._target, tokens, drafts, round_, drawn_by)
         tried = {
             name: self._verify(other, tokens, drafts, round_, drawn_by)
-            for name, other in others(self._plain, self._request, self._stops, len(tokens))
+            for name, other in weakened_targets(self._plain, self._request, self._stops, len(tokens))
         }
         changed = frozenset(name for name, other in tried.items() if other.tokens != verified.tokens)
         paths = self._paths(drafts, round_)

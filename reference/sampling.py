@@ -44,7 +44,7 @@ def coins(seed: int, position: int) -> Coin:
     return coin
 
 
-def sampled(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
+def sample(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
     """Return the choice y of a row, given one draft for its place (S-SAMPLE-2), or siblings (S-TREE-11)."""
     rest, asked = list(weights), 0
     for draft in drafts:
@@ -70,7 +70,7 @@ def rejected_or_not(weights: list[int], drawn_by: list[int], draft: int, coin: C
     total, own = sum(weights), sum(drawn_by)
     if coin(ACCEPT, drawn_by[draft] * total) < weights[draft] * own:
         return draft
-    return sampled([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
+    return sample([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
 
 
 def logprob(weights: list[int], token: int, top: int) -> tuple[int, ...]:

@@ -18,13 +18,13 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.build import build
-from draftproof.reference.drafts.base import ReferenceDraft, drawing
+from draftproof.reference.drafts.base import ReferenceDraft, draft_for_request
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
 from draftproof.reference.tree_solver import TreeSolver
 
-NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
+_NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
 UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
 UNENDED: Mapping[int, int] = MappingProxyType({})
 
@@ -46,12 +46,12 @@ def resolve(
     script: Script,
     drafts: Mapping[Place, int],
     memo: Memo | None = None,
-    verified: Mapping[Place, TokenIds] = NOTHING,
+    verified: Mapping[Place, TokenIds] = _NOTHING,
     resumed: Collection[Place] = (),
     *,
     chooses: bool = False,
     followed: Mapping[int, TokenIds] = UNCHANGED,
-    parents: Mapping[Place, TokenIds] = NOTHING,
+    parents: Mapping[Place, TokenIds] = _NOTHING,
     ended: Mapping[int, int] = UNENDED,
 ) -> Script:
     """Return the script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
@@ -100,7 +100,7 @@ def _solver(
     parents: Mapping[int, TokenIds] = UNCHANGED,
 ) -> RequestSolver:
     """Return the solver of one request; no other request can change its tokens."""
-    draft = drawing(draft, scenario, request)
+    draft = draft_for_request(draft, scenario, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
     return RequestSolver(scenario, request, target, draft)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.features import FEATURES
-from draftproof.properties.values.drafts import KINDS
+from draftproof.properties.values.drafts import DRAFT_KINDS
 from draftproof.properties.values.files import write_whole
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 def _pairs() -> Iterator[tuple[str, str, str]]:
     for one in FEATURES:
         yield from ((f"`{one.name}`", f"`{other}`", because) for other, because in one.refuses.items())
-        if others := ", ".join(f"`{kind.name}`" for kind in KINDS if not one.drafts(kind)):
+        if others := ", ".join(f"`{kind.name}`" for kind in DRAFT_KINDS if not one.drafts(kind)):
             yield f"`{one.name}`", f"a draft {others}", one.because
         if one.of_probes:
             yield f"`{one.name}`", "a checkpoint", "it is defined for probes"

@@ -27,7 +27,7 @@ class Eagle3Draft(EagleDraft):
         return Needs("layers", model.features)
 
     @classmethod
-    def handed(cls, model: Eagle3Head, target: Target) -> int:  # type: ignore[override]  # its own kind of head
+    def output_width(cls, model: Eagle3Head, target: Target) -> int:  # type: ignore[override]  # its own kind of head
         """Return the width of the head's own states."""
         return model.width
 

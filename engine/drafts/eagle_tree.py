@@ -53,7 +53,7 @@ class EagleTreeDraft(EagleDraft):
         return {
             "next_draft_tokens": ((rows, topk), torch.int64),
             "next_scores": ((rows, topk), torch.float64),
-            "next_hidden_states": ((rows, cls.handed(model, target)), target.hidden_dtype),
+            "next_hidden_states": ((rows, cls.output_width(model, target)), target.hidden_dtype),
         }
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:

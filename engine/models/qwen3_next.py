@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
 from draftproof.engine.models.checkpoint import take
-from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, list_layer_types
+from draftproof.engine.models.config_fields import FULL_ATTENTION, LINEAR_ATTENTION, draft_fields, list_layer_types
 from draftproof.engine.models.decoder import Layer, Mixer
 from draftproof.engine.models.gated_attention import read_gated_attention, read_norm
 from draftproof.engine.models.gated_delta import linear_sizes, read_gated_delta
@@ -36,7 +36,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         self.layers = read_layers(config, tensors, f"{prefix}.layers")
         self.norm = read_norm(tensors, f"{prefix}.norm.weight", self.width)
         self.cache_shape = cache_shape(config, self.hidden_dtype)
-        self.state_shape = linear_sizes(config).state_shape(self.layer_types.count(LINEAR), self.hidden_dtype)
+        self.state_shape = linear_sizes(config).state_shape(self.layer_types.count(LINEAR_ATTENTION), self.hidden_dtype)
 
     @staticmethod
     def eagle_config(config: GatedDeltaNetConfig) -> LlamaConfig:
@@ -69,7 +69,7 @@ def layer_types(config: GatedDeltaNetConfig) -> tuple[str, ...]:
 
 def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
     """Return what the full attention layers keep per token."""
-    full = layer_types(config).count(FULL)
+    full = layer_types(config).count(FULL_ATTENTION)
     return CacheShape(full, config.num_key_value_heads, config.head_dim, config.head_dim, dtype)
 
 
@@ -87,7 +87,7 @@ def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], pref
 def _read_mixer(
     config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, kind: str, index: int
 ) -> Mixer:
-    if kind == LINEAR:
+    if kind == LINEAR_ATTENTION:
         return read_gated_delta(config, tensors, f"{prefix}.linear_attn", index)
     return read_gated_attention(config, tensors, f"{prefix}.self_attn", index)
 

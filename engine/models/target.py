@@ -14,7 +14,7 @@ from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, 
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, run_layers
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.base import FULL, TargetConfig
+from draftproof.properties.values.checkpoint_config.base import FULL_ATTENTION, TargetConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 
 C = TypeVar("C", bound=TargetConfig)
@@ -56,7 +56,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
     def __init__(self, config: C, tensors: Mapping[str, Tensor], prefix: str = "model") -> None:
         self.config = config
         self.width, self.vocab = config.hidden_size, config.vocab_size
-        self.layer_types: tuple[str, ...] = (FULL,) * config.num_hidden_layers
+        self.layer_types: tuple[str, ...] = (FULL_ATTENTION,) * config.num_hidden_layers
         self.state_shape: StateShape | None = None
         self.embedding = take(tensors, f"{prefix}.embed_tokens.weight", self.vocab, self.width)
         # Some writers leave a tied lm_head out, some repeat it; config.json decides.

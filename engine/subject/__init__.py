@@ -14,7 +14,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.prefill_decode import PrefillDecode
-from draftproof.engine.ranks import SOLO, Group, Solo
+from draftproof.engine.ranks import SOLO, DataParallelGroup, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
@@ -25,8 +25,8 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.tensor_ranks import TensorGroup
-from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OF_OVERLAP, TAPPED
-from draftproof.properties.values.drafts import OF_DRAFTS, tapped
+from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS, TAPPED
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
 from draftproof.properties.values.subject import RankPlace, Subject
@@ -45,14 +45,14 @@ class EngineSubject(Subject):
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
-        self._group: Group | None = None
+        self._group: DataParallelGroup | None = None
         self._tensor_group: TensorGroup | None = None
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
-        channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
+        channels = frozenset(CHANNELS) - (DRAFT_CHANNELS - own)
         if not self.has_ranks or scenario.ranks.size > self.most_ranks:
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
@@ -60,7 +60,7 @@ class EngineSubject(Subject):
         if not scenario.schedule.disaggregation:
             channels -= DISAGGREGATION_CHANNELS
         # Who has ended goes on to change its state, which is nobody's then.
-        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OF_OVERLAP
+        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OVERLAP_CHANNELS
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:

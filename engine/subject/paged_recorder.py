@@ -12,9 +12,9 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.stages import Commit, StepPlan
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.properties.values.observed import (
+    CachedCheckpoint,
     CachedPage,
     CheckpointReport,
-    KeptCheckpoint,
     Owner,
     PoolReport,
     StatePoolReport,
@@ -144,7 +144,7 @@ class PagedRecorder:
         pages = (CachedPage(node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
         return tuple(sorted(pages, key=lambda one: one.page))
 
-    def _checkpoints(self) -> tuple[KeptCheckpoint, ...]:
+    def _checkpoints(self) -> tuple[CachedCheckpoint, ...]:
         cache = self._engine.scheduler.cache
-        kept = (KeptCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
+        kept = (CachedCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
         return tuple(sorted(kept, key=lambda one: one.slot))

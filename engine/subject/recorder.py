@@ -14,7 +14,7 @@ from torch import Tensor
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.capturing import is_capturing
-from draftproof.engine.models.config_fields import LINEAR
+from draftproof.engine.models.config_fields import LINEAR_ATTENTION
 from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Issued
@@ -96,8 +96,8 @@ class TraceRecorder(Probes):
         """Begin to watch an engine that has not run yet."""
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
-        self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR)
-        self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR)
+        self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR_ATTENTION)
+        self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR_ATTENTION)
         self.paged = PagedRecorder(self._log, engine, self._prefill._engine if self._prefill else None)
         self._tapped = TapRecorder(self._log, engine.draft.lookback, self._scenario.tree)
         if engine.states:
@@ -114,7 +114,7 @@ class TraceRecorder(Probes):
     def on_layer(self, layer_type: str, index: int) -> None:
         # Of an idle rank there is no plan; of graphs layers run when they are captured.
         if self._plan.prefill or self._launching == "prefill":
-            own = self._linear_layers if layer_type == LINEAR else self._attending_layers
+            own = self._linear_layers if layer_type == LINEAR_ATTENTION else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:

@@ -147,7 +147,7 @@ def _kind(parameter: Any) -> str:
     return parameter.name.value.split("_")[0]
 
 
-OURS: dict[str, type[Operator]] = {
+OWN_OPERATORS: dict[str, type[Operator]] = {
     "swapped arguments": SwappedArguments,
     "dropped statement": DroppedStatement,
     "wrong variable": WrongVariable,
@@ -157,4 +157,4 @@ OURS: dict[str, type[Operator]] = {
 def operators() -> dict[str, tuple[Operator, ...]]:
     """Kind of mutation -> the operators that make it."""
     core = {kind: tuple(get_operator(f"core/{name}")() for name in names) for kind, names in _CORE.items()}
-    return {**core, **{kind: (of_kind(),) for kind, of_kind in OURS.items()}}
+    return {**core, **{kind: (of_kind(),) for kind, of_kind in OWN_OPERATORS.items()}}

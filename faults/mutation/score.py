@@ -26,8 +26,8 @@ from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.scenario import Scenario
 
 TRIAGE = Path(__file__).with_name("triage.toml")
-DEADLINE = 30.0
-PARALLEL = 2
+_DEADLINE = 30.0
+MUTANTS_AT_ONCE = 2
 _KERNEL_CALLS = 40
 _OTHER = re.compile(r"other=[^,)]*")
 _DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
@@ -124,7 +124,7 @@ def judge_all(
     examples: int,
     models: Sequence[Scenario] = (),
     progress: Callable[[str], None] = lambda _id: None,
-    parallel: int = PARALLEL,
+    parallel: int = MUTANTS_AT_ONCE,
     serve: Serve | None = None,
     keep: Callable[[Serve], Serve] = lambda serve: serve,
 ) -> Score:
@@ -187,7 +187,7 @@ def _run(
         tasks=(twin, *tasks),
         device="cpu",
         parallel=parallel,
-        deadline=DEADLINE,
+        deadline=_DEADLINE,
         interpreted=phase.interpreted,
     )
     for result in serve(batch):

@@ -46,7 +46,7 @@ class CampaignStatus(NamedTuple):
     doing: str
 
 
-class Standing:
+class CampaignProgress:
     """Clock, coverage and pace of one call, from the moment that this is made.
 
     `possible` are the bins that can be covered at all.
@@ -92,7 +92,7 @@ class Standing:
             self._last_new = max(self._last_new, (answer.number, self.at, ours[-1]))
         return sorted(set(new) - self._within)
 
-    def over(self) -> str:
+    def end_reason(self) -> str:
         """Return why the call ends now: time, examples, closure or stall; "" if it goes on."""
         limits, done = self._limits, self.done
         if self.elapsed >= limits.time:
@@ -143,7 +143,7 @@ class Standing:
 class Troubles:
     """What goes wrong beside the subject. The same again within half a minute is one."""
 
-    def __init__(self, store: Store, standing: Standing) -> None:
+    def __init__(self, store: Store, standing: CampaignProgress) -> None:
         self._store, self._standing = store, standing
         self._last: dict[str, float] = {}
         self.kept: list[str] = []

@@ -61,7 +61,7 @@ _GROUPED = (
 )
 
 
-def plain(scenario: Scenario) -> Iterator[Scenario]:
+def everything_off(scenario: Scenario) -> Iterator[Scenario]:
     """Everything off that can be, all at once."""
     off = _one_layer(_all_set(_bare(scenario), OFF))
     yield _all_set(off, PLAIN)

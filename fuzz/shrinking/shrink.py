@@ -61,7 +61,7 @@ def shrink(
         tried = list(islice(search.candidates, width))
         if not tried:
             return search.result(done=True)
-        if search.settle(tried, run(tried)):
+        if search.accept_smallest(tried, run(tried)):
             saved(search.scenario)
     return search.result(done=False)
 
@@ -92,7 +92,7 @@ class _Search:
                     self._pass_of[candidate] = place
                     yield candidate
 
-    def settle(self, tried: Sequence[Scenario], answers: Sequence[Answer]) -> bool:
+    def accept_smallest(self, tried: Sequence[Scenario], answers: Sequence[Answer]) -> bool:
         """Go on from the smallest that fails alike; whether there is one."""
         self._tried += len(tried)
         places, self._pass_of = self._pass_of, {}

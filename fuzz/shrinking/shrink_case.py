@@ -15,7 +15,7 @@ from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 
@@ -55,7 +55,7 @@ def shrink_case(
     width: int,
     note: Callable[[str], None] = lambda _text: None,
     progress: Callable[[Scenario], None] = lambda _scenario: None,
-    choice: SubjectChoice = BUILT_IN,
+    choice: SubjectChoice = BUILT_IN_SUBJECT,
     fault: str = "",
     limits: Limits = NO_LIMITS,
 ) -> ShrinkReport:

@@ -13,7 +13,7 @@ import numpy as np
 
 from draftproof.harness.audit.tally import Tally
 
-FALSE_ALARMS = 0.001
+AUDIT_FALSE_ALARMS = 0.001
 """How often an audit of a right engine fails, at most; shared out among all tests of an audit."""
 LEAST_PROMPTS = 10
 _MOST_PROMPTS = 100_000
@@ -40,7 +40,7 @@ class Tested(NamedTuple):
 
     def alarms(self, share: float = 1.0) -> bool:
         """Return whether any of them is below what falls to it of this share of the false alarms."""
-        return bool(min(self.mean, *self.positions) < share * FALSE_ALARMS / (1 + len(self.positions)))
+        return bool(min(self.mean, *self.positions) < share * AUDIT_FALSE_ALARMS / (1 + len(self.positions)))
 
 
 def spread(tallied: Tally, seed: int) -> RateSpread:
@@ -89,14 +89,14 @@ def sides(gains: np.ndarray) -> float:
 def by_chance(numbers: np.ndarray) -> float:
     """Return how far the sum of one number for each prompt [R] may be from that of as many other prompts, by chance."""
     deviation = math.sqrt(2 * len(numbers)) * float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
-    return _quantile(FALSE_ALARMS, len(numbers)) * deviation
+    return _quantile(AUDIT_FALSE_ALARMS, len(numbers)) * deviation
 
 
 def noticeable(expected: Tally, rounds: int, seed: int) -> float:
     """Return the least shortfall of the mean that counts of so many rounds show in nine of ten cases."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     deviation = math.sqrt(max(0.0, float(spread(expected, seed).covariance.sum())) * share)
-    needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
+    needed = _quantile(AUDIT_FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
     return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
 
 
@@ -104,7 +104,7 @@ def enough_prompts(expected: Tally, rounds: int, seed: int) -> int | None:
     """Return of how many such prompts counts show that nothing at all is accepted; None if those of no number do."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     of_one = float(spread(expected, seed).covariance.sum()) * share * len(expected.rounds)
-    tail, count = FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
+    tail, count = AUDIT_FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
     while count <= _MOST_PROMPTS:
         if (_quantile(tail, count) + _NOTICED) * math.hypot(math.sqrt(of_one / count), _FLOOR) < expected.mean:
             return count

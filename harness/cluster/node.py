@@ -13,14 +13,14 @@ from pathlib import Path
 
 from draftproof.harness.cluster.messages import ClusterNode
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
-ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
+_ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
 """The rooms that a worker runs: those of another commit may say otherwise of the same scenario."""
 
 
 def this_node(device: str) -> ClusterNode:
     """Return what this process says of where it runs. On a GPU it takes hold of none."""
-    versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))
     where = _gpu() if device == "cuda" else f"{platform.machine()} CPU"
     python = f"python {platform.python_version()}"
     return ClusterNode(name=f"{platform.node()}: {where}, {python}, {versions}", sources=sources())
@@ -50,7 +50,7 @@ def _version(name: str) -> str:
 def sources() -> str:
     """Return a digest of the sources of the rooms that a worker runs."""
     digest = hashlib.sha256()
-    for room in ROOMS:
+    for room in _ROOMS:
         spec = importlib.util.find_spec(f"draftproof.{room}")
         assert spec is not None
         assert spec.origin is not None

@@ -31,13 +31,13 @@ from draftproof.harness.ranks.messages import (
     answer_in,
     send,
 )
-from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
+from draftproof.harness.ranks.rank import RANK_MODULE, RankPipes, RankStart, serve
 from draftproof.properties.values.rank_journal import RankJournal
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.remote.values import unpacked
+from draftproof.subjects.remote.values import from_wire
 
 QUIET_SECONDS = 20.0
 """So long no rank enters a collective or ends, and they count as hung."""
@@ -114,7 +114,7 @@ def _spawned(start: RankStart, pipes: RankPipes) -> int:
     """Start a new interpreter, in which the subject is made anew."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     numbers = [str(number) for number in pipes]
-    command = [sys.executable, "-P", "-m", MODULE, msgspec.json.encode(start).decode(), *numbers]
+    command = [sys.executable, "-P", "-m", RANK_MODULE, msgspec.json.encode(start).decode(), *numbers]
     for pipe in pipes:
         os.set_inheritable(pipe, True)
     # Whoever ends the ranks waits for them by number.
@@ -163,7 +163,7 @@ class World:
         if not self._did_the_same():
             self.close()
         traces = (one for _, one in sorted(answers.items()) if isinstance(one, RankTraced))
-        return tuple(Trace(one.subject, one.channels, unpacked(one.observations)) for one in traces)
+        return tuple(Trace(one.subject, one.channels, from_wire(one.observations)) for one in traces)
 
     def close(self) -> None:
         """End all ranks."""

@@ -11,7 +11,7 @@ from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.kernel_fault import KernelFault
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 
@@ -25,7 +25,7 @@ class SubjectSpec(Value, frozen=True, kw_only=True):
     device: Literal["cpu", "cuda"] = "cpu"
     folder: str = ""
     hunks: tuple[str, ...] = ()
-    subject: SubjectChoice = BUILT_IN
+    subject: SubjectChoice = BUILT_IN_SUBJECT
     search: str = ""
 
 

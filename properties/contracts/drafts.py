@@ -10,7 +10,7 @@ from functools import partial
 
 from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
-from draftproof.properties.diagnosis.lanes import parts, same
+from draftproof.properties.diagnosis.lanes import parts, values_match
 from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import Datum, NgramMatch, TokenIds
@@ -68,16 +68,16 @@ def _feature(evidence: Evidence, found: Divergence, key: Key) -> Relation | None
     hidden = evidence.reference.channel("verify.hidden")
     width = next((len(parts(value, 1)) for value in hidden.values()), 0)
     right, got = (parts(trace.channel(found.channel)[key], width) for trace in (evidence.reference, evidence.subject))
-    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not same(one, other)]
+    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not values_match(one, other)]
     if len(right) != len(got) or not wrong or not isinstance(found.relation, Different):
         return None
     number, count = wrong[0], len(right)
-    source = next((place for place, part in enumerate(right) if same(part, got[number])), None)
+    source = next((place for place, part in enumerate(right) if values_match(part, got[number])), None)
     if source is not None:
         return WrongFeature(number, count, "feature", source)
     n = evidence.script.requests[key.request].rounds[key.round - 1].context if key.round else key.row + 1
     last = parts(hidden.get(Key(key.request, key.round, row=key.row - n)), width)
-    return WrongFeature(number, count, "last" if last and same(last[0], got[number]) else "unknown")
+    return WrongFeature(number, count, "last" if last and values_match(last[0], got[number]) else "unknown")
 
 
 def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | None:

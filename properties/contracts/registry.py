@@ -41,11 +41,11 @@ _OF_SCHEDULE = (schedule, progress, preemption, aborts, token_budget, prefix_cac
 _OF_LAUNCHES = (ranks, tensor_ranks, launches, packed, discarded, work)
 _OF_ENGINE = (pools, memory, *_OF_SCHEDULE, *_OF_LAUNCHES, adaptive_steps, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
-BY_NAME = {contract.name: contract for contract in ALL}
+CONTRACTS_BY_NAME = {contract.name: contract for contract in ALL}
 
 
 def find(name: str) -> Contract:
     """Return a contract by its name. Raises KeyError with the nearest name."""
-    if name in BY_NAME:
-        return BY_NAME[name]
-    raise KeyError(f"no contract {name!r}{did_you_mean(name, BY_NAME)}")
+    if name in CONTRACTS_BY_NAME:
+        return CONTRACTS_BY_NAME[name]
+    raise KeyError(f"no contract {name!r}{did_you_mean(name, CONTRACTS_BY_NAME)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import listed
-from draftproof.properties.contracts.forwards import TARGET, ModelForward, run_in
+from draftproof.properties.contracts.forwards import TARGET_MODEL, ModelForward, run_in
 from draftproof.properties.contracts.ranks import GATHER, SUM, differing, issued_in, parted
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
@@ -67,7 +67,7 @@ def _of_forward(evidence: Evidence, one: ModelForward) -> Iterator[Collective]:
     model, draft, ranks = scenario.model, scenario.draft, scenario.ranks
     assert isinstance(model, ProbeModel)
     types: tuple[LayerType, ...] = ("full_attention",)
-    if one.model == TARGET:
+    if one.model == TARGET_MODEL:
         embedded, lanes, vocab, types = model.lanes, model.lanes, model.vocab, model.types
     elif ranks.draft_tensor > 1 and isinstance(draft, ProbeDraft):
         embedded, lanes, vocab = _embedded(draft, model), draft.lanes, getattr(draft, "head_vocab", 0) or model.vocab

@@ -23,8 +23,8 @@ def _placed(feature: Feature, fact: Fact) -> Fact:
 
 FACTS = (*TABLE, *(_placed(feature, fact) for feature in FEATURES for fact in feature.facts))
 """Every fact once, by its name."""
-NAMES = tuple(fact.name for fact in FACTS)
-BY_NAME = {fact.name: fact for fact in FACTS}
+FACT_NAMES = tuple(fact.name for fact in FACTS)
+FACTS_BY_NAME = {fact.name: fact for fact in FACTS}
 SHOWN = tuple(fact for fact in FACTS if fact.shown)
 """Those that a check and a campaign show by their groups."""
 GROUPS = {

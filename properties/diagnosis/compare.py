@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from draftproof.properties.diagnosis.lanes import same
+from draftproof.properties.diagnosis.lanes import values_match
 from draftproof.properties.evidence.tolerances import Near, exactly
 from draftproof.properties.values import relations as rel
 from draftproof.properties.values.channels import CHANNELS
@@ -199,7 +199,7 @@ def _words(value: Datum) -> list[bytes]:
 
 def _elsewhere(key: Key, value: Datum, expected: Values) -> rel.Relation:
     """Relate a value to the nearest place where the reference has it; `Different` if there is none."""
-    others = [other for other, datum in expected.items() if other != key and same(datum, value)]
+    others = [other for other, datum in expected.items() if other != key and values_match(datum, value)]
     if not others:
         return rel.Different()
     near = min(others, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))

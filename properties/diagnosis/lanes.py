@@ -7,7 +7,7 @@ import numpy as np
 from draftproof.properties.values.observed import Datum
 
 
-def same(one: Datum | None, other: Datum | None) -> bool:
+def values_match(one: Datum | None, other: Datum | None) -> bool:
     """Return whether two values are equal, floats as near as those of two implementations can be."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.shape == other.shape and bool(_close(one, other).all())

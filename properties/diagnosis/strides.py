@@ -12,11 +12,11 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from draftproof.properties.diagnosis.compare import POISON_WORDS
-from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
+from draftproof.properties.diagnosis.lanes import explains, values_match, wrong_words
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, LaunchKind, MemoryRegion, WriteSet
-from draftproof.properties.values.relations import Pitch, Stride, VerifyRow
+from draftproof.properties.values.relations import Stride, StridePair, VerifyRow
 from draftproof.properties.values.trace import Key
 
 Values = Mapping[Key, Datum]
@@ -102,7 +102,7 @@ class _Batch:
         pool, gone = self._pool(written), {place for place, _ in astray}
         for reading in self.readings:
             at, there = reading.at, pool.get(reading.at.b * (read or self.width) + reading.at.t, [])
-            if same(reading.right, reading.got):
+            if values_match(reading.right, reading.got):
                 if at not in there:
                     return None
             elif origin := next((one for one in there if one != at and self._is_of(one, reading)), None):
@@ -147,8 +147,8 @@ class _Batch:
         """Return what an account says of these strides, and a place that shows it."""
         right = self.allocated
         wide = (read if written == right else written) or self.width
-        wrong = sum(not same(reading.right, reading.got) for reading in self.readings)
-        tell = partial(Stride, Pitch(wide, right, "W" if wide == self.width else "", "A"))
+        wrong = sum(not values_match(reading.right, reading.got) for reading in self.readings)
+        tell = partial(Stride, StridePair(wide, right, "W" if wide == self.width else "", "A"))
         if not found.moved:
             key = min(found.left, key=_order)
             at, there = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])

@@ -20,7 +20,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import unchanged
 
-LONGEST = 96
+LONGEST_VALUE = 96
 """Characters of a value that are kept: tuples can be long."""
 _ENGINE = -1
 Values = Mapping[Key, Datum]
@@ -165,7 +165,7 @@ def _mark(
 
 def _at(mark: Mark, channel: str, key: Key, expected: str, got: str) -> Mark:
     """Return the mark with its first difference."""
-    expected, got = shortened(expected, LONGEST), shortened(got, LONGEST)
+    expected, got = shortened(expected, LONGEST_VALUE), shortened(got, LONGEST_VALUE)
     return msgspec.structs.replace(mark, channel=channel, place=_place(key), expected=expected, got=got)
 
 

@@ -20,7 +20,7 @@ Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
 _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
 _OF_TREES, _CANDIDATES = ("propose.tokens", "propose.parents"), "draft.beam.candidates"
-MOST_NEAR = 16
+_MOST_NEAR = 16
 """How many tokens a trace of the reference lists that come near a choice."""
 _WALKED = ("accept.index", "accept.correct_len")
 DraftTies = Mapping[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
@@ -76,7 +76,7 @@ def is_tied(scenario: Scenario, reference: Trace, channel: str, key: Key, token:
     if one is None or one[0] == token:
         return False
     near = reference.near.get((channel, key), ())
-    below = dict(near).get(token, near[-1][1] if len(near) == MOST_NEAR else None)
+    below = dict(near).get(token, near[-1][1] if len(near) == _MOST_NEAR else None)
     return below is not None and is_near(scenario, below, _rounded_below(reference, channel, key, token))
 
 

@@ -35,7 +35,7 @@ class Bound:
 # engine in float32 on tiny checkpoints of every architecture: at most 8 units, as far as that run is. A wrong epsilon,
 # scale or base must not fit in. There are no bounds for bfloat16: states of tiny random models drift apart at that
 # precision. Check runs real models in float32.
-MODELS = {
+_MODELS = {
     "verify.hidden": Bound(16, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
     "draft.step.hidden_in": Bound(16, 0.5, "as verify.hidden, through the head as often as steps were taken"),
     "draft.beam.hidden_in": Bound(16, 0.5, "as draft.step.hidden_in"),
@@ -85,7 +85,7 @@ def near(
     `exact` are the reference's vectors, `rounded` those of its run in float32, as far as they are of the same tokens;
     `again` makes more of these, for a vector that is off by so little that the first may have been near by luck.
     """
-    bound = MODELS[channel] if channel in MODELS else MODELS["logits"]
+    bound = _MODELS[channel] if channel in _MODELS else _MODELS["logits"]
     dtype = _dtype(scenario)
     carried = CARRIED * EPSILON[dtype] / EPSILON["float32"]
     usual = _usual(exact, rounded)
@@ -118,12 +118,12 @@ def _distance(one: Datum | None, other: Datum | None) -> float:
 
 def slack_of_entries(scenario: Scenario, position: int) -> float:
     """Return how far off a number may be before it is rounded to FP8, relative to the largest of its entry (or 1)."""
-    return limit(MODELS["entry"], _dtype(scenario), position + 1, 1.0)
+    return limit(_MODELS["entry"], _dtype(scenario), position + 1, 1.0)
 
 
 def logit_bound(scenario: Scenario) -> float:
     """Return how far a logit may be from the reference's."""
-    return limit(MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
+    return limit(_MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
 
 
 def is_near(scenario: Scenario, below: float, rounded: float | None) -> bool:

@@ -57,7 +57,7 @@ FEATURES: tuple[Feature, ...] = (
     mixed.FEATURE,
 )
 """All features, in the order in which they are drawn: what a feature goes by comes before it."""
-BY_NAME = {feature.name: feature for feature in FEATURES}
+FEATURES_BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def features_of(scenario: Scenario) -> tuple[str, ...]:
@@ -68,13 +68,13 @@ def features_of(scenario: Scenario) -> tuple[str, ...]:
 def draw(choose: Choose, scenario: Scenario, name: str) -> Scenario:
     """Draw a feature, if it is drawn by itself: as its row says, or that of one that the scenario has."""
     others = (one.beside[name] for one in FEATURES if name in one.beside and one.has(scenario))
-    draws = next(others, BY_NAME[name].draw)
+    draws = next(others, FEATURES_BY_NAME[name].draw)
     return draws(choose, scenario) if draws else scenario
 
 
 def refusal(one: str, other: str) -> str:
     """Return why a feature is not defined beside another, "" if it is; the order of the two does not matter."""
-    return BY_NAME[one].refuses.get(other, "") or BY_NAME[other].refuses.get(one, "")
+    return FEATURES_BY_NAME[one].refuses.get(other, "") or FEATURES_BY_NAME[other].refuses.get(one, "")
 
 
 def refused_beside(name: str) -> tuple[str, ...]:

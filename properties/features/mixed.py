@@ -29,10 +29,10 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
         scenario = put_in(scenario, "schedule", chunk=chunk)
     if not (schedule.preemption or schedule.token_budget or scenario.has_aborts):
         scenario = replace(scenario, requests=tuple(_one_after_another(choose, scenario.requests)))
-    return packed(choose, scenario)
+    return with_mixed_steps(choose, scenario)
 
 
-def packed(choose: Choose, scenario: Scenario) -> Scenario:
+def with_mixed_steps(choose: Choose, scenario: Scenario) -> Scenario:
     """Return the scenario mixed, with buckets about as large as a chunk, a decode batch, or all rows of a step."""
     requests = tuple(_plainer(one, place) for place, one in enumerate(scenario.requests))
     mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True)

@@ -11,7 +11,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.aborts import aborted
 from draftproof.properties.features.feature import Draw
 from draftproof.properties.features.logprobs import asking, with_prompt_logprobs
-from draftproof.properties.features.mixed import for_two, packed
+from draftproof.properties.features.mixed import for_two, with_mixed_steps
 from draftproof.properties.features.some_requests import slots_for, sooner, with_some
 from draftproof.properties.features.windows import with_windows_of
 from draftproof.properties.values.scenario import Request, Scenario
@@ -128,7 +128,7 @@ def _with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
         scenario = replace(scenario, requests=sooner(scenario.requests))
     if not scenario.schedule.preemption and choose.boolean():
         scenario = for_two(scenario)
-    return packed(choose, scenario)
+    return with_mixed_steps(choose, scenario)
 
 
 BESIDE: Mapping[str, Draw] = {

@@ -35,7 +35,7 @@ class Aim:
         return not self.kind or dtype.is_floating_point == (self.kind == "float")
 
 
-NOTHING = Aim()
+NO_AIM = Aim()
 DRAWS: dict[str, tuple[str, ...]] = {}
 """What the calls of each op may be asked for besides dtypes and sizes, by the op's name."""
 
@@ -220,7 +220,7 @@ def calls(default: Callable[[], Dtypes] = tuple) -> Callable[[Callable[..., Argu
         takes = inspect.signature(arguments).parameters.values()
         DRAWS[arguments.__name__] = tuple(one.name for one in takes if one.default is not one.empty)[1:]
 
-        def call(choose: Choose, dtypes: Dtypes = (), aim: Aim = NOTHING, **more: Any) -> KernelCase:
+        def call(choose: Choose, dtypes: Dtypes = (), aim: Aim = NO_AIM, **more: Any) -> KernelCase:
             known = dtypes or default()
             chosen = (choose.one_of([one for one in known if aim.takes(one)] or known),) if default() else ()
             return KernelCase(arguments.__name__, arguments(choose, *chosen, aim.sizes, **more))

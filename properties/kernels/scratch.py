@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.properties.kernels.case import words
 
-POISON = 77
+POISON_VALUE = 77
 _ALIGNED = 64
 _OF_TORCH = ("aten", "prim", "prims")
 
@@ -40,9 +40,9 @@ class GuardedScratch(TorchDispatchMode):
         if func not in _EMPTY or made.is_meta or not made.numel():
             return made
         guard, extent = _guard(made), 1 + sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True))
-        zone = torch.full((extent + 2 * guard,), POISON, dtype=made.dtype, device=made.device)
+        zone = torch.full((extent + 2 * guard,), POISON_VALUE, dtype=made.dtype, device=made.device)
         inside = slice(guard, guard + extent)
-        zone[inside] = float("nan") if made.is_floating_point() else POISON
+        zone[inside] = float("nan") if made.is_floating_point() else POISON_VALUE
         self._zones.append((zone, inside))
         return zone.as_strided(made.shape, made.stride(), guard)
 
@@ -62,7 +62,7 @@ class GuardedScratch(TorchDispatchMode):
         """Return the first changed element of a guard, counted from the start of the scratch, and its value."""
         for zone, inside in self._zones:
             guards = zone.cpu()
-            right = torch.full_like(guards, POISON)
+            right = torch.full_like(guards, POISON_VALUE)
             guards[inside] = right[inside]
             changed = (words(guards) != words(right)).nonzero().flatten()
             if changed.numel():

@@ -256,8 +256,8 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.n
 
 MOST_CALLS = 30
 """No list of an op's calls needs more to come to all that is wanted of them (blocks.py)."""
-PREFIX = "kernel."
-NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
+KERNEL_PREFIX = "kernel."
+KERNEL_CONTRACTS = tuple(f"{KERNEL_PREFIX}{op}" for op in OPS)
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
 
 

@@ -15,7 +15,7 @@ from draftproof.properties.features.adaptive_steps import adaptive
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.requests import Fit, requests
 from draftproof.properties.strategies.rows import ArrayRow
-from draftproof.properties.strategies.shapes import BY_NAME, MANY_STEPS, SIZE_BY_NAME, SMALL, WIDE, Shape, Size
+from draftproof.properties.strategies.shapes import MANY_STEPS, SHAPES_BY_NAME, SIZE_BY_NAME, SMALL, WIDE, Shape, Size
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.scenario import (
     Graphs,
@@ -67,7 +67,7 @@ def base(choose: Choose, row: ArrayRow) -> Scenario:
 
 def _shape(choose: Choose, row: ArrayRow) -> Shape:
     """Return the row's shape, with what its features ask of the requests."""
-    shape, several = BY_NAME[row.shape], 3 if row.features & _SEVERAL else 1
+    shape, several = SHAPES_BY_NAME[row.shape], 3 if row.features & _SEVERAL else 1
     if "adaptive-steps" in row.features:
         pattern = choose.one_of(("rising", "falling", "rising"))
         shape = shape._replace(adaptive_steps=True, requests=max(2, shape.requests), pattern=pattern, others="")

@@ -15,7 +15,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.some_requests import endless
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.values.drafts import (
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     SPECS,
     Algorithm,
     DFlash,
@@ -110,9 +110,9 @@ def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms
     A lookup brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
     Raises ValueError for an unknown algorithm.
     """
-    if name not in BY_NAME:
-        raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(BY_NAME)}")
-    kind = BY_NAME[name]
+    if name not in DRAFT_KINDS_BY_NAME:
+        raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(DRAFT_KINDS_BY_NAME)}")
+    kind = DRAFT_KINDS_BY_NAME[name]
     if kind.proposes == "lookup":
         scenario = _of_few_tokens(choose, scenario)
     if kind.proposes == "chain" and scenario.schedule.chunk < _LONG_CHUNK and choose.one_of((True, False, False)):

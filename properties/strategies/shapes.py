@@ -95,5 +95,5 @@ SIZES: tuple[Size, ...] = (SMALL, LONG, WIDE)
 Steps = Literal["one", "several", "many"]
 MANY_STEPS = (6, 8, 7, 12, 16, 9)
 """Numbers of drafts above the five that a scenario has otherwise."""
-BY_NAME = {shape.name: shape for shape in SHAPES}
+SHAPES_BY_NAME = {shape.name: shape for shape in SHAPES}
 SIZE_BY_NAME = {size.name: size for size in SIZES}

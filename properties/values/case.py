@@ -15,9 +15,9 @@ from draftproof.properties.values.base import Value, explain
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.located import located
 from draftproof.properties.values.names import did_you_mean
-from draftproof.properties.values.scenario import VERSION, Scenario
+from draftproof.properties.values.scenario import SCENARIO_VERSION, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.validate import validate
 
 T = TypeVar("T", bound=Value)
@@ -32,8 +32,8 @@ class Case(Value, frozen=True, kw_only=True):
     scenario: Scenario
     script: Script | None = None
     origin: str = ""
-    subject: SubjectChoice = BUILT_IN
-    version: int = VERSION
+    subject: SubjectChoice = BUILT_IN_SUBJECT
+    version: int = SCENARIO_VERSION
 
 
 def encode(value: Value) -> str:
@@ -53,8 +53,12 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
         raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}, got {type(raw).__name__}")
     of_scenario = raw.get("scenario") if "scenario" in kind.__struct_fields__ else None
     for at, one in (("version", raw), ("scenario.version", of_scenario)):
-        if isinstance(one, dict) and "version" in kind.__struct_fields__ and one.get("version", VERSION) != VERSION:
-            problem = f"{name}: invalid {at} {one['version']!r}: expected {VERSION}"
+        if (
+            isinstance(one, dict)
+            and "version" in kind.__struct_fields__
+            and one.get("version", SCENARIO_VERSION) != SCENARIO_VERSION
+        ):
+            problem = f"{name}: invalid {at} {one['version']!r}: expected {SCENARIO_VERSION}"
             raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
     try:
         return msgspec.convert(raw, kind)
@@ -133,7 +137,7 @@ def _require_no_report(path: Path, text: bytes) -> None:
 def case_subject(path: Path) -> SubjectChoice:
     """Return whose failure a case file is; of a bare scenario nobody knows. Raises what `read_case` raises."""
     case = _whole_case(path)
-    return case.subject if case else BUILT_IN
+    return case.subject if case else BUILT_IN_SUBJECT
 
 
 def case_fault(path: Path) -> str:

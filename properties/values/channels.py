@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from draftproof.properties.values import observed
 from draftproof.properties.values.channel import PHASES, Channel
-from draftproof.properties.values.channels_of_launches import OF_LAUNCHES
-from draftproof.properties.values.drafts import KINDS
+from draftproof.properties.values.channels_of_launches import LAUNCH_CHANNELS
+from draftproof.properties.values.drafts import DRAFT_KINDS
 
 _TABLE = (
-    *OF_LAUNCHES,
+    *LAUNCH_CHANNELS,
     Channel("round.rows", "plan", 1, ("step",), observed.BatchRow, "rows", what="the rows of a batch"),
     Channel("round.table", "plan", 2, ("row",), int, "page", what="the page table of a request"),
     Channel("round.state", "plan", 3, (), int, "state slot", what="the state slot of a request"),
@@ -435,10 +435,10 @@ _TABLE = (
         what="the requests whose tokens the draft keeps",
     ),
 )
-_OF_DRAFTS = tuple(channel for kind in KINDS for channel in kind.channels)
+_OF_DRAFTS = tuple(channel for kind in DRAFT_KINDS for channel in kind.channels)
 CHANNELS: dict[str, Channel] = {
     channel.name: channel for channel in sorted((*_OF_DRAFTS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
 }
 DISAGGREGATION_CHANNELS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("disaggregation."))
-OF_OVERLAP = frozenset(channel.name for channel in _TABLE if channel.name.startswith("overlap."))
+OVERLAP_CHANNELS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("overlap."))
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

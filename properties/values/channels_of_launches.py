@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.properties.values import observed
 from draftproof.properties.values.channel import Channel
 
-OF_LAUNCHES = (
+LAUNCH_CHANNELS = (
     Channel("verify.ids", "verify", 1, ("row",), int, "id", what="the input token of a verify row"),
     Channel("verify.positions", "verify", 2, ("row",), int, "token", what="the position of a verify row"),
     Channel("verify.slots", "verify", 3, ("row",), int, "KV slot", what="the KV slot of a verify row"),

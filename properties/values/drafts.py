@@ -1,8 +1,8 @@
 """Drafts: what each algorithm is made of, and what a subject that runs it reports.
 
-A new draft is a specification and a row of `KINDS`; everything that generates, runs, measures or judges drafts reads
-that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its name.
-Sources: EAGLE, Li et al. (2024); EAGLE-3, Li et al. (2025); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3
+A new draft is a specification and a row of `DRAFT_KINDS`; everything that generates, runs, measures or judges drafts
+reads that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its
+name. Sources: EAGLE, Li et al. (2024); EAGLE-3, Li et al. (2025); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3
 (2024); DFlash, sgl-project/sglang#25029; n-gram, Saxena, "Prompt Lookup Decoding" (2023); standalone, Leviathan et al.
 (2023).
 """
@@ -167,7 +167,7 @@ _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slot
 _BLOCK |= {"draft.discarded"}
 _BEAMS = frozenset({f"draft.beam.{name}" for name in ("ids", "positions", "slots", "hidden_in", "candidates")})
 _PARENTS = frozenset({"propose.parents", "round.parents", "verify.parents"})
-OF_TREES = _BEAMS | _PARENTS
+TREE_CHANNELS = _BEAMS | _PARENTS
 """Channels that a draft has whose drafts are a tree."""
 
 
@@ -201,7 +201,7 @@ class DraftKind(NamedTuple):
     draws: bool = False
 
 
-KINDS: tuple[DraftKind, ...] = (
+DRAFT_KINDS: tuple[DraftKind, ...] = (
     DraftKind(
         "eagle",
         "last",
@@ -273,9 +273,9 @@ KINDS: tuple[DraftKind, ...] = (
         draws=True,
     ),
 )
-OF_DRAFTS = frozenset(OF_TREES).union(*(kind.tapped for kind in KINDS))
+DRAFT_CHANNELS = frozenset(TREE_CHANNELS).union(*(kind.tapped for kind in DRAFT_KINDS))
 """Channels that some drafts report and others do not."""
-BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
+DRAFT_KINDS_BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in DRAFT_KINDS}
 SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}
 """The specification of each draft, by its tag."""
 
@@ -296,8 +296,8 @@ def algorithm(draft: Draft) -> Algorithm:
 
 
 def kind_of(draft: Draft) -> DraftKind:
-    """Return the row of `KINDS` that a draft belongs to."""
-    return BY_NAME[algorithm(draft)]
+    """Return the row of `DRAFT_KINDS` that a draft belongs to."""
+    return DRAFT_KINDS_BY_NAME[algorithm(draft)]
 
 
 def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
@@ -305,7 +305,7 @@ def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
     kind = kind_of(draft)
     if not is_tree:
         return kind.tapped
-    of_tree = OF_TREES if kind.proposes == "steps" else _PARENTS
+    of_tree = TREE_CHANNELS if kind.proposes == "steps" else _PARENTS
     return frozenset(name for name in kind.tapped if not name.startswith("draft.step.")) | of_tree
 
 
@@ -316,9 +316,9 @@ def is_free(draft: Draft) -> bool:
 
 def read_from(*sources: CheckpointSource) -> tuple[Algorithm, ...]:
     """Return the algorithms whose drafts of real models come from one of these."""
-    return tuple(kind.name for kind in KINDS if kind.checkpoint in sources)
+    return tuple(kind.name for kind in DRAFT_KINDS if kind.checkpoint in sources)
 
 
 def proposing(how: Proposes) -> tuple[Algorithm, ...]:
     """Return the algorithms that propose in this way."""
-    return tuple(kind.name for kind in KINDS if kind.proposes == how)
+    return tuple(kind.name for kind in DRAFT_KINDS if kind.proposes == how)

@@ -6,7 +6,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.kernel_report import KernelHeld
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-KINDS = ("dtype", "index", "init", "mask", "off by one", "order", "stride", "write set")
+KERNEL_FAULT_KINDS = ("dtype", "index", "init", "mask", "off by one", "order", "stride", "write set")
 """What goes wrong in kernels."""
 
 

@@ -266,7 +266,7 @@ CachedPages = tuple[CachedPage, ...]
 """The pages of a prefix cache, by page."""
 
 
-class KeptCheckpoint(Observed, frozen=True):
+class CachedCheckpoint(Observed, frozen=True):
     """The slot of a recurrent state that a prefix cache keeps, and the tokens that its page is known by."""
 
     slot: int
@@ -280,7 +280,7 @@ class CheckpointReport(Observed, frozen=True):
     """The checkpoints of a prefix cache after an engine step, by slot, in channel pool.checkpoints."""
 
     free_slots: int
-    kept: tuple[KeptCheckpoint, ...]
+    kept: tuple[CachedCheckpoint, ...]
 
 
 class Footprint(Observed, frozen=True):

@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Linear, ProbeModel
 
 Weights = Mapping[str, np.ndarray]
 """name -> tensor"""
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def splitmix(x: np.ndarray) -> np.ndarray:
@@ -34,7 +34,7 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
     """Return odd uint64 weights, a function of (seed, name, index) only."""
     base = splitmix(np.array([(seed << 32) ^ zlib.crc32(name.encode())], dtype=np.uint64))
     count = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1)
-    return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
+    return (splitmix(base + count * _GOLDEN) | np.uint64(1)).reshape(shape)
 
 
 def _layer(

@@ -18,7 +18,7 @@ from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
 
-VERSION = 5
+SCENARIO_VERSION = 5
 
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
@@ -345,7 +345,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     tree: Tree | None = None
     eos: tuple[Token, ...] = ()
     ranks: Ranks = Ranks()
-    version: int = VERSION
+    version: int = SCENARIO_VERSION
 
     @property
     def dynamic(self) -> bool:

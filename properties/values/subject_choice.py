@@ -25,4 +25,4 @@ class SubjectChoice(Value, frozen=True, kw_only=True):
         return {"subject": self.name, "python": self.python, "url": self.settings.get("url", ""), "set": others}
 
 
-BUILT_IN = SubjectChoice()
+BUILT_IN_SUBJECT = SubjectChoice()

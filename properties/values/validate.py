@@ -7,12 +7,11 @@ from itertools import combinations
 
 import msgspec
 
-from draftproof.properties.features import BY_NAME as FEATURES
-from draftproof.properties.features import features_of, refusal
+from draftproof.properties.features import FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    KINDS,
+    DRAFT_KINDS,
     CheckpointDraft,
     DFlash,
     Eagle,
@@ -171,11 +170,11 @@ def _features(scenario: Scenario) -> None:
     kind = kind_of(scenario.draft)
     present = features_of(scenario)
     for name in present:
-        row = FEATURES[name]
+        row = FEATURES_BY_NAME[name]
         if row.of_probes and not isinstance(scenario.model, ProbeModel):
             raise InvalidScenarioError(f"invalid {name} of a checkpoint: expected none: it is defined for probes")
         if not row.drafts(kind):
-            takers = ", ".join(one.name for one in KINDS if row.drafts(one))
+            takers = ", ".join(one.name for one in DRAFT_KINDS if row.drafts(one))
             problem = f"invalid {name} with draft {kind.name!r}: expected a draft that can have it, {takers}"
             raise InvalidScenarioError(f"{problem}: {row.because}")
     for one, other in combinations(present, 2):

@@ -6,7 +6,7 @@ from collections import Counter
 
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.invalid import InvalidScenarioError, require
-from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
+from draftproof.properties.values.pattern import NO_STRING, SPELLED, PatternError, parse
 from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario, pages_needed
@@ -157,6 +157,6 @@ def _grammar(scenario: Scenario, at: str, request: Request) -> None:
         raise InvalidScenarioError(f"invalid {where} {pattern}: {problem}, in the notation of {notation}") from None
     spelled = ", ".join(sorted(SPELLED))
     some_word = f"a pattern with a word of the letters that tokens spell, {spelled}"
-    require(expression != NOTHING, where, pattern, some_word)
+    require(expression != NO_STRING, where, pattern, some_word)
     ends, end = end_token(vocab) in request.stops, end_token(vocab)
     require(ends, f"{at}.stops", list(request.stops), f"the end token {end} among them, as there is a grammar")

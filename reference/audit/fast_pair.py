@@ -22,7 +22,7 @@ from draftproof.reference.audit.pair import load_standalone
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
-from draftproof.reference.models.registry import MODELS, load_target
+from draftproof.reference.models.registry import REFERENCE_MODELS, load_target
 from draftproof.reference.models.target import TargetPass
 
 
@@ -79,7 +79,7 @@ def read_fast(path: str, draft: CheckpointDraft | Ngram, dtype: torch.dtype = to
 
 def is_batched(path: str) -> bool:
     """Return whether the fast pass runs the architecture of a directory. Raises CheckpointError."""
-    return MODELS.get(read_config(path).architecture) in ATTENTION
+    return REFERENCE_MODELS.get(read_config(path).architecture) in ATTENTION
 
 
 def _eagle(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:

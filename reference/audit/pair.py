@@ -37,7 +37,7 @@ def own_choices(prompt: int, tokens: tuple[int, ...], logits: Tensor) -> tuple[i
     return (*tokens[:prompt], *(token if own else other for token, own, other in best))
 
 
-def others(tokens: tuple[int, ...], own: tuple[int, ...]) -> int:
+def count_mismatches(tokens: tuple[int, ...], own: tuple[int, ...]) -> int:
     """Return how many tokens of a text are not what the target chooses there."""
     return sum(a != b for a, b in zip(tokens, own, strict=True))
 

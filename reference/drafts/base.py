@@ -19,7 +19,7 @@ from draftproof.reference.choose import Choice, choose
 from draftproof.reference.memo import Pass
 from draftproof.reference.mrope import places_of
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sampled
+from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sample
 
 
 class Said(NamedTuple):
@@ -78,7 +78,7 @@ class Pick:
         for token, weight in zip(tokens, grid_weights(logits, self._sampling), strict=True):
             weights[token] = weight
         weights = filtered(weights, self._sampling)
-        token = sampled(weights, (), draft_coins(self._sampling.seed, position))
+        token = sample(weights, (), draft_coins(self._sampling.seed, position))
         return Picked(Choice(token, best.margin), tuple(weights))
 
 
@@ -97,7 +97,7 @@ class ReferenceDraft(Protocol):
         Tokens before `first` had been committed before this round (`first` is 0 after the prefill).
         """
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """Return the hidden states of earlier entries that the next round reads, each with its position."""
 
 
@@ -106,7 +106,7 @@ def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, .
     return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
 
 
-def drawing(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
+def draft_for_request(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
     """Return the draft of a request: the given one, or a copy that draws its tokens or runs over its images."""
     draft = _placed(draft, request)
     if request.sampling is None or request.sampling.draft == "greedy":

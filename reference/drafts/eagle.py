@@ -68,7 +68,7 @@ class ReferenceEagle:
         choice = choose(entries.logits[-1], self.head.ids)
         return (*said, said_choice("extend.proposal", choice, layer=0))
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: g_{n-1}, the stand-in of the first draft step."""
         entries = self.head.forward(tokens[1:], self._states(self._given(whole)))
         return ((len(whole.hidden) - 1, entries.hidden[-1]),)

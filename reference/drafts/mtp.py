@@ -68,7 +68,7 @@ class ReferenceMtp:
             said.append(said_choice("extend.proposal", layer.choice, layer=index))
         return tuple(said)
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: h of the last N - 1 entries, which are computed again."""
         given = taken(self._chain, whole)
         first = max(0, len(given) - (self._chain.layers - 1))

@@ -52,7 +52,7 @@ class ReferenceNgram:
         """See `ReferenceDraft`."""
         return ()
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: none."""
         return ()
 

@@ -59,6 +59,6 @@ class ReferenceStandalone:
                 said.append(Said("extend.kv", vector(entries[position]), layer=layer, row=position))
         return tuple(said)
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: none."""
         return ()

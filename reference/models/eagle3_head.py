@@ -40,7 +40,7 @@ from draftproof.reference.models.layers import (
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors, tensor_names
 
-EMBEDDING = "embed_tokens.weight"
+_EMBEDDING = "embed_tokens.weight"
 
 
 class ReferenceEagle3Head:
@@ -57,9 +57,11 @@ class ReferenceEagle3Head:
     ) -> None:
         self.config, self.tensors, self.fc = config, tensors, tensors["fc.weight"]
         self.features = feature_layers(config, target.config.num_hidden_layers, source)
-        self.embedding = tensors.get(EMBEDDING, target.embedding)
+        self.embedding = tensors.get(_EMBEDDING, target.embedding)
         if self.embedding.shape[1] != config.hidden_size:
-            raise CheckpointError(f"{source}: {EMBEDDING} is missing, and the target's has {target.config.hidden_size}")
+            raise CheckpointError(
+                f"{source}: {_EMBEDDING} is missing, and the target's has {target.config.hidden_size}"
+            )
         self.layer = with_prefix(tensors, "layers.0.") or with_prefix(tensors, "midlayer.")
         self.ids = _ids(config, tensors, source)
 
@@ -71,7 +73,7 @@ class ReferenceEagle3Head:
         features = len(feature_layers(config, target.config.num_hidden_layers, source))
         prefix = "midlayer." if "midlayer.hidden_norm.weight" in tensor_names(directory) else "layers.0."
         shapes = eagle3_shapes(config, prefix, features * target.config.hidden_size)
-        optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+        optional: Shapes = {_EMBEDDING: (config.vocab_size, config.hidden_size)}
         optional |= {"d2t": (_vocab(config),), "t2d": (config.vocab_size,)}
         return cls(target, config, read_tensors(directory, shapes, optional, dtype=target.dtype), source)
 

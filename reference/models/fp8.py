@@ -19,13 +19,13 @@ from draftproof.reference.memo import ALL_SURE, Memo
 from draftproof.reference.models.layers import KV
 from draftproof.reference.models.tensors import read_scales
 
-LARGEST = 448.0
+LARGEST_FP8 = 448.0
 _LEAST_EXPONENT = -6
 
 
 def e4m3(x: Tensor) -> Tensor:
     """Return the numbers of e4m3fn nearest to x, ties to even: four significant bits, units of 2^-9, at most 448."""
-    size = x.abs().clamp(max=LARGEST)
+    size = x.abs().clamp(max=LARGEST_FP8)
     exponent = (torch.frexp(size).exponent - 1).clamp(min=_LEAST_EXPONENT)
     step = torch.pow(2.0, (exponent - 3).to(x.dtype))
     return torch.copysign(torch.round(size / step) * step, x)

@@ -17,8 +17,8 @@ from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDelta
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rotate_first, silu
 
-FULL: LayerType = "full_attention"
-LINEAR: LayerType = "linear_attention"
+FULL_LAYER: LayerType = "full_attention"
+_LINEAR: LayerType = "linear_attention"
 
 _L2_EPS = 1e-6
 _SOFTPLUS_LINEAR_ABOVE = 20.0
@@ -54,9 +54,9 @@ class DeltaNetSizes:
 def layer_types(config: GatedDeltaNetConfig) -> tuple[LayerType, ...]:
     """Return `layer_types`, or where it is absent every `full_attention_interval`-th layer full attention."""
     if config.layer_types is not None:
-        return tuple(FULL if kind == FULL else LINEAR for kind in config.layer_types)
+        return tuple(FULL_LAYER if kind == FULL_LAYER else _LINEAR for kind in config.layer_types)
     interval = config.full_attention_interval
-    return tuple(LINEAR if (i + 1) % interval else FULL for i in range(config.num_hidden_layers))
+    return tuple(_LINEAR if (i + 1) % interval else FULL_LAYER for i in range(config.num_hidden_layers))
 
 
 def centred_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from draftproof.reference.others import rounds, sampling, slots, trees
 
 _MODULES = (rounds, sampling, slots, trees)
-TWINS: dict[str, Callable[..., None]] = {
+OTHER_TWINS: dict[str, Callable[..., None]] = {
     name: twin
     for module in _MODULES
     for name, twin in vars(module).items()

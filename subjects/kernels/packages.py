@@ -49,7 +49,7 @@ def _vllm(folder: Path) -> None:
     sys.modules[module.__name__] = module
 
 
-PACKAGES = (
+KERNEL_PACKAGES = (
     Package(
         "fla", ("fla-core", "flash-linear-attention"), ("fla", "fla.layers", "fla.models", "fla.ops", "fla.modules")
     ),

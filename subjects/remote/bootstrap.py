@@ -10,7 +10,7 @@ import os
 import struct
 import sys
 
-LEAST = (3, 10)
+LEAST_PYTHON = (3, 10)
 NEEDED = ("numpy", "msgspec")
 
 
@@ -57,7 +57,7 @@ def say(answers, lacks="", why=""):
 def main():
     """Say what is missing, or serve until orders end."""
     orders, answers = streams()
-    if sys.version_info < LEAST:
+    if sys.version_info < LEAST_PYTHON:
         say(answers, "python")
         return
     for name in NEEDED:

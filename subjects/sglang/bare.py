@@ -9,7 +9,7 @@ from typing import Any
 from draftproof.subjects.wheels.stubs import stub_of
 
 
-class Loose:
+class StubAttributes:
     """An object with the given attributes; any other is a stub, which is false."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -19,7 +19,7 @@ class Loose:
         return stub_of("unset", name)
 
 
-class Unset:
+class NoneAttributes:
     """An object with the given attributes; any other is None, as an option that nobody chose."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -31,7 +31,7 @@ class Unset:
         return None
 
 
-def bare(kind: type, **attributes: Any) -> Any:
+def make_without_init(kind: type, **attributes: Any) -> Any:
     """Return an instance of a class whose constructor did not run, with the given attributes.
 
     What the class does not define, and nobody set, is a stub.
@@ -48,4 +48,4 @@ def bare(kind: type, **attributes: Any) -> Any:
 
 @cache
 def _open(kind: type) -> type:
-    return type(kind.__name__, (kind,), {"__getattr__": Loose.__getattr__, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), {"__getattr__": StubAttributes.__getattr__, "__module__": kind.__module__})

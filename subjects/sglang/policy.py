@@ -17,11 +17,11 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
-MODULE = "speculative.adaptive_spec_params"
-KINDS: dict[str, Place] = {
-    "list": (MODULE, "AdaptiveSpeculativeParams"),
-    "slots": (MODULE, "AdaptiveStepSlot"),
-    "slots with none": (MODULE, "AdaptiveStepSlot"),
+_MODULE = "speculative.adaptive_spec_params"
+POLICY_KINDS: dict[str, Place] = {
+    "list": (_MODULE, "AdaptiveSpeculativeParams"),
+    "slots": (_MODULE, "AdaptiveStepSlot"),
+    "slots with none": (_MODULE, "AdaptiveStepSlot"),
 }
 """What a policy chooses from: one list of step counts, or a list for each range of batch sizes, zero steps or not."""
 
@@ -90,13 +90,13 @@ class AdaptivePolicy(WorkerSubject):
     own = frozenset({"adaptive_steps.steps", "adaptive_steps.average"})
 
     def __init__(self, wheel: str, kind: str = "slots with none") -> None:
-        if kind not in KINDS:
-            raise SubjectNameError(f"invalid setting kind={kind!r}: expected {', '.join(KINDS)}")
-        self.needs = (KINDS[kind],)
+        if kind not in POLICY_KINDS:
+            raise SubjectNameError(f"invalid setting kind={kind!r}: expected {', '.join(POLICY_KINDS)}")
+        self.needs = (POLICY_KINDS[kind],)
         super().__init__(wheel)
-        self._params = self.source.find(*KINDS["list"])
+        self._params = self.source.find(*POLICY_KINDS["list"])
         if not self._takes(kind):
-            self._found[KINDS[kind]] = None
+            self._found[POLICY_KINDS[kind]] = None
 
     def _takes(self, kind: str) -> bool:
         """Return whether the policy of the release is of this kind."""

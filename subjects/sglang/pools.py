@@ -22,7 +22,7 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, bare
+from draftproof.subjects.sglang.bare import StubAttributes, make_without_init
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
@@ -126,7 +126,7 @@ class PoolSteps(WorkerSubject):
             return False
         module: Any = sys.modules[check.__module__]
         module.resolving_view = module.resolved_view = lambda given: given
-        module.model_config_of = lambda _: Loose(is_hybrid_swa=True)
+        module.model_config_of = lambda _: StubAttributes(is_hybrid_swa=True)
         module.use_mla_backend = lambda _: False
         # A backend that is in all of the lists goes with it.
         lists = [value for value in vars(module).values() if isinstance(value, frozenset)]
@@ -184,20 +184,20 @@ class PoolSteps(WorkerSubject):
 
         kind_of_args = self.source.find("server_args", "ServerArgs")
         is_told = hasattr(kind_of_args, "max_speculative_num_draft_tokens")
-        args: Any = bare(kind_of_args, **self.source.settings) if is_told else self.source.server_args()
+        args: Any = make_without_init(kind_of_args, **self.source.settings) if is_told else self.source.server_args()
         if (published := self.source.find(*_ARGUMENTS)) is not None:
             sys.modules[published.__module__].resolving_view = lambda given: given  # type: ignore[attr-defined]
             self.source.settings["max_speculative_num_draft_tokens"] = published(args)
         setattr(module, maker_of.pool, pool)
-        hybrid = Loose(mamba2_cache_params=Loose(layers=()), full_attention_layer_ids=())
-        maker = bare(
+        hybrid = StubAttributes(mamba2_cache_params=StubAttributes(layers=()), full_attention_layer_ids=())
+        maker = make_without_init(
             kind,
             server_args=args,
             max_running_requests=1,
             req_to_token_pool=None,
             mambaish_config=hybrid,
             page_size=1,
-            model_config=Loose(context_len=0),
+            model_config=StubAttributes(context_len=0),
         )
         with contextlib.suppress(_SeenError):
             getattr(maker, maker_of.method)(**maker_of.arguments)

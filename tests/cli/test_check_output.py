@@ -10,8 +10,8 @@ from draftproof.cli.advice import advice
 from draftproof.cli.check import show
 from draftproof.cli.subjects import UnderTest
 from draftproof.harness.check import CheckFinding, CheckReport, unless_skipped
-from draftproof.properties.contracts.registry import ALL, BY_NAME
-from draftproof.properties.kernels.table import NAMES as KERNELS
+from draftproof.properties.contracts.registry import ALL, CONTRACTS_BY_NAME
+from draftproof.properties.kernels.table import KERNEL_CONTRACTS
 from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -158,12 +158,12 @@ def test_of_a_group_that_was_asked_for_something_has_to_be_judged():
 def test_contracts_are_named_alone_and_by_their_group():
     of_traces, of_kernels = inputs.contracts(["draft", "overlap.pages", "kernel.rope"])
     assert {one.name for one in of_traces} == {
-        *(name for name in BY_NAME if group_of(name) == "draft"),
+        *(name for name in CONTRACTS_BY_NAME if group_of(name) == "draft"),
         "overlap.pages",
     }
     assert of_kernels == ("kernel.rope",)
-    assert inputs.contracts(["kernel"]) == ((), KERNELS)
-    assert inputs.contracts(None) == (ALL, KERNELS)
+    assert inputs.contracts(["kernel"]) == ((), KERNEL_CONTRACTS)
+    assert inputs.contracts(None) == (ALL, KERNEL_CONTRACTS)
 
 
 @pytest.mark.parametrize(("examples", "advised"), [(7, 30), (12, 50), (240, 730)])

@@ -16,7 +16,7 @@ import pytest
 from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
 from draftproof.properties.values.case import Case, encode
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
@@ -239,7 +239,7 @@ def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, 
         f"{accepted}/{rejected}",
         "{}/{}".format(*forced),
     ]
-    least = BY_NAME[name].minimum[0]
+    least = DRAFT_KINDS_BY_NAME[name].minimum[0]
     assert f"{least} {counts[least]}" in shown
     assert f"--draft {name}" in out
 

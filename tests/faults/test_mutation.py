@@ -15,16 +15,16 @@ from cosmic_ray.mutating import mutate_code
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings
 from draftproof.faults.mutation.__main__ import described
-from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
+from draftproof.faults.mutation.mutant import NOT_MUTATED, diff, mutable
 from draftproof.faults.mutation.mutants import sample, spots
-from draftproof.faults.mutation.operators import OURS, operators
+from draftproof.faults.mutation.operators import OWN_OPERATORS, operators
 from draftproof.faults.mutation.score import Fate, JudgedMutant, Triage, judge_all, ops_of, phases_of, scored, triaged
 from draftproof.faults.orders import TaskResult
 from draftproof.faults.patching import apply, parse
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
 
-EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
+EXAMPLES = [(operator, example) for operator in OWN_OPERATORS.values() for example in operator.examples()]
 
 
 @pytest.mark.parametrize(("operator", "example"), EXAMPLES)
@@ -102,7 +102,7 @@ def test_every_operator_applies_somewhere():
 
 def test_what_is_left_out_is_there():
     sources = read_sources()
-    for entry in LEFT_OUT:
+    for entry in NOT_MUTATED:
         path, _, name = entry.partition("::")
         assert any(one.startswith(path) for one in sources)
         assert not name or re.search(rf"^ *(def|class) {name}\b", sources[path], re.MULTILINE)

@@ -17,7 +17,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, closed, kernels_used
+from draftproof.fuzz.bisect.search import SAME_WITHOUT_PART, Alone, Bisection, bisect, closed, kernels_used
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.twins import KERNELS, twins
@@ -288,9 +288,11 @@ def test_the_lone_request_is_one_that_fails_alone():
 def test_only_failures_of_the_same_contract_are_the_same():
     identity = FAILS.identity
     assert identity is not None
-    assert Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")).is_same(identity, SAME)
-    assert not OTHER.is_same(identity, SAME)
-    assert not GONE.is_same(identity, SAME)
+    assert Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")).is_same(
+        identity, SAME_WITHOUT_PART
+    )
+    assert not OTHER.is_same(identity, SAME_WITHOUT_PART)
+    assert not GONE.is_same(identity, SAME_WITHOUT_PART)
 
 
 def test_what_passes_or_does_not_fail_again_is_refused():

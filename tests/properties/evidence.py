@@ -18,7 +18,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
-from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OF_OVERLAP
+from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
@@ -464,7 +464,13 @@ def evidence_of(channel: str) -> Evidence:
     if channel == "rank.collectives":
         return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    rest = overlapped if channel in OF_OVERLAP else handed_over if channel in DISAGGREGATION_CHANNELS else cached_states
+    rest = (
+        overlapped
+        if channel in OVERLAP_CHANNELS
+        else handed_over
+        if channel in DISAGGREGATION_CHANNELS
+        else cached_states
+    )
     return next((of for of in known if of.subject.channel(channel)), rest())
 
 

@@ -14,9 +14,9 @@ from functools import lru_cache
 from msgspec import structs
 
 from draftproof.properties.evidence.forms import form_of
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import OF_DRAFTS, Ngram, tapped
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, Ngram, tapped
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.observed import (
     GRAPHED,
@@ -47,7 +47,7 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
 
-SHARED = frozenset(CHANNELS) - OF_DRAFTS
+SHARED = frozenset(CHANNELS) - DRAFT_CHANNELS
 
 
 def channels_of(scenario: Scenario) -> frozenset[str]:
@@ -446,5 +446,5 @@ def idealized(scenario: Scenario) -> Scenario:
     """
     whole = scenario
     for name in _NOT_ITS_OWN:
-        whole = BY_NAME[name].without(whole)
+        whole = FEATURES_BY_NAME[name].without(whole)
     return structs.replace(whole, variant="none") if whole.variant in ("chain_as_tree", "alone") else whole

@@ -8,7 +8,7 @@ from draftproof.engine.stages import ImageSpan
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
@@ -87,6 +87,6 @@ def test_bad_input(changed: Scenario, message: str) -> None:
 
 
 def test_without_images() -> None:
-    plain = BY_NAME["mrope"].without(SCENE)
+    plain = FEATURES_BY_NAME["mrope"].without(SCENE)
     assert plain == SCENARIO
-    assert BY_NAME["mrope"].without(plain) == plain
+    assert FEATURES_BY_NAME["mrope"].without(plain) == plain

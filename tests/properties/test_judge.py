@@ -11,7 +11,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.facts import NAMES
+from draftproof.properties.coverage.facts import FACT_NAMES
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.relations import OffBy, Zero
@@ -24,7 +24,7 @@ from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, wit
 from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
-ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
+ENOUGH = dict.fromkeys(FACT_NAMES, 1) | {"ties": 0, "token_ties": 0}
 
 
 def shifted(channel: str, by: int) -> Evidence:
@@ -208,8 +208,8 @@ def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> Non
 
 
 def test_every_minimum_is_a_count() -> None:
-    assert {name for contract in ALL for name in contract.minimum} <= set(NAMES)
-    assert set(counts(evidence())) == set(NAMES)
+    assert {name for contract in ALL for name in contract.minimum} <= set(FACT_NAMES)
+    assert set(counts(evidence())) == set(FACT_NAMES)
 
 
 def test_extending_a_finished_request_is_tolerated() -> None:

@@ -13,10 +13,10 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME as BY_FEATURE
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import BY_NAME, Mtp
-from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, Mtp
+from draftproof.properties.values.observed import CachedCheckpoint, CachedPages, CheckpointReport
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
@@ -50,7 +50,7 @@ def alone(prompt: tuple[int, ...], arrival: int) -> Request:
 @pytest.mark.parametrize("base", DENSE, ids=list(OF_DRAFTS))
 def test_what_is_served_is_what_counting_says(base: Scenario) -> None:
     """Of two prompts the second is served whole pages of what both have, by a formula."""
-    kind, steps = BY_NAME[base.draft.__struct_config__.tag], 1
+    kind, steps = DRAFT_KINDS_BY_NAME[base.draft.__struct_config__.tag], 1
     ahead = base.draft.layers if isinstance(base.draft, Mtp) else int(kind.proposes_at_extend)
     vocab = base.model.vocab
     text = tuple((3 * place + place // 4) % vocab for place in range(9))
@@ -121,7 +121,7 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
 
 
 def test_who_keeps_no_pages_keeps_no_states() -> None:
-    assert BY_FEATURE["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
+    assert FEATURES_BY_NAME["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_states_of_a_hybrid_are_kept_as_defined() -> None:
     ("change", "relation"),
     [
         (lambda one: replace(one, kept=one.kept[1:]), Missing),
-        (lambda one: replace(one, kept=(*one.kept, KeptCheckpoint(6, (1, 2, 3)))), Surplus),
+        (lambda one: replace(one, kept=(*one.kept, CachedCheckpoint(6, (1, 2, 3)))), Surplus),
         (lambda one: replace(one, kept=(*one.kept, replace(one.kept[0], slot=6))), Surplus),
         (lambda one: replace(one, kept=(replace(one.kept[0], slot=1), *one.kept[1:])), OutOfRange),
         (lambda one: replace(one, free_slots=one.free_slots + 1), Different),

@@ -9,9 +9,9 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import EXAMPLES
+from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.strategies.quantities import (
     QUANTITIES,
     RELATIONS,
@@ -38,7 +38,7 @@ READ_APART = {
 
 @cache
 def listed(seed: int) -> list[Listed]:
-    return list(listed_anew(seed, EXAMPLES, ALGORITHMS))
+    return list(listed_anew(seed, CHECK_EXAMPLES, ALGORITHMS))
 
 
 def values(quantity: Quantity, name: str, scenario: Scenario) -> list[int]:
@@ -70,7 +70,7 @@ def having(name: str) -> list[Scenario]:
     """Return scenarios that have the quantity."""
     feature = QUANTITIES[name].feature
     made = [one.scenario for one in listed(0)]
-    found = [one for one in made if not feature or BY_NAME[feature].has(one)]
+    found = [one for one in made if not feature or FEATURES_BY_NAME[feature].has(one)]
     if name == "checkpoint":
         found = [one for one in found if one.states.checkpoint]
     if name == "sequence":

@@ -24,13 +24,13 @@ from draftproof.properties.values.relations import (
     OtherRow,
     OtherState,
     OutOfRange,
-    Pitch,
     Poison,
     Relation,
     Resized,
     Stale,
     StateSlotOf,
     Stride,
+    StridePair,
     VerifyRow,
     Zero,
 )
@@ -116,7 +116,7 @@ def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) ->
     assert {of.plans.width(row.step) for row in of.schedule.rows if row.phase} >= {3}
     found = failure(channel, strided(of, channel, written=4, read=3))
     assert isinstance(found.relation, Stride)
-    assert found.relation.pitch == Pitch(3, 4, "W", "A")
+    assert found.relation.pitch == StridePair(3, 4, "W", "A")
     assert found.relation.source is not None
     assert (found.relation.belongs, found.relation.how) == (None, "lies")
 
@@ -127,7 +127,7 @@ def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str,
     found = failure(channel, strided(lockstep(IdealSubject(), TOGETHER), channel, written, read))
     wrong = read if written == 5 else written
     assert isinstance(found.relation, Stride)
-    assert found.relation.pitch == Pitch(wrong, 5, "", "A")
+    assert found.relation.pitch == StridePair(wrong, 5, "", "A")
     assert found.relation.source is not None
     assert found.relation.how == ("lies" if written == 5 else "written")
 
@@ -153,7 +153,7 @@ def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
     for place in (3, 4, 5):
         lost = written(lost, LaunchKind.VERIFY, 4, place)
     assert failure("commit.intermediate", lost).relation == Stride(
-        Pitch(3, 6, "W", "A"), VerifyRow(0, 1), explained=6, wrong=6, belongs=VerifyRow(3, 0)
+        StridePair(3, 6, "W", "A"), VerifyRow(0, 1), explained=6, wrong=6, belongs=VerifyRow(3, 0)
     )
     assert failure("commit.intermediate", written(lost, LaunchKind.VERIFY, 4, 2 * 6 - 1)).relation == Poison()
 

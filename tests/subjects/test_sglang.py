@@ -20,7 +20,7 @@ from draftproof.subjects.sglang.dflash import BlockAcceptance
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.eagle_extend import EagleExtend
 from draftproof.subjects.sglang.mtp import ChainExtend
-from draftproof.subjects.sglang.policy import KINDS, AdaptivePolicy
+from draftproof.subjects.sglang.policy import POLICY_KINDS, AdaptivePolicy
 from draftproof.subjects.sglang.pools import PoolSteps
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
@@ -191,7 +191,7 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
 
 def test_policies_of_other_kinds_are_lacking(tmp_path):
     wheel = str(tiny_wheel(tmp_path, "1.0"))
-    assert [AdaptivePolicy(wheel, kind=kind).hooks()[0].found for kind in KINDS] == [True, False, False]
+    assert [AdaptivePolicy(wheel, kind=kind).hooks()[0].found for kind in POLICY_KINDS] == [True, False, False]
     with pytest.raises(ValueError, match="invalid setting kind='lists': expected list, slots, slots with none"):
         AdaptivePolicy(wheel, kind="lists")
 

@@ -1,6 +1,6 @@
 """The table of ops that other engines have kernels for: rows as in properties/kernels/table.py.
 
-`EVERY` has the built-in engine's ops, too.
+`ALL_OPS` has the built-in engine's ops, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROWS = (
 )
 OTHERS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
 """Every op that only other engines have, by its name, sorted."""
-EVERY: Mapping[str, Op] = dict(sorted({**OPS, **OTHERS}.items()))
+ALL_OPS: Mapping[str, Op] = dict(sorted({**OPS, **OTHERS}.items()))
 """Every op by its name, sorted."""
 INDICES: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "conv_update": {"state_slots": ("conv", 0), "checkpoint_slots": ("checkpoint_conv", 0)},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from msgspec import Meta
 
 from draftproof.properties.values.checkpoint_config.base import (
-    FULL,
+    FULL_ATTENTION,
     Count,
     DecoderConfig,
     MropeParameters,
@@ -67,8 +67,8 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
         super().check(source)
         self.check_rotary_width(self.head_dim, source)
         listed, interval = self.layer_types, self.full_attention_interval
-        if (FULL not in listed) if listed is not None else self.num_hidden_layers < interval:
-            raise self.invalid(source, "layer_types", f"one {FULL!r} at least")
+        if (FULL_ATTENTION not in listed) if listed is not None else self.num_hidden_layers < interval:
+            raise self.invalid(source, "layer_types", f"one {FULL_ATTENTION!r} at least")
         self.check_divides(source, "linear_num_key_heads", "linear_num_value_heads")
 
     def check_mtp(self, source: str) -> None:

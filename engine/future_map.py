@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-class Relay:
+class FutureMap:
     """seq_len and pending_token [R] of every request row, as the work that was given last leaves them."""
 
     def __init__(self, num_rows: int, max_len: int, device: torch.device) -> None:

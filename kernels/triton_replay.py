@@ -54,8 +54,6 @@ def _convolve_kernel(
     """Write the outputs, and the inputs that go to the other half: a program has a few tokens and a block of channels.
 
     The last program of a row's tokens has their gates instead of channels.
-
-    The last program of a row's tokens has their gates instead of channels.
     """
     # The next kernel starts at the end of this one: programs that wait would take registers from this one's.
     if PDL:

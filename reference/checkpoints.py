@@ -54,9 +54,6 @@ class RememberingTarget:
     `hidden` of a pass is the state after the final norm; `kept` names the layers whose outputs it has. Passes are
     remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever they are
     asked for.
-
-    Passes are remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever
-    asked for.
     """
 
     def __init__(

@@ -85,9 +85,6 @@ def choices_along(
 
     After tokens that `followed` begins with, the choice is the token that follows there (S-FOLLOW-8), if one does. The
     token behind a row is the draft that a sampled row accepts or rejects (S-SAMPLE-2).
-
-    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does. A token
-    that follows a row is the draft that a sampled row accepts or not (S-SAMPLE-2).
     """
     first = len(tokens) - len(logits) + 1
     places = [TokenPlace(length, tokens[length : length + 1]) for length in range(first, len(tokens) + 1)]

@@ -93,8 +93,6 @@ def weakened_targets(target: ReferenceTarget, request: Request, pending: int) ->
     """Yield targets with less of the request's grammar, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it.
-
-    Of a round before which `pending` tokens are committed and pending.
     """
     if request.grammar:
         yield "grammar_changed_choice", target
@@ -105,8 +103,6 @@ def counted(
     request: Request, vocab: int, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification, free: int
 ) -> Iterator[str]:
     """Yield the counts of a grammar's round, after the tokens `before` that the request emitted.
-
-    `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
 
     `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
     """

@@ -29,12 +29,6 @@ class Pass(NamedTuple):
     the window of the convolution, oldest first, then the recurrent state. `gap` is the least margin by which an expert
     was chosen over one that was not. `unsure` is the first row whose values may rightly differ in a subject, because
     how it rounded an entry is not known (S-KV-6).
-
-    uint64 for probes, float64 for real models. `before_norm` [T, L] is `hidden` of a target before its final norm. For
-    a head `hidden` is what stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p: the
-    window of the convolution, oldest first, then the recurrent state. `gap`: the least that an expert that was chosen
-    somewhere had over one that was not. `unsure`: the first row that a subject may right so have other values of, as
-    nobody knows how it rounded an entry (S-KV-6).
     """
 
     hidden: np.ndarray

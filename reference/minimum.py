@@ -53,8 +53,6 @@ def weakened_targets(
     """Yield targets with less of the request's minimum, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it.
-
-    Of a round before which `pending` tokens are committed and pending.
     """
     if request.min_tokens and stops:
         yield "minimum_changed_choice", target

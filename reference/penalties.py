@@ -102,8 +102,6 @@ def weakened_targets(target: ReferenceTarget, request: Request, pending: int) ->
     """Yield targets that lack a part of the request's penalties, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it.
-
-    Of a round before which `pending` tokens are committed and pending.
     """
     own = request.penalties
     if own is None:

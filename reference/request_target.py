@@ -36,8 +36,6 @@ def weakened_targets(
     """Yield targets that lack a part of what the request asks for, each with the count of choices that this changes.
 
     They are for a round with `pending` tokens committed and pending before it; `stops` as in `target_of`.
-
-    Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
     """
     target = placed(target, request)
     for name, other in penalties.weakened_targets(target, request, pending):

@@ -63,14 +63,6 @@ def resolve(
     draft proposes by its definition. `followed` are texts, by request, that go another right way (S-FOLLOW-8). `ended`
     says of requests that may be aborted how many rounds ended before (S-SCHED-9). A script of a scenario that is not
     dynamic stays as it is without these.
-
-    `drafts` is the K that it gave to a round of a dynamic scenario: it is kept within what plan and limits allow, and
-    what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
-    One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
-    `verified` are the drafts that it verified, `parents` those of a tree; without them it verified what was forced, or
-    else what the draft proposes by its definition. `followed` are texts, by request, that go another right way
-    (S-FOLLOW-8). Of requests that may be aborted `ended` says how many rounds ended before (S-SCHED-9). A script of a
-    scenario that is not dynamic stays as it is without these.
     """
     if not scenario.dynamic and not verified and not resumed and not followed and not ended:
         return script

@@ -134,11 +134,6 @@ class RoundSample(NamedTuple):
     tokens that a lookup could propose (None for other drafts); `is_fewer_found` says that this is less than the round
     may have. `pending` tokens had not been folded into the state before the round. `lacks` says that the draft cannot
     propose the right first token. `is_drawn` says that the draft drew the tokens that were verified.
-
-    `drafts` were verified, in so many `levels`; `depth` levels there might have been. `found` is the number of tokens
-    that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than the round may have. `pending`
-    tokens had not been folded into the state before the round. `lacks`: the right token for the first draft is none
-    that the draft can propose. `is_drawn`: its draft drew those that were verified.
     """
 
     request: RequestSample

@@ -89,8 +89,6 @@ def _at_pages(choose: Choose, scenario: Scenario) -> Scenario:
 
     When it is served again, it finds the page of its first chunk with its state, and runs the next chunk: this shows
     whether anything of the grammar was left behind.
-
-    Served again, it finds the page of its first chunk, with its state, and runs the next: what is left of it shows.
     """
     memory, vocab = scenario.memory, scenario.model.vocab
     first, *others = scenario.requests

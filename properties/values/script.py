@@ -52,15 +52,6 @@ class RequestScript(Value, frozen=True, kw_only=True):
     of a subject's text that went another way at a tie (S-FOLLOW-8): `tokens` then begin with it. A request that was
     `aborted` (S-SCHED-9) has the rounds that ended before, and no token if its prompt had not been run by then. `stop`
     are the ids of its own that end it, `sequences` the token sequences after which it ends.
-
-    `chains` says what is forced wherever a round may begin, for requests whose rounds depend on what the subject does:
-    chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K drafts takes
-    the first K (None: nothing is forced). In a dynamic scenario nobody knows the rounds before a subject ran, and
-    `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
-    drafts with the prompt (S-FOLLOW-6), where it did. `followed` is as much of a subject's text as is right, where that
-    has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it. A request that was `aborted` (S-SCHED-9)
-    has the rounds that ended before, and no token if its prompt had not been run by then. `stop` are the ids of its own
-    that end it, `sequences` the tokens after which it ends.
     """
 
     tokens: tuple[int, ...]

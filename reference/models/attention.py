@@ -56,9 +56,6 @@ def attention(
     Positions are 0 .. n-1 if `places` are not given; RoPE turns the first components of a head. The output is [n, D];
     (k, v) are each [n, N, H], k after RoPE, as a KV cache holds them. With a `store` they are what is read from it, and
     what rows attend to.
-
-    Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds. With a `store` that is
-    what is read of it, and what rows attend to.
     """
     size, rope = head_size(config), config.rope_parameters
     q, k, v = (project_heads(x, weights, name, size, config.rms_norm_eps) for name in "qkv")

@@ -92,10 +92,6 @@ def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetCon
     Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
     (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
     (2024); the constants are those of Qwen3-Next as transformers runs it.
-
-    Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
-    (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
-    (2024); the constants are those of Qwen3-Next as transformers runs it.
     """
     sizes = DeltaNetSizes.of(config)
     inputs, z, b, a = _project(x, weights, config)

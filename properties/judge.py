@@ -34,9 +34,9 @@ _WORK = """
     batch_shrinks states_committed_partial step_switches_up
 """
 WORK = tuple(_WORK.split())
-"""Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
+"""Counts that prove that work was done: a check without any of these proves nothing, even if all contracts hold."""
 REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
-"""What is asked of each draft of a real model, whose budget is a few scenarios."""
+"""What each draft of a real model must reach: it has a budget of a few scenarios."""
 _WRITES = {
     # What it wrote is what arrived: that says more.
     LaunchKind.INSTALL: "draft",
@@ -56,16 +56,16 @@ _COMMON = """
     padded_replays page_crossings shrink_below_captured_size chunked_prefills
 """
 COMMON = tuple(_COMMON.split())
-"""What the scenarios of every draft must reach on their own: those of another prove nothing of it."""
+"""Counts that the scenarios of every draft must reach on their own: scenarios of another draft prove nothing of it."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
+    """The results of every contract that applies to one scenario; `first` is the earliest divergence.
 
-    `unreachable`: the counts that no scenario of this model and draft can reach, or this subject show. `draft`: its
-    algorithm. `applying`: the channels on which the reference has something, or would have; `defined`: with those that
-    nobody reports without taps.
+    `unreachable` are the counts that no scenario of this model and draft can reach, or that this subject cannot show.
+    `draft` is its algorithm. `applying` are the channels on which the reference has something, or would have; `defined`
+    adds the channels that are never reported without taps.
     """
 
     results: Mapping[str, Divergence | None]
@@ -146,7 +146,7 @@ def summarise(
 ) -> tuple[Verdict, ...]:
     """Return a verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS.
 
-    `counts` are those of each judged scenario. A contract's minimum is held to the scenarios that it judged.
+    `counts` has the counts of each judged scenario. A contract's minimum applies to the scenarios that it judged.
     """
     judged = tuple(judgements)
     pairs = tuple(zip(judged, counts, strict=True))
@@ -196,7 +196,7 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
 
 
 def too_many_ties(contract: Contract, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return in words which share of ties must be smaller, if one must; `counts` has those of TIES."""
+    """Return in words which share of ties is too large, if one is; `counts` has the counts named in TIES."""
     ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
     too_many = counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0)
     return (f"{ties} <= {most} per 1000 tokens",) if too_many else ()

@@ -23,7 +23,7 @@ def _known(evidence: Evidence) -> bool:
 
 
 def _counts(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield rounds whose K isn't what the plan allows, or as much of it as a draft that looks for a match has found."""
+    """Yield rounds whose K is neither what the plan allows nor, for a lookup, as many drafts as it found."""
     for row in evidence.schedule.rows:
         rounds = evidence.script.requests[row.request].rounds
         if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
@@ -46,7 +46,7 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _rows_of_shape(evidence: Evidence, row: Row, depth: int) -> int:
-    """Return how many drafts a round of a tree has whose shape is forced."""
+    """Return how many drafts a round has when its plan forces the shape of the tree."""
     shape = round_plan(evidence.scenario.requests[row.request], row.round).shape
     most = evidence.scenario.most_drafts(depth)
     return len(shape.cut(depth, most).parents) if shape and depth else 0

@@ -21,7 +21,7 @@ def _is_disaggregated(evidence: Evidence) -> bool:
 
 
 def _engines(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that prompts lie in pages and state slots of the prefill engine, and later rounds in those of the other."""
+    """Check that prompts use pages and state slots of the prefill engine, and rounds those of the decode engine."""
     memory = evidence.scenario.memory
     for channel, count in (("round.table", memory.pages), ("round.state", memory.request_slots)):
         for key, number in evidence.subject.typed(channel, int).items():

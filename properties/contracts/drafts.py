@@ -49,7 +49,7 @@ def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | No
 
 
 def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> OtherRow | None:
-    """Look for another row of the batch whose proposal the last token of a layer is."""
+    """Return the row of the batch whose proposal from the layer before was taken instead, if there is one."""
     at = {(row.request, row.round): (row.step, row.phase) for row in evidence.schedule.rows}
     rows = (
         row for row in evidence.schedule.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request

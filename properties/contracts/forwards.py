@@ -14,9 +14,9 @@ DRAFT_MODEL: Model = "draft"
 
 
 class ModelForward(NamedTuple):
-    """One forward of a model over so many packed rows, padding included, and then logits of each of these numbers.
+    """One forward of a model over a number of packed rows, padding included, and the numbers of logit rows after it.
 
-    `layers` of a chain's draft are one at a time.
+    `layers` of a chain's draft run one at a time.
     """
 
     model: Model
@@ -54,7 +54,7 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
 
 
 def launched(evidence: Evidence, rows: int) -> int:
-    """Return how many rows a launch of so many has: a captured size, or these."""
+    """Return the number of rows that a launch for `rows` rows has: the captured size that fits, or `rows` itself."""
     return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
 
 

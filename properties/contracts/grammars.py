@@ -18,7 +18,7 @@ def _constrained(evidence: Evidence) -> bool:
 
 
 def _disobeys(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield the first round of each request whose tokens its grammar forbids, by the subject's text alone."""
+    """Yield the first round of each request that emits tokens which its grammar forbids, judged by the text alone."""
     vocab = evidence.scenario.model.vocab
     left = {
         index: parse(request.grammar.pattern)

@@ -30,7 +30,7 @@ def _overlaps(evidence: Evidence) -> bool:
 
 
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that a request runs in every step from its first to its last, one step more if nobody knows of its end."""
+    """Check that a request runs in every step up to its last, and one more if the host cannot know of its end yet."""
     overlap, schedule = Overlap(evidence), evidence.schedule
     rows: dict[int, dict[int, Row]] = defaultdict(dict)
     for row in schedule.rows:

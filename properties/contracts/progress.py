@@ -1,4 +1,4 @@
-"""Nobody waits without need: who is live runs in every step, and who is first in line and fits is admitted."""
+"""No request waits without need: live requests run in every step, and the first in line is admitted when it fits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _next_round(evidence: Evidence, request: int, step: int) -> int:
 
 
 def _in_line(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield steps in which somebody waits before all others, and fits."""
+    """Yield steps in which the first request in line waits although it fits."""
     scenario, schedule = evidence.scenario, evidence.schedule
     arrivals = [one.arrival for one in scenario.requests]
     needs = [pages_needed(scenario, one) for one in scenario.requests]

@@ -49,7 +49,7 @@ def parted(evidence: Evidence, ranks: Iterable[Mapping[Key, Collective]]) -> Ite
 
 
 def issued_in(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
-    """Return the collectives of a step in order, those of captures if so is the layer."""
+    """Return the collectives of a step in order; `layer` selects those of captures or those that ran."""
     return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
 
 

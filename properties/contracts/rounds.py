@@ -15,9 +15,10 @@ from draftproof.properties.values.verdict import Divergence
 
 
 def _lossless(evidence: Evidence) -> Differences:
-    """Check that all emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it.
+    """Check that the emitted tokens are those of plain greedy decoding, however the rounds divide them.
 
-    What a request draws hangs on its rounds: where the schedule decides these, and is not told, its text is not judged.
+    The tokens of a sampled request depend on its rounds: they are not judged if the schedule decides the rounds and the
+    subject does not report it.
     """
     got = evidence.subject.typed("accept.emitted", TokenIds)
     are_rounds_known = not evidence.scenario.dynamic or "round.rows" in evidence.subject.channels
@@ -67,7 +68,7 @@ def _end(evidence: Evidence, request: int, text: tuple[int, ...]) -> int:
 
 
 def _is_tied_by_experts(evidence: Evidence, request: int) -> bool:
-    """Return whether rounding may choose other experts somewhere, which nobody can follow by the text."""
+    """Return whether rounding may select other experts somewhere, in which case the text cannot be predicted."""
     return any(at[0] == request and gap < CLOSE_EXPERTS for at, gap in evidence.reference.gaps.items())
 
 

@@ -1,7 +1,7 @@
-"""What was verified, held against what the scenario asked for: from the plan and the subject's own report alone.
+"""Compare what was verified with what the scenario asked for, from the plan and the subject's own report alone.
 
-No script and no reference is read here, nor what they are made with: a mistake in these is made on both sides, and
-would be nobody's difference. `K` drafts of a round, `n` its context length.
+This module reads neither the script nor the reference, nor anything that they are made with: a mistake there would be
+on both sides of every other comparison and would go unnoticed. `K` drafts of a round, `n` its context length.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def goes_another_way(evidence: Evidence, key: Key, rows: Iterable[int]) -> bool:
 
 
 def _rounds(evidence: Evidence) -> Iterator[_Verified]:
-    """Yield every round whose rows and choices are complete; a request of a real model with a tie has none."""
+    """Yield every round with complete rows and choices, except of requests of a real model that have a tie."""
     ids, choices = defaultdict[tuple[int, int], dict[int, int]](dict), evidence.subject.choices("verify.choice")
     for key, token in evidence.subject.typed("verify.ids", int).items():
         ids[key.request, key.round][key.row] = token

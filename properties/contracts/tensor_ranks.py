@@ -85,7 +85,7 @@ def _of_forward(evidence: Evidence, one: ModelForward) -> Iterator[Collective]:
 
 
 def _embedded(draft: ProbeDraft, model: ProbeModel) -> int:
-    """Return the lanes of a draft's embedding: its own, or those of the target's."""
+    """Return how many lanes the draft's embedding has: its own, or the target's."""
     own = draft.own_embedding if isinstance(draft, Eagle3) else not hasattr(draft, "own_embedding")
     return draft.lanes if own else model.lanes
 

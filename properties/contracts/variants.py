@@ -106,7 +106,7 @@ _STEPS = tuple(f"draft.step.{name}" for name in ("ids", "positions", "slots", "h
 
 
 def _steps_as_beams(chain: Trace, tree: Trace) -> Differences:
-    """Compare draft steps with those of a single beam, and their proposals with its candidates (S-TREE-14)."""
+    """Compare draft steps with the steps of a single beam, and their proposals with its candidates (S-TREE-14)."""
     for channel in _STEPS:
         beams = f"draft.beam.{channel.rpartition('.')[2]}"
         if channel in chain.channels and beams in tree.channels:

@@ -22,7 +22,7 @@ def split(name: str) -> tuple[Algorithm, str]:
 
 
 def bins(draft: str, counted: Mapping[str, int]) -> frozenset[str]:
-    """Return the names of the bins that a scenario of a draft hit, of which these are the counts."""
+    """Return the bins that a scenario of a draft hit, given the counts of the scenario."""
     return frozenset(name_of(draft, fact.name) for fact in SHOWN if counted.get(fact.name))
 
 

@@ -56,7 +56,7 @@ def unreached(minimum: Iterable[str], counted: Mapping[str, int], unreachable: f
 
 
 def came_up(counted: Iterable[Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return in how many scenarios, of each of which these are the counts, each fact was, by its group and words."""
+    """Return in how many scenarios each fact occurred, by group and words, given the counts of each scenario."""
     each = list(counted)
     return {
         group: {fact.words: sum(bool(one.get(fact.name)) for one in each) for fact in facts}

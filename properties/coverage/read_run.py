@@ -91,7 +91,7 @@ def _chain(evidence: Evidence) -> str:
 def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
     """Count extends of layers j >= 1, extends of layer 0 after a round, and entries whose guess was replaced.
 
-    The guess of an entry is replaced if its token is known by then and differs from that of the round before.
+    A guess is replaced when the entry's token has become known and differs from the one guessed in the round before.
     """
     if evidence.form.proposes != "chain":
         return 0, 0, 0

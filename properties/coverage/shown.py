@@ -1,4 +1,4 @@
-"""What of a run was seen at all: scenarios, texts and drafts (docs/semantics.md, S-SUBJECT-5 and S-SUBJECT-6)."""
+"""Which parts of a run a subject showed: scenarios, texts and drafts (docs/semantics.md, S-SUBJECT-5, S-SUBJECT-6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drafts_seen(trace: Trace) -> int:
 
 
 class ObservationGaps(NamedTuple):
-    """What of a check nobody saw: `missing` as counts, where they forbid a PASS, and `told` in sentences."""
+    """What a check did not observe: `missing` as counts, where they forbid a PASS, and `told` in sentences."""
 
     missing: tuple[str, ...] = ()
     told: tuple[str, ...] = ()

@@ -151,7 +151,7 @@ def shown(value: object, index: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Cut a text to so many characters, with dots at its end."""
+    """Cut a text to `longest` characters, with dots at its end."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
@@ -213,7 +213,7 @@ def _elsewhere(key: Key, value: Datum, expected: Values) -> rel.Relation:
 
 
 def of_round(found: int, due: int, *, in_part: bool = False) -> rel.Stale | rel.TooEarly:
-    """Return the relation of a value of round `found` in place of that of round `due`."""
+    """Return the relation of a value from round `found` to the value of round `due` that it stands in for."""
     return rel.Stale("round", found, in_part) if found < due else rel.TooEarly("round", found, in_part)
 
 

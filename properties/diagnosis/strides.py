@@ -36,7 +36,7 @@ class LiveRow(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A reported state: where, the row whose state it should be, the value and the right one."""
+    """A reported state: its key, the row that it should belong to, its value and the right value."""
 
     key: Key
     at: LiveRow
@@ -45,7 +45,7 @@ class _Reading(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """The rows whose states a launch of some width left: a verify, or else a capture."""
+    """The rows whose states a launch of some width wrote: a verify, or else a capture."""
 
     verify: bool
     width: int
@@ -56,8 +56,8 @@ class _Write(NamedTuple):
 class _Account:
     """The evidence for a stride.
 
-    `moved` are wrong states that are another row's, `left` those whose own row went elsewhere; `astray` are the rows
-    that were written where others belong, each with that place.
+    `moved` are wrong states that belong to another row, `left` states whose own row was written elsewhere; `astray` are
+    the rows that were written where others belong, each with that place.
     """
 
     moved: dict[Key, tuple[LiveRow, LiveRow]]
@@ -114,7 +114,7 @@ class _Batch:
         return found
 
     def _pool(self, stride: int) -> dict[int, list[LiveRow]]:
-        """Return the rows whose states may lie at each place of the flat pool; rows of one launch may overlap."""
+        """Return the rows whose states may be at each place of the flat pool; rows of one launch may overlap."""
         pool: dict[int, list[LiveRow]] = {}
         for write in self.writes:
             now: dict[int, list[LiveRow]] = {}
@@ -138,7 +138,7 @@ class _Batch:
         return None if odd - led.keys() else tuple((led[at], at) for at in sorted(odd) if led[at] in mine)
 
     def _is_of(self, origin: LiveRow, reading: _Reading) -> bool:
-        """Return whether a wrong state is that of a row."""
+        """Return whether a wrong state belongs to a row."""
         key = Key(origin.request, origin.round, layer=reading.key.layer, row=origin.t)
         state = self.evidence.reference.channel("commit.intermediate").get(key)
         return state is not None and explains(state, reading.got, reading.right)
@@ -226,14 +226,14 @@ def _readings(evidence: Evidence, channel: str, rows: tuple[Row, ...], got: Valu
 
 
 def row_of(evidence: Evidence, key: Key) -> int:
-    """Return the verify row of a state's key: its own, or that of the step index."""
+    """Return the verify row of a state's key: its own, or the one that the step index names."""
     if key.row >= 0:
         return key.row
     return evidence.reference.typed("commit.step_index", int).get(Key(key.request, key.round), -1)
 
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
-    """Yield the verifies up to that of an engine step, and the captures, which run over rows of padding."""
+    """Yield the verifies up to the one of an engine step, and the captures, which run over padding."""
     for launch in evidence.schedule.launches:
         if launch.kind in (LaunchKind.VERIFY, LaunchKind.CAPTURE):
             rows = evidence.schedule.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()

@@ -67,10 +67,10 @@ def _tied(scenario: Scenario, reference: Trace, subject: Trace, channel: str) ->
 
 
 def is_tied(scenario: Scenario, reference: Trace, channel: str, key: Key, token: int) -> bool:
-    """Return whether a token is another than the reference's choice, and so near to it that rounding cannot tell.
+    """Return whether a token differs from the reference's choice but is so near that rounding cannot tell them apart.
 
-    How far it is below the best is that of the reference, in float64 and in float32; where more tokens come near than
-    the reference lists, those that it does not list are no worse than the last that it does.
+    The reference says how far it is below the best, in float64 and in float32. It lists only the nearest tokens: one
+    that it does not list counts as near as the last that it does.
     """
     one = reference.choices(channel).get(key)
     if one is None or one[0] == token:
@@ -117,7 +117,7 @@ def _ties_behind_the_text(scenario: Scenario, reference: Trace) -> Iterator[tupl
 
 
 def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> DraftTies:
-    """Return the ties of a real model's draft, of which only the drafts of one round are another continuation."""
+    """Return the ties of a real model's draft; after each, only the drafts of one round may continue differently."""
     if not _shows_drafts(subject):
         return {}
     tied = [at for channel in _OF_DRAFTS for at in _tied(scenario, reference, subject, channel)]

@@ -18,8 +18,8 @@ from draftproof.properties.values.trace import Key, Trace
 class DraftPlans:
     """The drafts that rounds of a run may have.
 
-    `controller` is the trace whose step counts hold: the reference's, or after a tie of a real model the subject's,
-    whose continuation is another.
+    `controller` is the trace with the step counts that hold: the reference's, or the subject's after a tie of a real
+    model, where its text goes another way.
     """
 
     scenario: Scenario
@@ -69,7 +69,7 @@ class DraftPlans:
         return {index: min(wanted, left) for index, wanted, left in self._shares(step)}
 
     def tokens_left(self, step: int) -> int:
-        """Return the tokens of a step that nobody takes who is live then; without a budget there are always some."""
+        """Return the tokens of a step's budget that the live requests leave; without a budget there are always some."""
         budget = self.scenario.schedule.token_budget
         return budget - sum(self.tokens_of_step(step).values()) if budget else sys.maxsize
 

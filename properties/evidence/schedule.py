@@ -43,7 +43,10 @@ class StepLaunch(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """A request was aborted when this engine step began, and so many of its rounds had ended, the prompt's too."""
+    """A request that was aborted when this engine step began, and how many of its rounds had ended by then.
+
+    The prompt's round counts.
+    """
 
     step: int
     ended: int
@@ -51,10 +54,10 @@ class Abort(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedSchedule:
-    """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
+    """The batches and launches of one trace. `aborts`, by request, has no request that ended before its abort.
 
-    A rank goes on until step `until`, in which another has something to run. With an `overlap` results come later than
-    their step, and a request has its memory until those of its last row are there. With PD disaggregation
+    A rank goes on until step `until`, in which another rank has something to run. With an `overlap` results come later
+    than their step, and a request holds its memory until the results of its last row are there. With PD disaggregation
     (`is_disaggregated`) what a request runs on its prefill engine counts as a first attempt, and what it runs on its
     decode engine as a second.
     """
@@ -281,7 +284,7 @@ class ObservedSchedule:
         return bool(self.overlap) or not self.is_last(row)
 
     def ending(self, step: int, phase: int) -> tuple[Row, ...]:
-        """Return the rows of a batch whose requests end with it, and are known to."""
+        """Return the rows of a batch whose requests end with it, as far as the host knows."""
         if self.overlap:
             return ()
         return tuple(row for row in self.batches.get((step, phase), ()) if self.is_last(row))

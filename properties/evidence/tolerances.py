@@ -1,6 +1,6 @@
 """Bounds for the floats of real models, held against the float64 reference.
 
-Those of kernels are in the table of ops (properties/kernels/table.py).
+Bounds of kernels are in the table of ops (properties/kernels/table.py).
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ LOGIT_SCALE = 16.0
 CARRIED = 8.0
 """How many times as far from float64 a subject may be as the reference is in float32 (S-TRACE-10)."""
 LUCK = 16.0
-"""What is beyond its bound by less is compared with further runs in float32: one direction of an ill-conditioned vector
-makes all of its error, and the error of a single run in it is near zero every so often."""
+"""A difference beyond its bound by less than this factor is compared with further runs in float32.
+
+One direction of an ill-conditioned vector causes all of its error, and a single run's error in it is near zero now and
+then.
+"""
 CLOSE_EXPERTS = 16 * EPSILON["float32"]
 """A choice of experts with less than this between chosen and left out may be another in float32."""
 
@@ -69,7 +72,7 @@ def exactly(_key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
 
 
 def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
-    """Return the largest difference allowed at a vector whose largest reference element is `scale`."""
+    """Return the largest allowed difference for a vector whose largest reference element is `scale`."""
     return bound.units * (1 + bound.growth * float(np.log(max(tokens, 1)))) * EPSILON[dtype] * scale
 
 
@@ -82,8 +85,9 @@ def near(
 ) -> Near:
     """Return the comparison of float vectors of a channel; NaN is never near.
 
-    `exact` are the reference's vectors, `rounded` those of its run in float32, as far as they are of the same tokens;
-    `again` makes more of these, for a vector that is off by so little that the first may have been near by luck.
+    `exact` are the reference's vectors, `rounded` the vectors of its run in float32, as far as they are for the same
+    tokens; `again` makes more of these, for a vector that is off by so little that the first may have been near by
+    luck.
     """
     bound = _MODELS[channel] if channel in _MODELS else _MODELS["logits"]
     dtype = _dtype(scenario)
@@ -127,7 +131,7 @@ def logit_bound(scenario: Scenario) -> float:
 
 
 def is_near(scenario: Scenario, below: float, rounded: float | None) -> bool:
-    """Return whether a logit that is so much below the best may be the best; `rounded` is how much in float32."""
+    """Return whether a logit `below` the best may itself be the best; `rounded` is the same distance in float32."""
     carried = 0.0 if rounded is None else CARRIED * abs(below - rounded)
     return below <= max(2 * logit_bound(scenario), carried)
 
@@ -149,7 +153,7 @@ def is_best(scenario: Scenario, gap: TokenGap) -> bool:
 
 
 def right_part(scenario: Scenario, text: TokenIds, gaps: Sequence[TokenGap]) -> TokenIds:
-    """Return the beginning of a text of which every token is right by its gap."""
+    """Return the beginning of a text in which the gap of every token shows that it is right."""
     wrong = (place for place, gap in enumerate(gaps) if not is_best(scenario, gap))
     return text[: next(wrong, len(gaps))]
 

@@ -66,7 +66,7 @@ def features_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def draw(choose: Choose, scenario: Scenario, name: str) -> Scenario:
-    """Draw a feature, if it is drawn by itself: as its row says, or that of one that the scenario has."""
+    """Draw a feature by its row, or by the row of a feature that the scenario has; nothing if it is not drawn."""
     others = (one.beside[name] for one in FEATURES if name in one.beside and one.has(scenario))
     draws = next(others, FEATURES_BY_NAME[name].draw)
     return draws(choose, scenario) if draws else scenario

@@ -74,7 +74,7 @@ def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _knows_text(scenario: Scenario, request: Request) -> bool:
-    """Return whether a request's text does not hang on the schedule."""
+    """Return whether a request's text is known without its schedule."""
     return request.sampling is None or not scenario.dynamic
 
 

@@ -41,7 +41,7 @@ def asking(choose: Choose, request: Request, scenario: Scenario, shared: int = 1
 
 
 def _told(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a reader: something holds of a round whose request asks for logprobs."""
+    """Return a reader: the round's request asks for logprobs, and `holds` is true of the round."""
     return lambda one: one.request.request.logprobs is not None and holds(one)
 
 

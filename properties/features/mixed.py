@@ -15,7 +15,7 @@ _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
 _ONE_DECODES = (True, True, False)
 _LATER = (2, 7, 1)
-"""Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
+"""With this many requests or more, the last one arrives when most others decode, or when some are done."""
 
 
 def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
@@ -69,7 +69,7 @@ def for_two(scenario: Scenario) -> Scenario:
 
 
 def _may_decode_one(scenario: Scenario) -> bool:
-    """Return whether nothing of a scenario hangs on decode batches of several rows: no mean, no n-gram of another."""
+    """Return whether nothing in a scenario needs decode batches of several rows, such as a mean or a lookup."""
     crowded = scenario.schedule.preemption or scenario.schedule.token_budget
     return not (crowded or scenario.adaptive_steps or kind_of(scenario.draft).proposes == "lookup")
 
@@ -84,7 +84,7 @@ def _one_decodes(scenario: Scenario) -> Scenario:
 
 
 def _plainer(request: Request, place: int) -> Request:
-    """Return every other request without drafts in most of its first rounds, of which others that decode have some."""
+    """Return every other request without drafts in most of its first rounds, while others decode with drafts."""
     if place % 2:
         return replace(request, rounds=(_NO_DRAFTS, _NO_DRAFTS, request.rounds[0], _NO_DRAFTS, *request.rounds[1:]))
     most = max(request.rounds, key=lambda plan: plan.num_drafts)
@@ -92,7 +92,7 @@ def _plainer(request: Request, place: int) -> Request:
 
 
 def _one_after_another(choose: Choose, requests: tuple[Request, ...]) -> list[Request]:
-    """Return requests of which that with the longest prompt comes first, and the last when some of them are done."""
+    """Return requests with the longest prompt first; the last one arrives when some of the others are done."""
     arrival, made = 0, list(requests)
     order = sorted(range(len(requests)), key=lambda one: -len(requests[one].prompt))
     for place, index in enumerate(order):

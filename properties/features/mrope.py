@@ -24,7 +24,7 @@ _NONE = (False, True, False)
 
 
 def with_mrope(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw where the prompts have images, and of which grids: the first has one."""
+    """Draw the places and grids of images in prompts; the first request has at least one."""
     if not isinstance(scenario.model, ProbeModel):
         return scenario
     all_have_one = scenario.schedule.preemption

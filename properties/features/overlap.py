@@ -1,4 +1,4 @@
-"""A host that plans a step while the one before runs: delays of results, and ends that nobody knows in time."""
+"""A host that plans a step while the one before runs: delays of results, and ends that it learns of too late."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _CHECKPOINTS = (3, 2, 5)
 def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Without a controller each has budget for some rounds, of which one rejects a draft, and most scenarios have pages
-    for two at a time: others get what these give back.
+    Without a controller each request has a budget for some rounds, one of which rejects a draft. Most scenarios have
+    pages for two requests at a time, so that others get the pages that these give back.
     """
     schedule = replace(scenario.schedule, overlap=choose.one_of(DELAYS))
     made = replace(scenario, schedule=schedule)
@@ -111,7 +111,7 @@ def _slow(request: Request) -> Request:
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:
-    """Return the scenario with several chunks of the longest prompts of which logprobs are asked, some of each."""
+    """Return the scenario with several chunks in the longest prompts that ask for logprobs, each with some of them."""
     longest = max(len(one.prompt) for one in scenario.requests if one.prompt_logprobs)
     requests = (
         replace(one, prompt_logprobs=replace(one.prompt_logprobs, start=0))

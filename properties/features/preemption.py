@@ -63,7 +63,7 @@ def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
 
 
 def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
-    """Return requests with all drafts in every other round, of which none is right, and none in those between."""
+    """Return requests that alternate between rounds with all drafts, none of them right, and rounds without drafts."""
     none = RoundPlan(num_drafts=0, num_correct=0)
     made = list[Request]()
     for place, one in enumerate(requests):

@@ -30,7 +30,7 @@ _WINDOWS = ("some", "draft", "some")
 
 
 def _with_prompt_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests ask for logprobs of their prompts: not the first of several, which has nobody before it."""
+    """Draw which requests ask for logprobs of their prompts; of several, the first does not."""
     first, *others = scenario.requests
     if not others:
         return with_prompt_logprobs(choose, scenario)
@@ -53,9 +53,9 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests but the first are aborted, on whose pages others begin.
+    """Draw which requests but the first are aborted, so that others begin on their pages.
 
-    Most of those that have grammars and do not give way are aborted when all their pages are to be kept.
+    Where all pages are to be kept and requests are not preempted, most requests with grammars are aborted.
     """
     if not scenario.schedule.preemption:
         if scenario.is_constrained and choose.one_of(_AT_PAGES):

@@ -33,7 +33,10 @@ _LIMITED = (False, True, False)
 
 
 def with_tree(choose: Choose, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
-    """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
+    """Draw a tree with one of these numbers of `beams`, and a shape for every round that forces drafts.
+
+    The scenario gets the pages that the tree needs.
+    """
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
     looks = kind_of(draft).proposes == "lookup"
@@ -81,7 +84,7 @@ def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _with_own(request: Request, steps: int) -> Request:
-    """Return a request that verifies in its second round what is proposed, unless it does so anyway."""
+    """Return a request that verifies its own proposal in its second round, unless it does so already."""
     if any(plan.num_correct < 0 for plan in request.rounds[:2]):
         return request
     own = RoundPlan(num_drafts=steps, num_correct=-1)
@@ -107,14 +110,14 @@ def _chained(request: Request) -> Request:
 def beside_tree(scenario: Scenario) -> Scenario:
     """Return a scenario whose chains are compared with trees of topk 1, with pages for both; it may not be valid.
 
-    Its drafts are argmaxes: those of trees are not drawn.
+    Its drafts are greedy, because drafts of trees are not drawn.
     """
     made = replace(with_greedy_drafts(scenario), variant="chain_as_tree")
     return made if made.tree else put_in(made, "memory", pages=max(made.memory.pages, pages_as_tree(made)))
 
 
 def with_nodes(scenario: Scenario, nodes: int) -> Scenario:
-    """Return a scenario of a tree with at most so many nodes; shapes are cut to that, and to the drafts of plans."""
+    """Return a scenario with a tree of at most `nodes` nodes; shapes and the drafts of plans are cut to fit."""
     assert scenario.tree is not None
     tree = replace(scenario.tree, nodes=min(nodes, scenario.tree.candidates(scenario.steps)))
     requests = (replace(one, rounds=tuple(_cut_to(plan, tree) for plan in one.rounds)) for one in scenario.requests)
@@ -137,7 +140,7 @@ def _with_pages(scenario: Scenario, chained: Scenario) -> Scenario:
 
 
 def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan:
-    """Draw the shape of a plan: a path, and further rows below any row, before and behind those of the path."""
+    """Draw the shape of a plan: a path, and further rows below any row, before or behind the rows of the path."""
     if plan.num_correct < 0 or not plan.num_drafts:
         return plan
     right, depth = plan.num_correct, plan.num_drafts

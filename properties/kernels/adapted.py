@@ -21,7 +21,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def verify(binding: KernelBinding, twin: Callable[..., None]) -> None:
-    """Raise BindingError unless the binding fits its op, whose twin this is."""
+    """Raise BindingError unless the binding fits its op; `twin` is the op's naive twin."""
     names = list(inspect.signature(twin).parameters)
     if binding.op not in ALL_OPS:
         raise _wrong(binding, "op", binding.op, f"one of {len(ALL_OPS)} ops{did_you_mean(binding.op, ALL_OPS)}")

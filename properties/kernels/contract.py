@@ -25,10 +25,10 @@ from draftproof.properties.values.relations import KernelRelation, Part
 class Difference:
     """The first place where an argument is not what it must be.
 
-    `index` is that of the tensor, or of the flat allocation where `place` is "around", or counted from the start of the
-    tensor where it is "outside", a read; `margin` is by how much the
-    bound is exceeded, None where the comparison is exact; `count` is how many elements of the argument differ;
-    `relation` says how wrong rows relate to right ones, None if that is unknown.
+    `index` is an index into the tensor, or into the flat allocation where `place` is "around"; where it is "outside", a
+    read, it is counted from the start of the tensor. `margin` is by how much the bound is exceeded, None where the
+    comparison is exact; `count` is how many elements of the argument differ; `relation` says how wrong rows relate to
+    right ones, None if that is unknown.
     """
 
     op: str

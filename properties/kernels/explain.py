@@ -108,7 +108,7 @@ def explain(one: WrongArgument) -> rel.KernelRelation | None:
 
 
 def _telling(values: torch.Tensor) -> bool:
-    """Return whether elements identify themselves: those of the ring do; small integers and near floats do not."""
+    """Return whether elements identify themselves: ring values do; small integers and close floats do not."""
     whole = values.dtype != torch.bool and not values.is_floating_point()
     return whole and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 

@@ -15,9 +15,9 @@ from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.others.cases import EVERY_CASES
 
 LEAST_CALLS = 12
-"""Calls of a list that has all that is wanted, at least."""
+"""The least number of calls in a list that has everything that is wanted."""
 _USUAL = 3
-"""One in so many calls has no size that is asked for, the first among them."""
+"""One of this many calls has no size that is asked for; the first call is one of these."""
 
 
 def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -> Iterator[KernelCase]:

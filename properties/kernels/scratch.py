@@ -1,7 +1,7 @@
 """Memory that an op allocates for itself: filled with poison, and guarded on both sides, while a contract watches.
 
-What reads it before writing it reads poison, what writes past its end changes a guard. Without this a partial sum of
-one head that lands in the next one's place is overwritten by the right one before anybody looks.
+An op that reads it before writing it reads poison, and one that writes past its end changes a guard. Otherwise a
+partial sum that lands in the place of the next head would be overwritten by the right one before anything is compared.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GuardedScratch(TorchDispatchMode):
         return False
 
     def _within(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an op that is somebody's own, and watch what it allocates: a mode is off while it handles a call."""
+        """Call a registered op and watch what it allocates: a mode is off while it handles a call."""
         devices = {x.device.type for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)}
         key = torch._C.DispatchKey.CUDA if "cuda" in devices else torch._C.DispatchKey.CPU
         with self:

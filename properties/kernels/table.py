@@ -1,6 +1,6 @@
 """The table of kernel ops: what each promises, which arguments it writes, and how close its floats have to be.
 
-Free of torch. `OPS` has one row an op; whoever needs names of ops, what they write or their bounds reads it here.
+Free of torch. `OPS` has one row an op, for all code that needs the names of ops, what they write, or their bounds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Tolerance:
 class Op:
     """One kernel op.
 
-    `writes` lists the arguments it writes, `moves` those of them that are only copied and so stay exact in floats too.
-    `tolerances` has a row for each float dtype of what is computed; `rounded_like` names the argument whose dtype
-    decides, where it isn't the output's own. `scratch` are pools in whose slot 0 any of the rows sent there may win.
-    `letters` are the dimensions of arguments, "." one without a name.
+    `writes` lists the arguments that it writes, `moves` those of them that are only copied and so stay exact in floats
+    too. `tolerances` has a row for each float dtype of the computed values; `rounded_like` names the argument whose
+    dtype decides, where it is not the output's own. `scratch` are pools in which several rows may write slot 0, and any
+    of them may win. `letters` are the dimensions of arguments, "." a dimension without a name.
     """
 
     name: str

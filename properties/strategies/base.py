@@ -144,7 +144,7 @@ def _schedule(choose: Choose, shape: Shape, size: Size, count: int, chunk: int) 
 
 
 def _memory(choose: Choose, shape: Shape, drawn: tuple[Request, ...], fit: Fit, schedule: Schedule) -> Memory:
-    """Draw so few pages and rows that requests wait and reuse them; `max_len` sometimes ends a request."""
+    """Draw pages and rows that are few enough that requests wait and reuse them; `max_len` sometimes ends a request."""
     totals = [len(request.prompt) + request.budget for request in drawn]
     longest = max(len(request.prompt) for request in drawn)
     max_len = max(totals) + fit.steps

@@ -28,9 +28,9 @@ from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
 _BASE = 0.1
-"""How often a value is drawn that meets nothing new, beside one that would meet a pair."""
+"""How often a value that meets nothing new is drawn, relative to one that would meet a pair."""
 _SEARCHING = 3
-"""Of so many rows of a draft one has no lead, and only values that meet something new where there are any."""
+"""One of this many rows of a draft has no lead, and takes only values that meet something new, where there are any."""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3

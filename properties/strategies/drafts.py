@@ -46,7 +46,7 @@ FormName = Literal[
     "span",
 ]
 Forms = Mapping[FormName, str]
-"""What of a draft is one way or another (docs/semantics.md, S-HEAD-6), by name."""
+"""The forms of a draft (docs/semantics.md, S-HEAD-6), by name."""
 _OF_ENTRIES, _LAYERED, _WIDE = (Eagle, Mtp), (DFlash, Standalone), (DFlash, Eagle3)
 FORMS: Mapping[FormName, tuple[tuple[type, ...], tuple[str, ...]]] = {
     "takes": (_OF_ENTRIES, ("after_norm", "before_norm")),
@@ -67,7 +67,7 @@ _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
 _MOST_LAYERS, _LONG_CHUNK = 16, 33
 _MORE_TOKENS = 20
-"""Every fourth scenario of a lookup has a request with a history of so many tokens more."""
+"""Every fourth scenario of a lookup has a request with a history of this many additional tokens."""
 
 
 def forms_of(name: Algorithm) -> dict[FormName, tuple[str, ...]]:
@@ -127,7 +127,7 @@ def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms
 
 
 def _value(choose: Choose, field: str, kind: DraftKind, scenario: Scenario, forms: Forms) -> Any:
-    """Return the value of a field of a draft's specification: that of the EAGLE draft, unless a form says it."""
+    """Return the value of a field of a draft's specification: the EAGLE draft's, unless a form says otherwise."""
     own, target = scenario.draft, scenario.model
     assert isinstance(own, Eagle)
     assert isinstance(target, ProbeModel)

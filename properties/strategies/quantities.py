@@ -73,7 +73,7 @@ def _first(scenario: Scenario, **fields: object) -> Scenario:
 
 
 def _put_requests(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with so many requests: the first ones, or all of them again a step later."""
+    """Return the scenario with `count` requests: the first ones, or all of them again a step later."""
     kept = scenario.requests[:count]
     more = (
         _shorter(replace(one, arrival=one.arrival + 1 + place // len(scenario.requests), abort_at=None))
@@ -95,7 +95,7 @@ def _shorter(request: Request) -> Request:
 
 
 def _put_batch(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a decode batch of so many rows, and requests for it that come at once."""
+    """Return the scenario with a decode batch of `count` rows, and requests for it that arrive at once."""
     made = _put_requests(scenario, max(count, len(scenario.requests)))
     requests = tuple(
         replace(one, arrival=min(one.arrival, 1), abort_at=None if one.arrival > 1 else one.abort_at)
@@ -105,7 +105,7 @@ def _put_batch(scenario: Scenario, count: int) -> Scenario:
 
 
 def _put_steps(scenario: Scenario, steps: int) -> Scenario:
-    """Return the scenario with so many drafts a round, which the first plan of every request wants."""
+    """Return the scenario with `steps` drafts a round, which the first plan of every request wants."""
     if scenario.adaptive_steps is not None or scenario.tree is not None:
         return scenario
 
@@ -129,7 +129,7 @@ def _put_steps(scenario: Scenario, steps: int) -> Scenario:
 
 
 def _put_prompt(scenario: Scenario, length: int) -> Scenario:
-    """Return the scenario with a first prompt of so many tokens, of which images are as they were or gone."""
+    """Return the scenario with a first prompt of `length` tokens; images that no longer fit are dropped."""
     first = scenario.requests[0]
     prompt = tuple(islice(cycle(first.prompt), length))
     asked = first.prompt_logprobs
@@ -141,7 +141,7 @@ def _put_prompt(scenario: Scenario, length: int) -> Scenario:
 
 
 def _put_repeats(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a token that the first prompt has so many times in a row, at its end."""
+    """Return the scenario with a first prompt that ends with `count` copies of its last token."""
     *before, last = scenario.requests[0].prompt
     while before and before[-1] == last:
         before.pop()
@@ -149,7 +149,7 @@ def _put_repeats(scenario: Scenario, count: int) -> Scenario:
 
 
 def _put_budget(scenario: Scenario, budget: int) -> Scenario:
-    """Return the scenario with a first request of so many tokens."""
+    """Return the scenario with a budget of `budget` tokens for the first request."""
     first = scenario.requests[0]
     spans = tuple(one for one in first.stop_sequences_at if one.last < budget)
     stop_at = first.stop_at if first.stop_at < budget else -1
@@ -165,13 +165,13 @@ def _put_page_size(scenario: Scenario, size: int) -> Scenario:
 
 
 def _put_bucket(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with a largest captured size of so many rows."""
+    """Return the scenario with `size` rows as the largest captured size."""
     sizes = tuple(one for one in scenario.graphs.sizes[:-1] if one < size)
     return put_in(scenario, "graphs", sizes=(*sizes, size)) if scenario.graphs.sizes else scenario
 
 
 def _put_tokens(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with a largest bucket of so many tokens."""
+    """Return the scenario with `size` tokens as the largest bucket."""
     sizes = tuple(one for one in scenario.graphs.tokens[:-1] if one < size)
     return put_in(scenario, "graphs", tokens=(*sizes, size)) if scenario.graphs.tokens else scenario
 
@@ -208,7 +208,7 @@ def _put_logprobs(scenario: Scenario, top: int) -> Scenario:
 
 
 def _put_image(scenario: Scenario, tokens: int) -> Scenario:
-    """Return the scenario with a first image that is so many tokens wide, in a prompt that has them."""
+    """Return the scenario with a first image that is `tokens` tokens wide, in a prompt that has images."""
     for place, request in enumerate(scenario.requests):
         if request.images:
             image = replace(request.images[0], frames=1, height=1, width=tokens)
@@ -219,7 +219,7 @@ def _put_image(scenario: Scenario, tokens: int) -> Scenario:
 
 
 def _put_sequence(scenario: Scenario, length: int) -> Scenario:
-    """Return the scenario with a stop sequence of so many tokens, of which some are in the prompt."""
+    """Return the scenario with a stop sequence of `length` tokens, some of which may be in the prompt."""
     for place, request in enumerate(scenario.requests):
         if request.stop_sequences_at and length <= request.budget + len(request.prompt):
             last = min(request.budget - 1, request.stop_sequences_at[0].last)
@@ -348,8 +348,8 @@ QUANTITIES: Mapping[str, Quantity] = {
 def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) -> Scenario:
     """Return the scenario with a quantity that stands in a relation to another one, or to a power of two.
 
-    Where no value in the quantity's range that does so makes a scenario which can be run, a power of two is taken; and
-    where there is none either, the scenario is returned as it was.
+    If no such value in the quantity's range makes a scenario that can be run, a power of two is taken; if there is none
+    either, the scenario is returned as it was.
     """
     quantity = QUANTITIES[name]
     now = quantity.values(scenario)

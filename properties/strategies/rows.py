@@ -89,7 +89,7 @@ def _points() -> Iterator[Point]:
 POINTS: tuple[Point, ...] = tuple(_points())
 """All points."""
 PROMISED = tuple(point for point in POINTS if point.dimension not in _OUTSIDE)
-"""Points of which every allowed pair meets in a list that is long enough."""
+"""The points whose allowed pairs all occur in a list that is long enough."""
 
 
 @lru_cache(maxsize=1 << 15)

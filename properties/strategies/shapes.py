@@ -21,10 +21,10 @@ SizeName = Literal["small", "long", "wide"]
 class Shape(NamedTuple):
     """What real bugs needed of requests and batches.
 
-    `requests` and `steps` (K) are the least of them that a scenario has. `pattern` is that of its accepted drafts,
-    `others` that of requests after the first where they have another one. `limits`: something is cut by `max_len`;
-    `long`: the first prompt is long; `together`: requests join the first one in one step; `crowded`: more requests
-    decode than a batch may hold. `adaptive_steps` and `draft_batch` say whether a scenario has that feature.
+    `requests` and `steps` (K) are the least that a scenario has. `pattern` is the accept pattern, `others` that of
+    requests after the first where it differs. `limits`: something is cut by `max_len`; `long`: the first prompt is
+    long; `together`: requests join the first one in one step; `crowded`: more requests decode than a batch may hold.
+    `adaptive_steps` and `draft_batch` say whether a scenario has that feature.
     """
 
     name: ShapeName

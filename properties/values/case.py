@@ -24,9 +24,9 @@ T = TypeVar("T", bound=Value)
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """A case file: a scenario, the script that the reference made of it, where it came from, and whose it is.
+    """A case file: a scenario, the reference's script of it, where it came from, and the subject that failed.
 
-    Without a script, as one writes it by hand, the reference makes it when the case runs.
+    A case that was written by hand has no script; the reference makes one when the case runs.
     """
 
     scenario: Scenario
@@ -135,7 +135,7 @@ def _require_no_report(path: Path, text: bytes) -> None:
 
 
 def case_subject(path: Path) -> SubjectChoice:
-    """Return whose failure a case file is; of a bare scenario nobody knows. Raises what `read_case` raises."""
+    """Return the subject of a case file, the built-in engine for a bare scenario. Raises what `read_case` raises."""
     case = _whole_case(path)
     return case.subject if case else BUILT_IN_SUBJECT
 

@@ -134,10 +134,10 @@ class LaunchWork(Observed, frozen=True):
 
 
 class Collective(Observed, frozen=True):
-    """A collective as one rank issued it, in channel rank.collectives: its shape is that of all ranks.
+    """A collective as one rank issued it, in channel rank.collectives; its shape is the shape over all ranks.
 
     `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts),
-    `dtype` that of what is sent: int64 (1) or float32 (2), or another (0).
+    `dtype` the dtype that is sent: int64 (1) or float32 (2), or another (0).
     """
 
     op: int
@@ -173,10 +173,10 @@ class Returned(Observed, frozen=True):
 
 
 class SharedUse(Observed, frozen=True):
-    """One side uses a buffer that host and device share, in channel overlap.buffers.
+    """One use of a buffer that host and device share, in channel overlap.buffers.
 
-    `place` of the buffer among those of its `kind`; `side` 0 the host, 1 the device, which does so in work number
-    `work`. The host has `waited` for the work up to this number.
+    `place` is the place of the buffer among those of its `kind`; `side` is 0 for the host, 1 for the device, which uses
+    it in work number `work`. The host has `waited` for the work up to this number.
     """
 
     kind: BufferKind
@@ -214,8 +214,8 @@ WriteSet = tuple[WrittenPlace, ...]
 class DiscardedRow(Observed, frozen=True):
     """One row of a launch whose results are thrown away, in draft.discarded, verify.discarded, extend.discarded.
 
-    `place` in the launch; `column` of a verify, a block or an extend, or the draft step; the position, KV slot, request
-    row and state slot that it ran with (0 where a launch has no states).
+    Its `place` in the launch; the `column` of a verify, a block or an extend, or the draft step; and the position, KV
+    slot, request row and state slot that it ran with (0 where a launch has no states).
     """
 
     place: int
@@ -363,7 +363,7 @@ Datum = int | TokenIds | Choice | Vector | Observed | tuple[Observed, ...]
 
 
 def numbers(value: object) -> tuple[int | float, ...]:
-    """Return every number of a value in order, those of nested structs and tuples among them; () for a vector."""
+    """Return every number of a value in order, including numbers in nested structs and tuples; () for a vector."""
     if isinstance(value, int | float):
         return (value,)
     parts = msgspec.structs.astuple(value) if isinstance(value, Observed) else value

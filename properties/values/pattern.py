@@ -17,7 +17,7 @@ from draftproof.errors import DraftproofError
 SPELLED = frozenset("abc")
 """The letters that tokens spell."""
 MOST_LETTERS = 256
-"""The most letters of an expression whose repetitions are written out."""
+"""The largest number of letters in an expression after its repetitions are written out."""
 
 
 class PatternError(DraftproofError, ValueError):

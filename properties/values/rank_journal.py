@@ -1,7 +1,7 @@
 """The collectives that each rank of a world has entered, in memory that all of them and their parent share.
 
-A record is made before its collective is entered. So of ranks that enter different ones the last to come sees it, and
-whoever looks after them can say what each waits in.
+A record is made before its collective is entered. So if ranks enter different collectives, the last one to arrive sees
+it, and the parent can say what each rank waits in.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RankJournal:
         return Entered(*(int(word) for word in self._words[rank, start : start + _WORDS]))
 
     def others_at(self, rank: int, number: int) -> list[tuple[int, Entered]]:
-        """Return what other ranks entered as the same of their collectives, of those that have come so far."""
+        """Return the collectives that other ranks have entered under this number, as far as they have come."""
         return [
             (other, self.entered(other, number))
             for other in range(self.ranks)

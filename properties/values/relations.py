@@ -71,7 +71,7 @@ class Zero(_Relation, frozen=True):
 
 
 class Poison(_Relation, frozen=True):
-    """The vector has the contents of memory that nobody wrote, or a NaN or an infinity."""
+    """The vector has the contents of memory that was never written, or a NaN or an infinity."""
 
 
 class Moved(_Relation, frozen=True):
@@ -198,7 +198,7 @@ class ChoiceOf(_Relation, frozen=True):
 
 
 class WrongFeature(_Relation, frozen=True):
-    """One of `count` features of a context entry is wrong: that of `source`, the last hidden state, or unknown."""
+    """One of `count` features of a context entry is wrong: it is `source`'s, the last hidden state, or unknown."""
 
     number: int
     count: int
@@ -208,7 +208,7 @@ class WrongFeature(_Relation, frozen=True):
 
 
 class WrongMatch(_Relation, frozen=True):
-    """An n-gram match that is `lost` or `invented`, or whose `length` or `place` is off `by` tokens."""
+    """An n-gram match that is `lost` or `invented`, or has a `length` or `place` that is off `by` tokens."""
 
     of: Literal["lost", "invented", "length", "place"]
     by: int = 0

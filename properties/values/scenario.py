@@ -413,7 +413,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def most_prompt_logprobs(self) -> int | None:
-        """Return the same of the requests with prompt logprobs."""
+        """Return the most likeliest tokens that a request with prompt logprobs asks for; None if no request has any."""
         return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
@@ -438,7 +438,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def all_pages(self) -> int:
-        """Return the pages of all engines: those of a prefill engine are numbered behind the others (S-DISAGG-2)."""
+        """Return the pages of all engines; a prefill engine's are numbered behind the decode engine's (S-DISAGG-2)."""
         return self.engines * self.memory.pages
 
     @property
@@ -476,7 +476,7 @@ def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int)
 
 
 def columns_freed(scenario: Scenario, context: int) -> int:
-    """Return how many columns of a page table no window reaches any more after so many tokens (S-WINDOW-3)."""
+    """Return how many columns of a page table no window reaches any more after `context` tokens (S-WINDOW-3)."""
     window = scenario.widest_window
     return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 

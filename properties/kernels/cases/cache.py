@@ -38,7 +38,7 @@ def _written(choose: Choose, dtype: torch.dtype, stored: torch.dtype, aim: Sizes
 
 
 def _entries(choose: Choose, aim: Sizes) -> list[int]:
-    """Return tokens, heads, head sizes of keys and values, and slots, of which there are more than tokens."""
+    """Return tokens, heads, head sizes of keys and values, and a number of slots larger than the number of tokens."""
     tokens, heads, *widths, extra = bf.distinct(choose, "tokens", "heads", "keys", "values", "spare", aim=aim)
     k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
     return [tokens, heads, k_width, v_width, aim.get("slots", tokens + extra)]
@@ -56,7 +56,7 @@ def _targets(choose: Choose, tokens: int, size: int, aim: Sizes) -> list[int]:
 
 
 def _ending_in(slots: Sequence[int], last: int) -> list[int]:
-    """Return as many slots, the last of which is this one, and no other."""
+    """Return as many slots, with `last` in the last place and nowhere else."""
     return [*[slot for slot in slots if slot != last][: len(slots) - 1], last]
 
 
@@ -131,7 +131,7 @@ def quantised_write(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arg
 
 @calls(codes)
 def quantised_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
-    """Choose the calls of `windowed_attention` in the ring, over codes and scales that all are somebody's."""
+    """Choose the calls of `windowed_attention` in the ring, over codes and scales with a value in every slot."""
     arguments, made = _windowed(choose, torch.int64, aim), Arguments()
     for name, value in arguments.items():
         is_pool = name in ("k_pool", "v_pool")

@@ -91,7 +91,7 @@ def _heads(choose: Choose, aim: Sizes, rows: int, used: set[int]) -> tuple[int, 
 
 
 def tree_sizes(choose: Choose, aim: Sizes = ANY) -> LaunchSizes:
-    """Choose sizes of a launch whose rows are trees: of up to 7 tokens, in up to two rows."""
+    """Choose the sizes of a launch of trees: up to 7 tokens a row, in one or two rows."""
     width = choose.one_of((6, 7, 5, choose.integer(1, 4)))
     return launch_sizes(choose, {"rows": choose.integer(1, 2), "width": width, **aim})
 

@@ -53,4 +53,4 @@ INDICES: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "kv_write": {"slot_mapping": ("k_pool", 0)},
     "state_scatter": {"state_slots": ("pool", 1), "last_correct_step_indices": ("steps", 2)},
 }
-"""Of an op's arguments those that are indices which need not exist: into which dimension of which argument."""
+"""Arguments that are indices which need not exist, by op: the argument and the dimension that they index."""

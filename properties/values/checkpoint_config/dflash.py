@@ -38,8 +38,8 @@ class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
     def check_fits(self, hidden_size: int, vocab_size: int, layers: int, source: str) -> None:
         """Raise CheckpointError unless the draft fits a target of these sizes.
 
-        The output of the target's last layer is ambiguous: transformers has it after the final norm, that of any other
-        layer before any norm.
+        The output of the target's last layer is ambiguous: transformers returns it after the final norm, and the output
+        of any other layer before any norm.
         """
         if self.hidden_size != hidden_size:
             raise self.invalid(source, "hidden_size", f"{hidden_size}, that of the target")

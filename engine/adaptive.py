@@ -36,7 +36,7 @@ class AdaptiveConfig:
 
 @dataclass(frozen=True)
 class ControllerState:
-    """`steps` are in force; `average` is that of accepted drafts after `count` verified rounds."""
+    """`steps` are in force; `average` is the mean of accepted drafts after `count` verified rounds."""
 
     steps: int
     average: float

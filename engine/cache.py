@@ -65,10 +65,9 @@ def layout_of(arena: Arena, name: str, shape: CacheShape, mrope: bool) -> dict[s
 class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns.
 
-    `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
-    `scales` are those of the keys and of the values of every layer, if these are codes; `fp8` the same, a number each,
-    if they are bytes of e4m3fn. `rope_table` [R, 3, C] has the positions of every column of a request row, if a token
-    has three.
+    `windows` are how many positions a row of each layer sees, 0 for all; empty where every layer sees all. `scales` are
+    for the keys and the values of every layer, if these are codes; `fp8` is the same, one number each, if they are
+    bytes of e4m3fn. `rope_table` [R, 3, C] has the positions of every column of a request row, if a token has three.
     """
 
     keys: tuple[Tensor, ...]

@@ -243,7 +243,7 @@ class Engine:
         self.probes.on_release(released.req_row, released.pages, released.state_slot)
 
     def _steps(self, num_rows: int) -> int:
-        """Return the most drafts of a row in a decode batch of so many rows."""
+        """Return the most drafts that a row may have in a decode batch of this many rows."""
         return self._controller.steps(num_rows) if self._controller else self.config.steps
 
     def _prefill(self, batch: tuple[PrefillRow, ...], num_tokens: int, num_entries: int) -> tuple[Commit, ...]:
@@ -271,7 +271,7 @@ class Engine:
         return metadata, hidden_states, target_tokens, weights
 
     def _begin(self, rows: Sequence[PrefillRow]) -> None:
-        """Begin what is kept of requests beside their entries, of which these are the first rows."""
+        """Begin what is kept for requests beside their KV entries; `rows` are their first rows."""
         if self._penalties:
             self._penalties.begin(rows)
         if self.grammars:
@@ -298,7 +298,7 @@ class Engine:
         weights: Mapping[str, Tensor],
         num_entries: int,
     ) -> tuple[Commit, ...]:
-        """Commit chunks that the target has run, and make the draft's entries of them, of ranks padded to so many."""
+        """Commit chunks that the target has run, and compute the draft's entries for them, padded to `num_entries`."""
         next_tokens = target_tokens.tolist()
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         done = [

@@ -38,7 +38,7 @@ class Exchange:
         self.received: dict[int, KvTransfer] = {}
 
     def receive(self, transfer: KvTransfer) -> None:
-        """Queue a request whose prompt another engine has run."""
+        """Queue a request that another engine prefilled."""
         self.received[transfer.request.id] = transfer
         self.scheduler.receive(transfer.request, transfer.pending_token)
 

@@ -19,14 +19,14 @@ class FutureMap:
         self._max_len = max_len
 
     def begin(self, req_rows: Tensor, seq_lens: Tensor, tokens: Tensor) -> None:
-        """Begin requests whose prompts have been run, and that have chosen their first tokens."""
+        """Begin requests whose prompts have run and whose first tokens have been chosen."""
         self.seq_len[req_rows] = seq_lens
         self.pending_token[req_rows] = tokens
 
     def inputs(self, req_rows: Tensor, wanted: Tensor, last_contexts: Tensor) -> dict[str, Tensor]:
-        """Return positions, pending_tokens and num_drafts [B] of a round that wants so many drafts.
+        """Return positions, pending_tokens and num_drafts [B] of a round that wants `wanted` drafts [B].
 
-        It has none that would stand behind last_contexts [B]. A request without a position left is padding.
+        No draft may stand behind last_contexts [B]. A request without a position left is padding.
         """
         seq_lens = self.seq_len[req_rows]
         fitting = torch.minimum(wanted, last_contexts - seq_lens).clamp(min=0)

@@ -27,9 +27,9 @@ DEAD = -1
 
 @dataclass(frozen=True)
 class TokenAutomaton:
-    """`after` [states, V] is the state after a token, DEAD where it is not allowed; `excluded` says where.
+    """`after` [states, V] is the state after a token, DEAD where it is not allowed; `excluded` marks those places.
 
-    The first state is that of an empty text; in the last, `free`, every token is allowed and nothing changes.
+    The first state is the state of an empty text; in the last, `free`, every token is allowed and nothing changes.
     """
 
     after: np.ndarray

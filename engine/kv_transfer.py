@@ -1,8 +1,9 @@
-"""Prefill on one engine, decode on another: what goes from the one to the other.
+"""Prefill on one engine, decode on another: what the first sends to the second.
 
-A request that is not done when its prompt has run is packed into a `KvTransfer`, and is then nobody's until the decode
-engine has a row, pages and a place in its batch. Nothing of it names a page, a slot or a row: each engine has its own.
-`n` tokens committed, `L` layers.
+A request that is not done when its prompt has run is packed into a `KvTransfer`, and belongs to no engine until the
+decode engine has a row, pages and a place in its batch. It names no page, slot or row: each engine has its own. `n`
+tokens committed, `L` layers.
+
 Sources: SGLang, python/sglang/srt/disaggregation/ (prefill.py, decode.py, `MetadataBuffers` of utils.py); vLLM,
 vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics.md, S-DISAGG-1.
 """

@@ -41,9 +41,9 @@ RESULTS = ("num_drafts", "correct_len", "bonus")
 
 @dataclass(frozen=True)
 class Launched:
-    """A step that was given to the device as this work; `width` is that of its verify.
+    """A step that was given to the device as this work; `width` is the width of its verify.
 
-    `weights` are what tokens were chosen from, once it has run: of prompts and of rounds.
+    `weights` are the weights that tokens were chosen from, for prompts and for rounds, once it has run.
     """
 
     plan: StepPlan
@@ -222,7 +222,7 @@ class OverlapEngine(Engine):
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True) if one is not None)
 
     def _process_rounds(self, step: Launched) -> tuple[Commit, ...]:
-        """Unpack the rounds of a step by its own width; those of requests that had ended are discarded."""
+        """Unpack the rounds of a step by its own width; rounds of requests that had ended are discarded."""
         batch = step.plan.decode
         if not batch:
             return ()

@@ -27,7 +27,7 @@ class PenaltyTables:
     """Of every request row how often each token is in the prompt and in the output, and its bias."""
 
     def __init__(self, arena: Arena, logit_units: int) -> None:
-        """Amounts are in units, of which so many are a logit; of a probe's logits, whole numbers, it is one."""
+        """Amounts are in units; `logit_units` of them make a logit, 1 for a probe, whose logits are whole numbers."""
         self._logit_units = logit_units
         self._prompt, self._output, self._bias = (arena[f"penalty.{name}"] for name in ("prompt", "output", "bias"))
 
@@ -51,8 +51,8 @@ class PenaltyTables:
     ) -> Tensor:
         """Return logits [B * W, V], penalised for the text up to each row of ids [B, W].
 
-        The text of a row is that of its request, and the ids of the rows from the row itself up to row 0, which is left
-        out: its token is counted. `parents` [B, W] are the rows above, -1 of row 0.
+        The text of a row is its request's text, and the ids of the rows from the row itself up to row 0, which is left
+        out: its token is counted. `parents` [B, W] are the rows above, -1 for row 0.
         """
         whole = self._whole(logits)
         before = whole.clone()

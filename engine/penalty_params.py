@@ -11,7 +11,7 @@ _UNIT = 16
 
 @dataclass(frozen=True)
 class PenaltyParams:
-    """What is added to logits of tokens, what divides those of the text, and what is taken off those of the output."""
+    """What is added to logits of tokens, what divides those in the text, and what is subtracted for those emitted."""
 
     bias: tuple[tuple[int, int], ...] = ()
     repetition: float = 1.0

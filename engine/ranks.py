@@ -66,7 +66,7 @@ class IssueLog(Protocol):
         ...
 
     def others_at(self, rank: int, number: int) -> Sequence[tuple[int, tuple[int, int, int, int]]]:
-        """Return what other ranks have recorded as the same of theirs."""
+        """Return what other ranks have recorded as their collective of this number."""
         ...
 
     def give_up(self, rank: int) -> None:
@@ -76,7 +76,7 @@ class IssueLog(Protocol):
 
 Observe = Callable[[Issued], None]
 _TIMEOUT = timedelta(minutes=10)
-"""Longer than whoever looks after the ranks would wait."""
+"""Longer than the parent of the ranks waits for them."""
 
 
 class LockstepError(DraftproofError, RuntimeError):
@@ -107,7 +107,7 @@ class Solo:
         yield []
 
     def enter(self, collectives: Sequence[Issued]) -> None:
-        """Note collectives that are about to run: a replay runs those of its capture."""
+        """Note collectives that are about to run: a replay runs the collectives of its capture."""
 
 
 SOLO = Solo()
@@ -195,7 +195,7 @@ class DataParallelGroup(Solo):
             raise LockstepError(self.mismatch) from error
 
     def lanes(self, count: int) -> slice:
-        """Return which of so many lanes are this rank's."""
+        """Return which of `count` lanes are this rank's."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class Runtime:
         self._round.pad(size, FILLED_ON_DEVICE)
 
     def begin_from(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
-        """Do the same with what the device has."""
+        """Fill the buffers of a round from values that are on the device, for launches that hold `num_rows` rows."""
         size = self._prepared(num_rows)
         self._round.fill(values, count, size)
         self._round.pad(size, [name for name in DRAFT_BUFFERS if name not in values])
@@ -124,7 +124,7 @@ class Runtime:
         return acceptance(self.verified(proposal, count, num_rows))
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
-        """Return the outputs of the same, for which nobody waits."""
+        """Verify the proposal and return the outputs, without waiting for them."""
         num_drafts, there = proposal.counts, self.inputs(count, num_rows)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
@@ -202,7 +202,7 @@ def accepted(
 
 
 def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: UploadBlock | None = None) -> Buffers:
-    """Return buffers of so many rows, each of these shapes, beside those of a block."""
+    """Return buffers of `rows` rows with these shapes, beside the buffers of a block."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
     names = (*inputs, *(name for name, _ in block.dtypes())) if block else inputs
     return Buffers(tensors, {name: PADDING.get(name, 0) for name in names}, block)

@@ -67,8 +67,8 @@ def sample(
 ) -> None:
     """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T, K] (-1: none); greedy ones stay.
 
-    `positions` [T] are those of the tokens to be chosen. The one draft of a token was drawn by draft_weights [T, V], if
-    it has any.
+    `positions` [T] are the positions of the tokens to be chosen. draft_weights [T, V] are the weights that a token's
+    one draft was drawn by, if it was drawn.
     """
     weights = cast("SampledTarget", target).token_weights(logits, on.temperatures)
     weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
@@ -111,7 +111,7 @@ class Sampled:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:
-        """Return those of rows [B] of `width` tokens each."""
+        """Return the parameters of rows [B] with `width` tokens each."""
         if width == 1:
             return cls(**{name: inputs[name] for name in SAMPLING_INPUTS})
         return cls(**{name: inputs[name].repeat_interleave(width) for name in SAMPLING_INPUTS})

@@ -1,4 +1,4 @@
-"""Tensor-parallel ranks: the collectives inside a forward, of which each rank runs its part of every layer.
+"""Tensor-parallel ranks: the collectives inside a forward, in which each rank runs its part of every layer.
 
 `T` packed tokens, the same on every rank; `D` lanes, `Dr` lanes of one rank.
 """
@@ -15,9 +15,9 @@ from draftproof.engine.ranks import JOURNAL_DTYPES, DataParallelGroup, Issued, O
 
 
 class TensorGroup(Solo):
-    """One tensor-parallel rank of those of a group: each has a part of every layer, and decides what all others do.
+    """One tensor-parallel rank of a group: each has a part of every layer, and decides what all others decide.
 
-    So nothing is agreed, and no row is another's.
+    So nothing has to be agreed on, and no row belongs to another rank.
     """
 
     def __init__(self, group: DataParallelGroup) -> None:
@@ -41,7 +41,7 @@ class TensorGroup(Solo):
         self._group.enter(collectives)
 
     def lanes(self, count: int) -> slice:
-        """Return which of so many lanes are this rank's."""
+        """Return which of `count` lanes are this rank's."""
         return self._group.lanes(count)
 
     def all_reduce(self, x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class Verifier:
         return {**outputs, "accept_index": accept_index}
 
     def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the outputs with the rows that are accepted first: those of a chain are."""
+        """Return the outputs with the accepted rows first; in a chain they are in that order already."""
         return outputs
 
     def prefill(
@@ -108,9 +108,6 @@ class Verifier:
 
         Prompt logprobs are among these; `inputs` then has next_ids [T], the tokens that follow. The other `inputs` [R]
         are sampling parameters and penalties, where requests have any, and the excluded tokens [R, V].
-
-        Other `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded
-        [R, V].
         """
         logits = self.target.logits(hidden_states.index_select(0, last))
         if self._penalties:
@@ -165,7 +162,7 @@ class Verifier:
         return chosen_from(self.target, logits, target_tokens, most, on)
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
-        """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""
+        """Return the row above each row of ids [B, W], -1 for row 0: in a chain it is the row before."""
         return torch.arange(-1, ids.shape[1] - 1, device=ids.device).expand_as(ids)
 
     def _drawn_by(self, views: Views) -> Tensor | None:

@@ -32,9 +32,9 @@ def gdn_verify_tree(
     out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
     state_slots: Tensor, parents: Tensor,
 ) -> None:  # fmt: skip
-    """Run rows as gdn_verify, each from the state after its parent: parents [B,W-1] are those of rows 1 ..
+    """Run rows as gdn_verify, each from the state after its parent; parents [B,W-1] are for rows 1 ..
 
-    Row 0, and a row whose parent is no row before it, goes on from ssm[state_slots].
+    Row 0, and a row with a parent that is not an earlier row, goes on from ssm[state_slots].
     """
     _verify(out, states, (qkv, a, b), a_log, dt_bias, ssm, state_slots, rows_above(parents))
 

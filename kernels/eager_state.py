@@ -31,9 +31,9 @@ def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: T
 def conv_verify_tree(
     out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor, parents: Tensor
 ) -> None:
-    """Convolve rows as conv_verify, each behind the inputs of its ancestors: parents [B,W-1] are those of rows 1 ..
+    """Convolve rows as conv_verify, each behind the inputs of its ancestors; parents [B,W-1] are for rows 1 ..
 
-    Row 0, and a row whose parent is no row before it, comes behind conv[state_slots].
+    Row 0, and a row with a parent that is not an earlier row, comes behind conv[state_slots].
     """
     _verify(out, windows, x, conv, weight, state_slots, rows_above(parents))
 

@@ -69,4 +69,4 @@ def _lazy_launcher(module: str, name: str) -> Callable[..., None]:
 
 
 def _nothing(*_: object) -> None:
-    """Return nothing: every op writes into arguments whose shapes the caller gave."""
+    """Return nothing: every op writes into arguments that the caller allocated."""

@@ -146,12 +146,12 @@ def gdn_verify_tree(
     out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
     state_slots: Tensor, parents: Tensor,
 ) -> None:  # fmt: skip
-    """Launch as gdn_verify; a row whose parent is not the row before it loads the state that was stored there."""
+    """Launch as gdn_verify; a row whose parent is not the row before it loads the state that the parent stored."""
     _verify((out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), parents)
 
 
 def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
-    """Launch over the arguments of gdn_verify, with those of a tree if they are one."""
+    """Launch over the arguments of gdn_verify, and `parents` for a tree."""
     qkv, state_slots = tensors[2], tensors[-1]
     if tensors[0].numel() == 0:
         return

@@ -78,7 +78,7 @@ def conv_verify_tree(
 
 
 def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
-    """Launch over the arguments of conv_verify, with those of a tree if they are one."""
+    """Launch over the arguments of conv_verify, and `parents` for a tree."""
     _, _, x, conv, weight, state_slots = tensors
     if x.numel() == 0:
         return

@@ -17,7 +17,7 @@ from draftproof.engine.models.probe_eagle3 import ProbeEagle3
 
 
 class Eagle3Draft(EagleDraft):
-    """A `Draft`, whose model is an `Eagle3Head`."""
+    """A `Draft` with an `Eagle3Head` as its model."""
 
     model: Eagle3Head
 

@@ -71,7 +71,7 @@ class HostBackend:
             return HostGraph(self, recorder, outputs)
 
     def make_live(self, graph: HostGraph) -> None:
-        """Poison the only outputs of the pool that hold values; those of `graph` are about to."""
+        """Poison the only outputs of the pool that hold values, because `graph` is about to write its own."""
         if self._live is not None:
             self._live.poison_outputs()
         self._live = graph
@@ -93,8 +93,8 @@ def _run(recorder: Recorder, function: GraphFunction) -> tuple[Tensor, ...]:
 def _move_to_one_block(recorder: Recorder, outputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """Give the capture's allocations one poisoned block; return its bytes as scratch and outputs.
 
-    One block is poisoned by one fill. The storages left behind are poisoned too, for whoever kept an alias that the
-    recorder never saw.
+    One block is poisoned by one fill. The storages left behind are poisoned too, in case of an alias that the recorder
+    never saw.
     """
     kept = {storage_key(output) for output in outputs}
     offsets, end, split = {}, 0, 0

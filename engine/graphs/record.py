@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):
         return False
 
     def fail(self, rule: str, op: str, reason: str) -> NoReturn:
-        """Raise, and remember: a capture that once failed stays failed, whoever swallows the error."""
+        """Raise, and remember the error: a failed capture stays failed, even if the exception is swallowed."""
         error = CaptureError(rule, op, reason)
         self.error = self.error or error
         raise error

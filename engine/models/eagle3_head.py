@@ -89,7 +89,7 @@ def layers_of(config: Eagle3Config, layers: int) -> tuple[int, ...]:
 def _read_map(tensors: Mapping[str, Tensor], vocab: int, target_vocab: int) -> Tensor | None:
     """Return the target's ids [Vd] that d2t leads to, None where the vocabularies are the same.
 
-    Raises CheckpointError for a wrong map.
+    Raises CheckpointError for an invalid map.
     """
     if "d2t" not in tensors and vocab == target_vocab:
         return None

@@ -54,5 +54,5 @@ class Mimo(Llama):
         return NextTokenLayer(torch.cat((embedding, hidden), dim=1), norms[0], norms[1], decoder, norms[2])
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return that of the MTP layers."""
+        """Return the prefix of the MTP layers."""
         return (f"{_PREFIX}.",)

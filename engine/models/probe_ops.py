@@ -35,7 +35,7 @@ def by_axis(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 class SharedLinear:
-    """x [T, I] @ weight [O, I].T, of which each rank of a group has some of the I lanes, and sees all of their rows."""
+    """x [T, I] @ weight [O, I].T, with some of the I lanes on each rank of a group; every rank sees all rows."""
 
     def __init__(self, weight: Tensor, group: Solo = SOLO) -> None:
         self._group = group

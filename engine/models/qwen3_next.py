@@ -58,7 +58,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         return MtpChain(self, (layer,), own.rms_norm_eps, cache_shape(own, self.hidden_dtype), chain=chain)
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the vision part and of the MTP layer."""
+        """Return the prefixes of the vision part and of the MTP layer."""
         return ("model.visual.", "mtp.")
 
 
@@ -74,7 +74,7 @@ def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
 
 
 def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> tuple[Layer, ...]:
-    """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts those of its own kind. Raises CheckpointError."""
+    """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts layers of its own kind. Raises CheckpointError."""
     layers, types = [], layer_types(config)
     for i, kind in enumerate(types):
         mixer = _read_mixer(config, tensors, f"{prefix}.{i}", kind, types[:i].count(kind))

@@ -80,7 +80,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
         return torch.where(temperatures[:, None] > 0, whole, 0)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return those of the layers and the final norm."""
+        """Return the tensors of the layers and the final norm."""
         return (*(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
 
     @staticmethod

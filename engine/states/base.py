@@ -62,9 +62,9 @@ class StateCache(Protocol):
         """Begin requests in state_slots [B] from copies of these checkpoints [B], which become theirs, too."""
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
-        """Make these logical states, as of `logical_states`, those of state_slots [B], with nothing pending.
+        """Set state_slots [B] to these logical states, as `logical_states` returns them, with nothing pending.
 
-        So are their `checkpoints`, if there are any.
+        Set their `checkpoints` as well, if there are any.
         """
 
     def flush(self, state_slots: Tensor) -> None:

@@ -39,7 +39,7 @@ class Replay:
         }
 
     def begin(self, states: PrefillStates) -> None:
-        """Set nothing pending; the window of a prefill is that of half 0."""
+        """Set nothing pending; a prefill uses the window of half 0."""
         self.cursor[states.new_slots] = 0
 
     def prefill(
@@ -84,13 +84,13 @@ class Replay:
         self._fold((self.checkpoint_conv, self.checkpoint_ssm), state_slots, state_slots, steps)
 
     def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
-        """See StateCache; the window of a prefill is that of half 0."""
+        """See StateCache; a prefill uses the window of half 0."""
         plain = self.inputs[:, 0, :, : self._window], self.ssm
         restore(plain, (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
         self.cursor[state_slots] = 0
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
-        """See StateCache; the window is that of half 0."""
+        """See StateCache; it sets the window of half 0."""
         self.inputs[:, 0, state_slots, : self._window], self.ssm[:, state_slots] = states
         if checkpoints:
             self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints

@@ -50,7 +50,7 @@ class EngineSubject(Subject):
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
-        """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
+        """Return all channels except those of other kinds of draft, and the taps' if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
         channels = frozenset(CHANNELS) - (DRAFT_CHANNELS - own)
         if not self.has_ranks or scenario.ranks.size > self.most_ranks:
@@ -143,7 +143,7 @@ class EngineSubject(Subject):
     def _engine(
         self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO
     ) -> Engine:
-        """Return an engine whose memory is poisoned, and watched by the recorder."""
+        """Return an engine with poisoned memory that the recorder watches."""
         kind = OverlapEngine if config.overlap else Engine
         engine = kind(models.target, models.draft, config, self._device, recorder.probes, self.parts(scenario), group)
         memory = MemoryWatch(engine, scenario.memory.poison)

@@ -116,7 +116,7 @@ def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiv
 
 
 def prefill_config(scenario: Scenario) -> EngineConfig:
-    """Return that of an engine of the same sizes that runs prompts for another.
+    """Return the configuration of an engine of the same sizes that runs prompts for another.
 
     It takes pages and state slots in the opposite order, so that a request has other numbers in both.
     """

@@ -52,7 +52,7 @@ def load(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device
 
 
 def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device) -> Pair:
-    """As `load`, with a configuration object (a mapping, or with to_dict()) for that of the directory."""
+    """Build as `load` does, with a configuration object (a mapping, or with to_dict()) in place of the directory's."""
     tensors = open_tensors(model.path, device, _DTYPES[model.dtype])
     seen = [fingerprint(config)]
     target = build_target(config, tensors)

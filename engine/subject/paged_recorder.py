@@ -36,7 +36,7 @@ class EntrySpan(NamedTuple):
 class PagedRecorder:
     """Reports round.table, round.state, commit.kv, extend.kv and pool.* of an engine.
 
-    With a `prefill` engine pool.* are of both, those of that one numbered behind the others.
+    With a `prefill` engine pool.* covers both, and the prefill engine's pages are numbered behind the others.
     """
 
     def __init__(self, log: ObservationLog, engine: Engine, prefill: Engine | None = None) -> None:
@@ -82,7 +82,7 @@ class PagedRecorder:
     def read_entries(
         self, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
     ) -> Iterator[ReadEntries]:
-        """Yield the entries of each span, all of which are read at once."""
+        """Yield the entries of each span; all of them are read at once."""
         if not spans:
             return
         tables, size = self._engine.scheduler.page_table.pages, cache.page_size

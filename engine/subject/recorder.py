@@ -83,12 +83,12 @@ class TraceRecorder(Probes):
 
     @property
     def dtypes(self) -> frozenset[tuple[str, torch.dtype]]:
-        """The dtypes of what taps recorded, by name, those of a prefill engine among them."""
+        """Return the dtypes that taps recorded, by name, a prefill engine's included."""
         own = frozenset(self._recording.dtypes if self._recording else ())
         return own | self._prefill.dtypes if self._prefill else own
 
     def follow(self, prefill: TraceRecorder) -> None:
-        """Count attempts, launches and work on from those of a prefill engine, which steps first."""
+        """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
         self.config.hidden_sizes = prefill.config.hidden_sizes
 
@@ -259,7 +259,7 @@ class TraceRecorder(Probes):
                 self._log.add("commit.allowed", Key(commit.request, commit.round), grammars.allowed(commit.request))
 
     def _without_drafts(self, commit: Commit) -> None:
-        """Report a round that ran the whole text again, and whose one token its last row chose (S-SCHED-6)."""
+        """Report a round that ran the whole text again and emitted the one token that its last row chose (S-SCHED-6)."""
         key = Key(commit.request, commit.round)
         self._log.add("propose.tokens", key, ())
         self._log.add("round.drafts", key, ())

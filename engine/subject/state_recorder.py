@@ -16,7 +16,7 @@ from draftproof.properties.values.trace import Key
 
 
 class StateRecorder:
-    """Reports commit.state and what it is made of; `layers` are the linear ones, `interval` that of checkpoints."""
+    """Reports commit.state and its parts; `layers` are the linear ones, `interval` the tokens between checkpoints."""
 
     def __init__(self, log: ObservationLog, states: StateCache, layers: Sequence[int], interval: int) -> None:
         self._log, self._states, self._layers, self._interval = log, states, layers, interval

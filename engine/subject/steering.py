@@ -52,7 +52,7 @@ class Steering:
         return forced(self._script.requests[number], row.round, emitted, count)
 
     def _shaped(self, proposed: Tensor | None, rows: Mapping[int, DecodeRow]) -> Tensor | None:
-        """Return the parents of a tree's drafts, those of the rows that are forced in the shapes of their plans."""
+        """Return the parents of a tree's drafts; rows that are forced have the shapes of their plans."""
         if proposed is None:
             return None
         parents = proposed.clone()

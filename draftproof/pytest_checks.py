@@ -42,17 +42,17 @@ _SAME: Level = "relation"
 """Failures of one test that differ in numbers only are told once."""
 _CASES = Path(".draftproof/cases")
 _BLOCK = 60
-"""Scenarios of a campaign come from one seed after another, so many from each."""
+"""Scenarios of a campaign come from one seed after another, this many from each."""
 
 
 @dataclass(frozen=True)
 class ProfileScenarios:
-    """Scenarios to walk through, as often as one likes: always the same ones, but for how far a campaign gets.
+    """Scenarios to iterate over any number of times: always the same ones, except for how far a campaign gets.
 
     `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
-    stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft;
-    with `mtp` its own first MTP layer is an EAGLE head. With `ranks` they are only those of several ranks, from as many
-    seeds as that takes.
+    replaces them all. `model` is a checkpoint in place of probes, `draft_model` its draft's; with `mtp` its own first
+    MTP layer is an EAGLE head. With `ranks` there are only scenarios of several ranks, from as many seeds as that
+    takes.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class ProfileScenarios:
     ranks: bool = False
 
     def within(self, limits: Limits) -> ProfileScenarios:
-        """Return those of the drafts that a subject has; all where it has none of them, and is told so."""
+        """Return the scenarios of the drafts that a subject has; all where it has none of them, and is told so."""
         return replace(self, drafts=tuple(name for name in self.drafts if name in limits.drafts) or self.drafts)
 
     def __iter__(self) -> Iterator[Scenario]:

@@ -1,4 +1,4 @@
-"""The catalogue of faults: a file each, whose name is its id.
+"""The catalogue of faults: a file each, named by its id.
 
 First its front matter, TOML between `+++` lines, then its changes; see draftproof.faults.patching.
 """

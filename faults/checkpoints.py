@@ -1,4 +1,4 @@
-"""Real-model code under the matrix: checkpoints whose scenarios faults meet, tiny ones or a user's own."""
+"""The code of real models under the matrix: checkpoints for faults, tiny ones or a user's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WRITER = Path(__file__).with_name("tiny_checkpoints.py")
 
 
 class Checkpoints(Value, frozen=True, kw_only=True):
-    """Directories of targets, which take turns, and that of a draft ("": none); `most` scenarios of them for a seed.
+    """Directories of targets, which take turns, and of a draft ("": none); `most` scenarios of them for a seed.
 
     Both keep their KV entries as `kv_cache_dtype` says.
     """

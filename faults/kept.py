@@ -1,6 +1,6 @@
 """Results of a run over faults or mutants in a file, one JSON line each, so that a run that was cut goes on.
 
-The first line says what the run is. A result is found again by a digest of all that it hangs on: the batch, the task,
+The first line says what the run is. A result is found again by a digest of all that it depends on: the batch, the task,
 and the text of the patched files.
 """
 
@@ -48,8 +48,8 @@ class KeptResultsError(DraftproofError, ValueError):
 class RunSettings(Value, frozen=True, kw_only=True):
     """What has to be the same for results to count in another call.
 
-    `model` are directories of checkpoints, that of the draft last, with a digest of each one's files. `strategies`
-    is the version of what generates scenarios, `sources` a digest of all that runs them but the patches.
+    `model` are directories of checkpoints, the draft's last, with a digest of each one's files. `strategies` is the
+    version of the scenario generator, `sources` a digest of all that runs them except the patches.
     """
 
     seed: int
@@ -68,7 +68,7 @@ _NAMES = {"strategies": "version of the strategies", "sources": "sources of Draf
 
 
 class KeptResult(Value, frozen=True, kw_only=True):
-    """A line of the file: the result of a task, and the digest of what it hangs on."""
+    """A line of the file: the result of a task, and the digest of what it depends on."""
 
     key: str
     result: TaskResult

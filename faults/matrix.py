@@ -35,11 +35,11 @@ class FaultResult(Value, frozen=True, kw_only=True):
     """One row of the matrix.
 
     `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault was not noticed; `median`
-    is that of the examples.
+    is the median of the examples.
 
-    `divergence` is that of the first seed.
-    `baseline`: what the baseline tests saw. `whole`: what became of a kernel's fault in whole scenarios, if it
-    met them. `explained`: why it survives where it does. `nodes` are those of a cluster that it ran on.
+    `divergence` is the first seed's. `baseline`: what the baseline tests saw. `whole`: the result of a kernel's fault
+    in whole scenarios, if it met them. `explained`: why it survives where it does. `nodes` are the nodes of a cluster
+    that it ran on.
     """
 
     id: str

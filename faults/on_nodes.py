@@ -84,7 +84,7 @@ class BatchWorker:
 
 
 def _here(batch: Batch) -> Batch:
-    """Return the batch with the tiny checkpoints of this node, which are the same as those of any other."""
+    """Return the batch with the tiny checkpoints of this node, which are the same on every node."""
     lists = tuple(tuple(_moved(one) for one in scenarios) for scenarios in batch.scenarios)
     return msgspec.structs.replace(batch, scenarios=lists, baseline=tuple(_moved(one) for one in batch.baseline))
 

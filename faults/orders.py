@@ -14,7 +14,7 @@ from draftproof.properties.values.scenario import Scenario
 
 CLEAN = "(clean twin)"
 WHOLE = " (whole scenarios)"
-"""How the id of a clean twin begins, and that of a kernel's fault in whole scenarios ends."""
+"""What the id of a clean twin begins with, and what the id of a kernel's fault in whole scenarios ends with."""
 
 
 class Task(Value, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class TaskResult(Value, frozen=True, kw_only=True):
 
 
 def is_twin(task: str) -> bool:
-    """Return whether an id is that of a clean twin."""
+    """Return whether an id belongs to a clean twin."""
     return task.startswith(CLEAN)
 
 

@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 class InterruptedRunError(DraftproofError):
-    """A run was interrupted; `report` has the faults whose results were there by then, of so many."""
+    """A run was interrupted; `report` has the faults that had results by then, of all that were asked for."""
 
     def __init__(self, report: FaultReport, faults: int) -> None:
         self.report, self.faults = report, faults
@@ -113,7 +113,7 @@ def run_faults(
 
 
 def _ran(files: Sequence[FaultFile], groups: Sequence[_Group], done: Mapping[str, Beside]) -> list[FaultFile]:
-    """Return the faults of which nothing is missing; without groups it is not known yet what there is to run."""
+    """Return the faults that have all their results; without groups it is not known yet what there is to run."""
     missing = {task.id.removesuffix(WHOLE) for group in groups for task in group.tasks if task.id not in done}
     return [file for file in files if groups and file.fault.id not in missing]
 

@@ -245,7 +245,7 @@ def stack_experts(directory: Path) -> None:
 
 
 def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int, sizes: dict[str, Any] = TINY_SIZES) -> None:
-    """Make a Qwen2 checkpoint one of MiMo: add MTP layers, whose projection takes the hidden state first."""
+    """Make a Qwen2 checkpoint one of MiMo: add MTP layers with projections that take the hidden state first."""
     layers = model("Qwen2ForCausalLM", sizes, num_hidden_layers=count)
     found = _tensors(layers, directory / "mtp", shared)
     tensors = {
@@ -319,7 +319,7 @@ def _rewrite(directory: Path, fields: dict[str, Any]) -> None:
 
 
 def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tensor]) -> None:
-    """Write an EAGLE-3 head, whose attention mostly passes on the embedding of the entry's own token."""
+    """Write an EAGLE-3 head with an attention that mostly passes on the embedding of the entry's own token."""
     source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
     vocab = config["draft_vocab_size"]
     target = shared["embed_tokens.weight"].shape[1]
@@ -390,7 +390,7 @@ def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str,
 
 
 def _beside_epsilon(name: str, drawn: Tensor) -> Tensor:
-    """Make those rows small whose products a norm divides by their length plus an epsilon that no config.json has."""
+    """Make small those rows whose products a norm divides by their length plus an epsilon that no config.json has."""
     if name.endswith("q_a_proj.weight"):
         drawn *= _SMALL
     if name.endswith("kv_a_proj_with_mqa.weight"):

@@ -43,8 +43,8 @@ class Expectation(Value, frozen=True, kw_only=True):
     def divergence_in(self, answer: Answer) -> Divergence | None:
         """Return what diverged in the named channel, if the named contract failed.
 
-        Either the contract's own first divergence is there, or the first of all is. Not that of all alone: a wrong
-        position also writes a wrong slot, which is seen before.
+        Either the contract's own first divergence is there, or the first of all is. The latter alone would not do: a
+        wrong position also writes a wrong slot, which is seen before.
         """
         own = answer.failures.get(self.contract) if self.contract else answer.first
         if own is None:

@@ -30,7 +30,7 @@ class Release:
 
 @dataclass(frozen=True)
 class KernelsAsked:
-    """What is to be checked: bindings of a module, on a device, with so many calls each."""
+    """What is to be checked: bindings of a module, on a device, and how many calls of each."""
 
     module: str
     bindings: Sequence[KernelBinding]

@@ -1,4 +1,4 @@
-"""Somebody's kernels, through bindings, against the naive twins of their ops."""
+"""Kernels of packages, through bindings, against the naive twins of their ops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from draftproof.properties.values.verdict import Divergence
 from draftproof.reference import ops, others
 
 BOUND_PACKAGES = ("fla", "sglang", "vllm")
-"""Packages whose kernels have bindings here, by the name that --impl takes."""
+"""Packages with bindings here, by the name that --impl takes."""
 EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.OP_TWINS, **others.OTHER_TWINS}
 """The naive twin of each op, the built-in engine's and others'."""
 # Of so many generated calls for one that a kernel takes the rest are left out.

@@ -73,13 +73,12 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
-    scenarios each fact was, by its group, `met` how many pairs and triples of what is generated met, `weights` how
-    often a tensor of each kind was perturbed. `subject` is the
-    subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
-    that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
-    scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be
-    among them, and in how many each of it did something; `together`: in how many all of it did. The same seed gives
-    the same report.
+    scenarios each fact occurred, by its group, `met` how many pairs and triples of generated points met, `weights` how
+    often a tensor of each kind was perturbed. `subject` is the subject's name, `versions` are the versions of its
+    packages, `level` says how much it reports, `uncovered` has the facts that it cannot show, by the reason: none of
+    them is required. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a
+    subject takes for granted. `features` are the features that were asked for, with the number of scenarios in which
+    each had an effect; `together`: in how many scenarios all of them had one. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -214,7 +213,7 @@ class Checker:
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:
-        """Return what a subject says that it reports, of which no run came to its end; nothing where that raises."""
+        """Return the channels that a subject declares, if no run of it came to its end; nothing if that raises."""
         try:
             return list(map(self.subject.channels, scenarios))
         except Exception:

@@ -1,4 +1,4 @@
-"""Scenarios of real checkpoints: those of the probes, with the models exchanged."""
+"""Scenarios of real checkpoints: the scenarios of probes, with their models replaced."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class RealTarget:
 
 
 def _within(scenario: Scenario, most: int) -> Scenario:
-    """Return the scenario with contexts of at most so many tokens: the last of longer prompts, with room to go on."""
+    """Return the scenario with contexts of at most `most` tokens: long prompts keep their end, with room to decode."""
     memory = scenario.memory
     if memory.max_len <= most:
         return scenario

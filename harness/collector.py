@@ -6,10 +6,10 @@ import gc
 
 
 def tune_gc() -> None:
-    """Leave what is there out of every collection to come, and collect more seldom.
+    """Leave the objects that exist now out of every collection to come, and collect less often.
 
-    A scenario makes a hundred thousand observations, which all die at its end and of which few are garbage before:
-    the usual thresholds look at them again and again.
+    A scenario makes a hundred thousand observations, which all die at its end; few are garbage before. With the usual
+    thresholds the collector looks at them again and again.
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)

@@ -43,7 +43,7 @@ Observe = Callable[[Evidence, Judgement], None]
 
 
 class _Journalled(Subject):
-    """A subject whose runs go into the journal: the first is the base run, the second that of the variant."""
+    """A subject that writes its runs to the journal: the first is the base run, the second the variant's."""
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
@@ -244,7 +244,7 @@ def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
 
 
 def plain_counts(trace: Trace, script: Script) -> dict[str, int]:
-    """Count rounds and accepted drafts, and whether the output is that of plain greedy decoding."""
+    """Count rounds and accepted drafts, and whether the output differs from plain greedy decoding."""
     lengths = [length for length in trace.channel("accept.correct_len").values() if isinstance(length, int)]
     texts = enumerate(request.tokens for request in script.requests)
     changed = any(trace.texts.get(number, ()) != tokens for number, tokens in texts)

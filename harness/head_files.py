@@ -37,7 +37,7 @@ def write_head(model: Path, out: Path, weights: Path | None, seed: int) -> int:
 
 
 def _fields(target: dict[str, Any], config: LlamaConfig, *, same: bool) -> dict[str, Any]:
-    """Return config.json: the target's with one layer, or that of the layer that another architecture gets."""
+    """Return config.json: the target's with one layer, or the layer's own if it has another architecture."""
     if same:
         kept = {name: value for name, value in target.items() if name not in _OWN}
         return {**kept, "num_hidden_layers": 1}
@@ -71,7 +71,7 @@ def _random(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
 
 
 def _given(config: LlamaConfig, path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of a file if they are those of such a head. Raises CheckpointError."""
+    """Return the tensors of a file if they fit such a head. Raises CheckpointError."""
     try:
         found = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -40,10 +40,10 @@ _SHOWN = ("tokens_emitted", "token_ties", "ties", "decode_rounds", "drafts_accep
 
 
 class LogReport(Value, frozen=True, kw_only=True):
-    """What a log came to: a verdict a contract, and the first divergence of every request that has one.
+    """The result of judging a log: a verdict a contract, and the first divergence of every request that has one.
 
-    `counts` are those of all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding cannot
-    tell from the best (`token_ties`). `unseen` says what the log has nothing of.
+    `counts` are summed over all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding
+    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of.
     """
 
     verdict: Outcome

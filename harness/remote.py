@@ -1,4 +1,4 @@
-"""A subject that runs in another Python, seen from here: one whose process may die, hang or lack what it needs.
+"""A subject that runs in another Python, seen from here: its process may die, hang or lack what it needs.
 
 A process that ended, or was ended because time was up, is started again for the next order.
 """
@@ -72,7 +72,7 @@ class RemoteError(DraftproofError):
 def remote_error(
     kind: str, message: str, where: str = _ELSEWHERE, note: str = "", *, is_condition: bool = False
 ) -> RemoteError:
-    """Return an error whose type has the name that it has there, and is a condition if it is one there."""
+    """Return an error of the type's name there; it is a ConditionError if it is one there."""
     kinds = (RemoteError, ConditionError) if is_condition else (RemoteError,)
     error = type(kind, kinds, {"where": where})(message)
     if note:
@@ -82,9 +82,9 @@ def remote_error(
 
 
 class RemoteSubject(Subject):
-    """A subject in the interpreter of a choice. `search` is its PYTHONPATH; `log` a file for what it prints.
+    """A subject in another interpreter. `search` is its PYTHONPATH; `log` a file for its output.
 
-    `versions` are those of its packages there. Raises RemoteStartError.
+    `versions` are the versions of its packages there. Raises RemoteStartError.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class RemoteSubject(Subject):
         return answer
 
     def _there(self, name: str) -> str:
-        """Return what to import: a name that nobody registers here may be registered there."""
+        """Return what to import there: a name that is not registered here may be registered there."""
         try:
             return resolve_name(name)
         except ValueError:

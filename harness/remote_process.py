@@ -111,7 +111,7 @@ class SubjectProcess:
                 data = data[os.write(self._process.stdin.fileno(), data) :]
 
     def receive(self, seconds: float | None = None) -> AnySubjectAnswer:
-        """Return the next answer. Raises SubjectEndedError, and SilentSubjectError after so many seconds."""
+        """Return the next answer. Raises SubjectEndedError, and SilentSubjectError after `seconds` seconds."""
         data = self.receive_frame(seconds)
         try:
             return answer_of(data)

@@ -29,8 +29,8 @@ class StaleCaseError(DraftproofError, ValueError):
 class ReplayReport(Value, frozen=True, kw_only=True):
     """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback.
 
-    `features` are those that the scenario has, `inert` those of them that did nothing, `counts` what was exercised,
-    `contracts` the verdict of each: SKIP if it concerns nothing here, INCONCLUSIVE if something that it asks for did
+    `features` are the features of the scenario, `inert` those that had no effect, `counts` what was exercised,
+    `contracts` the verdict of each: SKIP if it concerns nothing here, INCONCLUSIVE if something that it requires did
     not happen in this one scenario. `without` names the fault with which the case was found, if this run is without it.
     """
 

@@ -21,10 +21,11 @@ State = TypeVar("State")
 
 
 class SideBySide(Generic[Item, Result, State]):
-    """Calls `work` with number and item in each of `processes`, of which one has every n-th item.
+    """Calls `work` with number and item in each of `processes`; a process has every n-th item.
 
-    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One process is
-    this one. A process that ends early, as a subject may make it, ends this one alike; what `work` raises is raised.
+    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One of them is
+    this process. A process that ends early, as a subject may make it, ends this one in the same way; what `work` raises
+    is raised.
     """
 
     def __init__(

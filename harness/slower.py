@@ -1,11 +1,10 @@
 """What became slower beyond noise: paired runs of two labels, and an interval for each measure.
 
-Run k of one label is compared with run k of the other: whoever lets them take turns on one machine has what else it
-does in both. The interval is Student's for the mean of the logarithms of the ratios, so that slower and faster count
-alike and outliers widen it. All intervals of one comparison hold together with probability 1 - FALSE_ALARMS
-(Bonferroni): that is also the most that a comparison of equal code says "slower" with, however many measures it has.
-A fixed threshold would have false alarms that depend on the machine; a bootstrap's intervals are too narrow for ten
-pairs.
+Run k of one label is compared with run k of the other: if they take turns on one machine, other load on it affects
+both. The interval is Student's for the mean of the logarithms of the ratios, so that slower and faster count alike and
+outliers widen it. All intervals of one comparison hold together with probability 1 - SLOWER_FALSE_ALARMS (Bonferroni):
+this is also the most that a comparison of equal code says "slower" with, however many measures it has. A fixed
+threshold would have false alarms that depend on the machine; a bootstrap's intervals are too narrow for ten pairs.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from draftproof.properties.values.measurement import Measurement
 from draftproof.properties.values.verdict import Outcome, worst
 
 SLOWER_FALSE_ALARMS = 0.01
-"""Of comparisons of equal code so many say, at most, that something is slower."""
+"""At most this share of comparisons of equal code say that something is slower."""
 SEEN = 0.2
-"""A measure passes once it cannot be so much slower; until then its runs are too few."""
+"""A measure passes once it cannot be slower by this share; until then its runs are too few."""
 LEAST_PAIRS = 3
 Group = tuple[str, tuple[str, ...], str, str]
 

@@ -18,11 +18,11 @@ from draftproof.subjects.process import versions
 
 
 class SubjectReport(Value, frozen=True, kw_only=True):
-    """A subject as it is in its Python. `level` is that of the channels of all hooks that were found.
+    """A subject as it is in its Python. `level` follows from the channels of all hooks that were found.
 
-    A package that is not installed has the version "". `missing` are the channels that nothing carries for lack of a
-    hook. Of a subject whose engine is not installed the level says so, and there are no limits. It is unknown of one
-    without hooks that names its channels for a checkpoint that is there only.
+    A package that is not installed has the version "". `missing` are the channels that have no hook to carry them. If
+    the subject's engine is not installed, the level says so, and there are no limits. It is unknown for a subject
+    without hooks that only names its channels for a checkpoint that exists.
     """
 
     name: str
@@ -75,12 +75,12 @@ def _declared(subject: Subject) -> frozenset[str] | None:
 
 
 def _channels(subject: Subject, scenarios: Iterable[Scenario]) -> frozenset[str]:
-    """Return what it reports of any of these, all of which ask for taps."""
+    """Return the channels that it reports for any of these scenarios, all of them with taps."""
     return frozenset().union(*(subject.channels(replace(scenario, taps=True)) for scenario in scenarios))
 
 
 def _of_checkpoint(scenario: Scenario) -> Scenario:
-    """Return the scenario of a checkpoint that is nowhere: most subjects report the same of every one."""
+    """Return the scenario of a checkpoint that does not exist: most subjects report the same for every checkpoint."""
     name = algorithm(scenario.draft)
     draft = scenario.draft if isinstance(scenario.draft, Ngram) else CheckpointDraft(algorithm=cast(Any, name))
     return replace(scenario, model=Checkpoint(path="", vocab=scenario.model.vocab), draft=draft)

@@ -40,9 +40,9 @@ class WeightTurns:
 
 
 class WeightGuard:
-    """Perturbs some tensors of every scenario that shows what tensors do: those of kinds that had the least turns.
+    """Perturbs some tensors of every scenario that shows what tensors do, of the kinds that had the fewest turns.
 
-    Which of equals is taken is a function of the seed.
+    A seed decides between equals.
     """
 
     def __init__(self, subject: Subject, seed: int) -> None:

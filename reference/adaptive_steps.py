@@ -99,7 +99,7 @@ def _moved_in_slot(slot: AdaptiveSlot, steps: int, average: float) -> int:
 
 
 def slot_of(adaptive: Controller, rows: int) -> int:
-    """Which slot a batch of so many rows belongs to: the last that begins no higher; below all of them the first."""
+    """Return the slot for a batch of this many rows: the last one that begins at or below it, or else the first one."""
     if isinstance(adaptive, Adaptive):
         return 0
     rows = min((size for size in adaptive.rounding if size >= rows), default=rows)

@@ -1,8 +1,8 @@
-"""Checkpoints as target and draft of a scenario: passes remembered only under exactly their inputs.
+"""Checkpoints as target and draft of a scenario; a pass is remembered only under exactly its inputs.
 
-They are in float64; those in float32 only tell how far rounding carries (reference/rounding.py).
+Passes are in float64; passes in float32 only tell how far rounding carries (reference/rounding.py).
 
-A row of a longer float pass can differ in its last bit from that of a shorter one, so no prefix is ever reused.
+A row of a longer float pass can differ in its last bit from the same row of a shorter one, so no prefix is ever reused.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _fp8(dtype: KvCacheDtype, field: str, model: Model, path: str, name: str) ->
 
 
 def _fp8_of_head(draft: CheckpointDraft) -> Fp8 | None:
-    """Return how a head of one layer keeps its entries, of which entry 0 takes token 1. Raises CheckpointError."""
+    """Return how a head of one layer keeps its entries; its entry 0 has token 1. Raises CheckpointError."""
     if draft.kv_cache_dtype != FP8:
         return None
     names = tensor_names(draft.path) if draft.path else frozenset()

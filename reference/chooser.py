@@ -25,7 +25,7 @@ class Chooser(Protocol):
     """The choices of a request, of rows of logits."""
 
     def choices(self, logits: np.ndarray, places: Sequence[TokenPlace]) -> tuple[Choice, ...]:
-        """Return the choice of each row [T, V]; those of a real model say how near other tokens come."""
+        """Return the choice of each row [T, V]; for a real model with how near other tokens come."""
 
     def instead(self, choice: Choice, logits: np.ndarray, place: TokenPlace, token: int) -> Choice:
         """Return the choice of `token` for a row [V], with which the text of a real model goes on (S-FOLLOW-8)."""
@@ -58,7 +58,7 @@ class Best(NamedTuple):
 
 
 class ProbeDraws(NamedTuple):
-    """Of the sampled requests of a probe, whose logits are exact: margins are of the logits, and nothing is near."""
+    """Draws for the sampled requests of a probe: its logits are exact, so margins are of logits and nothing is near."""
 
     sampling: Sampling
 

@@ -132,10 +132,10 @@ def verify(
     sampling: Sampling | None = None,
     drawn_by: tuple[tuple[int, ...], ...] = (),
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K of a chain; the others as in `choices_along`.
+    """Verify drafts d_1 .. d_K of a chain after tokens t_0 .. t_n, with t_n pending; the others as in `choices_along`.
 
-    `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10).
-    `whole` is the pass over all of them, and row i is at position n + i.
+    `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10). `whole` is the pass over all of
+    them, and row i is at position n + i.
     """
     whole, n = target.forward(tokens + drafts), len(tokens) - 1
     choices = choices_along(whole.logits[n:], tokens + drafts, followed, chooser_of(target, sampling))

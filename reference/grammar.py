@@ -63,9 +63,9 @@ def _allowed_after(grammar: Grammar, text: TokenIds, vocab: int) -> np.ndarray:
 
 
 class ConstrainedTarget:
-    """A target for one request: each row has logits of tokens that may follow the text behind the first `prompt` ones.
+    """A target for one request: each row only has logits of tokens that may follow the text after the prompt.
 
-    With `known` the text ends for all rows after so many tokens.
+    The first `prompt` tokens are the prompt. With `known` the text ends after that many tokens for all rows.
     """
 
     def __init__(self, target: ReferenceTarget, prompt: int, grammar: Grammar, known: int | None = None) -> None:
@@ -73,7 +73,7 @@ class ConstrainedTarget:
         self.layer_types, self.widened = target.layer_types, target.widened
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
         whole = self._target.forward(tokens)
         logits, vocab = np.full_like(whole.logits, LOGIT_OF_EXCLUDED), whole.logits.shape[1]
         logits[: self._prompt - 1] = whole.logits[: self._prompt - 1]

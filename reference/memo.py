@@ -41,7 +41,7 @@ class Pass(NamedTuple):
     unsure: int = ALL_SURE
 
     def first(self, count: int) -> Pass:
-        """Return the pass over the first `count` inputs: by causality its rows are those of the longer one."""
+        """Return the pass over the first `count` inputs: by causality its rows are the first rows of the longer one."""
         if count == len(self.hidden):
             return self
         return Pass(

@@ -21,9 +21,9 @@ def excluded(request: Request, emitted: int, stops: Collection[int]) -> frozense
 
 
 class MinimumTarget:
-    """A target for one request: rows after which one of its first tokens comes have no logits of `stops`.
+    """A target for one request: rows before one of its first `min_tokens` tokens have no logits of `stops`.
 
-    With `known` all rows are those of a text of so many tokens, its prompt among them.
+    With `known` all rows are treated as rows of a text of that many tokens, including its prompt.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class MinimumTarget:
         self.layer_types, self.widened = target.layer_types, target.widened
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
         whole = self._target.forward(tokens)
         logits, prompt = whole.logits.copy(), len(self._request.prompt)
         for row in range(prompt - 1, len(tokens)):

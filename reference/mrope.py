@@ -35,5 +35,5 @@ class RopePlaces(NamedTuple):
 
 
 def places_of(request: Request) -> RopePlaces:
-    """Return the RoPE positions of a request; without images they are those of a text."""
+    """Return the RoPE positions of a request; without images they are the positions of a text."""
     return RopePlaces(len(request.prompt), request.images) if request.images else RopePlaces()

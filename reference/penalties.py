@@ -71,7 +71,7 @@ def _changed_of_probe(row: bytes, text: tuple[int, ...], prompt: int, own: Penal
 class PenalizedTarget:
     """A target for one request: each row's logits are changed by the text up to the row, and nothing else is.
 
-    The first `prompt` tokens are the prompt. With `known` the text ends for all rows after so many tokens.
+    The first `prompt` tokens are the prompt. With `known` the text ends after that many tokens for all rows.
     """
 
     def __init__(self, target: ReferenceTarget, prompt: int, penalties: Penalties, known: int | None = None) -> None:
@@ -81,7 +81,7 @@ class PenalizedTarget:
         self.widened = target.widened * max(ratio, 1 / ratio)
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits penalised; rows before the end of the prompt stay."""
         whole = self._target.forward(tokens)
         logits = whole.logits.copy()
         for row in range(self._prompt - 1, len(tokens)):

@@ -21,7 +21,7 @@ class ReferenceTarget(Protocol):
     layer_types: tuple[LayerType, ...]
     """The type of every layer: which of them have key-value entries and which have states."""
     widened: float
-    """How many times as far as a real model's own the logits may be off, 1 or more; 0 of a probe, whose are exact."""
+    """How many times as far off as a real model's own the logits may be, 1 or more; 0 for a probe, which is exact."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""
@@ -30,8 +30,8 @@ class ReferenceTarget(Protocol):
 class _OfEntries(Protocol):
     """A draft of entries (token, hidden).
 
-    `width` is that of the target's hidden states, which it `takes` after or before the final norm. `ids` are the tokens
-    that the places of its logits stand for; None: the target's.
+    `width` is the width of the target's hidden states, which it `takes` after or before the final norm. `ids` are the
+    tokens that the places of its logits stand for; None: the target's.
     """
 
     width: int
@@ -64,7 +64,7 @@ class ReferenceWideHead(Protocol):
     def ids(self) -> tuple[int, ...] | None: ...
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """As that of `ReferenceHead`, over states of the head's own width."""
+        """Return the pass of `ReferenceHead.forward`, over states of the head's own width."""
 
     def join(self, features: np.ndarray) -> np.ndarray:
         """Features [T, F] -> states of the head's own width, which entries consume and hand on."""

@@ -46,7 +46,7 @@ class RequestSolver:
             self._end_with(self._limits.stop, self._sequences(self._truth.token))
 
     def _end_with(self, stop: TokenIds, sequences: tuple[TokenIds, ...]) -> None:
-        """Let the request end after any of these, none of which comes before its minimum, and after its limits."""
+        """Let the request end after any of these, none of which comes before its minimum, and at its limits."""
         request, eos = self._request, self._scenario.eos
         own = self._scenario.eos_of(request)
         self._limits = RequestLimits.of(request, self._scenario.memory.max_len, stop, sequences, own)
@@ -167,9 +167,9 @@ class RequestSolver:
         return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first, aborted=not is_over)
 
     def _first(self, verified: TokenIds) -> RoundScript | None:
-        """Round 0 of a subject that verified drafts with the prompt, whose last token is the pending one then.
+        """Return round 0 of a subject that verified drafts with the prompt; its pending token is the last of the prompt.
 
-        How many these are is up to it, within the limits (S-FOLLOW-6).
+        How many drafts these are is up to the subject, within the limits (S-FOLLOW-6).
         """
         request, limits = self._request, self._limits
         context = len(request.prompt) - 1
@@ -184,7 +184,7 @@ class RequestSolver:
         return self._fitting(round_plan(self._request, number).num_drafts, emitted)
 
     def _fitting(self, wanted: int, emitted: int) -> int:
-        """As many of the drafts that are wanted as the limits allow after so many tokens."""
+        """Return how many of the wanted drafts the limits allow after `emitted` tokens."""
         request, max_len = self._request, self._limits.max_len
         context, left = len(request.prompt) + emitted - 1, request.budget - emitted
         return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=left)
@@ -212,7 +212,7 @@ class RequestSolver:
         return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
 
     def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
-        """Return `count` drafts after `emitted` tokens, of which exactly those that the plan wants right are accepted.
+        """Return `count` drafts after `emitted` tokens; exactly those that the plan wants right are accepted.
 
         A draft behind the first wrong one matches the target, and must not be accepted. None: the plan forces nothing.
         A chain of fewer drafts is the beginning of a longer one.

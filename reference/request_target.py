@@ -22,7 +22,7 @@ def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] 
 
 
 def placed(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """Return the target whose tokens have the RoPE positions of the request's (S-MROPE)."""
+    """Return the target with the RoPE positions of the request's tokens (S-MROPE)."""
     return target.placed(places_of(request)) if request.images else target  # type: ignore[attr-defined]  # a probe
 
 

@@ -59,8 +59,7 @@ REFERENCE_CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKP
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
     """Return the channels that a trace of the scenario declares.
 
-    They are the channels of its draft, and those of states for a model that has them, in the form that its commit gives
-    them.
+    They are the channels of its draft, and of states for a model that has them, in the form that its commit gives them.
     """
     always = _ALWAYS | (tapped(scenario.draft, scenario.tree is not None) - _UNSEEN)
     if "linear_attention" not in layer_types:
@@ -135,7 +134,8 @@ class ReferenceSubject(Subject):
 class Span(NamedTuple):
     """A round's place in the sequence: `committed` tokens after `context`.
 
-    `rows` of a verify, each with its pass and position (none: a prefill), of which those `walked` are accepted.
+    `rows` are the rows of a verify, each with its pass and position (none: a prefill); the rows in `walked` are
+    accepted.
     """
 
     context: int

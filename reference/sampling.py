@@ -1,6 +1,6 @@
 """The choice of a sampled request (docs/semantics.md, S-SAMPLE), in whole numbers of any size.
 
-`V` vocabulary; weights are a list of V whole numbers, of which the sum is at least 1.
+`V` vocabulary; weights are a list of V whole numbers with a sum of at least 1.
 """
 
 from __future__ import annotations

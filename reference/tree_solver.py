@@ -1,4 +1,4 @@
-"""The script of one request whose drafts are trees (S-TREE-10)."""
+"""The script of one request with trees of drafts (S-TREE-10)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TreeSolver(RequestSolver):
         draft: ReferenceDraft,
         parents: Mapping[int, TokenIds],
     ) -> None:
-        """`parents` are those of the drafts that a subject verified, by its round."""
+        """`parents` are the parents of the drafts that a subject verified, by its round."""
         super().__init__(scenario, request, target, draft)
         self._parents = parents
 

@@ -24,7 +24,7 @@ class SubjectNameError(DraftproofError, ValueError):
 
 
 class UnknownSubjectError(SubjectNameError):
-    """A name that nobody registers in this Python; `known` are those that are."""
+    """A name that is not registered in this Python; `known` are the registered names."""
 
     def __init__(self, name: str, known: Mapping[str, str]) -> None:
         self.known = tuple(sorted(known))
@@ -47,7 +47,7 @@ class EngineMissingError(SubjectNameError):
 
 
 class SettingError(ConditionError, ValueError):
-    """A setting whose value the subject does not take; the message says what is expected."""
+    """A setting with a value that the subject does not take; the message says what is expected."""
 
     def __init__(self, name: str, value: str, expected: str) -> None:
         super().__init__(f"invalid --set {name}={value}: expected {expected}")

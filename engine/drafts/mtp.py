@@ -159,7 +159,7 @@ class MtpDraft(ModelDraft[Chain]):
                 arena[name][req_rows] = outputs[0][name]
 
     def prefill(self, chunks: PromptChunks) -> None:
-        """Write the entries of a chunk, and of the L - 1 tokens before it, which lacked the tokens behind them until now.
+        """Write the entries of a chunk, and of the L - 1 tokens before it: they lacked the tokens behind them so far.
 
         Behind the last known token come the proposals of the layers before.
         """

@@ -273,7 +273,7 @@ class SampledTarget(Target, Protocol):
     """A target from which tokens can be drawn."""
 
     def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
-        """Return int64 weights [T, V] of logits [T, V] at temperatures [T]: sums are below 2^47, at temperature 0 zero."""
+        """Return int64 weights [T, V] of logits [T, V]: their sums are below 2^47, and 0 at temperature 0."""
         ...
 
 
@@ -339,7 +339,7 @@ class Block(Network, Protocol):
         ...
 
     def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """Return the states [B * W, ..] from which logits are computed, for ids [B, W] of B * W tokens in `metadata`."""
+        """Return the states [B * W, ..] from which logits are computed; ids [B, W] are the tokens of `metadata`."""
         ...
 
 

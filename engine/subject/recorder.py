@@ -259,7 +259,7 @@ class TraceRecorder(Probes):
                 self._log.add("commit.allowed", Key(commit.request, commit.round), grammars.allowed(commit.request))
 
     def _without_drafts(self, commit: Commit) -> None:
-        """Report a round that ran the whole text again and emitted the one token that its last row chose (S-SCHED-6)."""
+        """Report a round that ran the whole text again, and emits the token that its last row chose (S-SCHED-6)."""
         key = Key(commit.request, commit.round)
         self._log.add("propose.tokens", key, ())
         self._log.add("round.drafts", key, ())

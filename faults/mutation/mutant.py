@@ -72,7 +72,7 @@ class MutatedLine(Value, frozen=True, kw_only=True):
 
 
 class Mutant(MutatedLine, frozen=True, kw_only=True):
-    """One change of one file, whose whole text is `text` then."""
+    """One change of one file; `text` is the whole file with the change."""
 
     text: str
 

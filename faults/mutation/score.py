@@ -51,7 +51,7 @@ KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
 class JudgedMutant(MutatedLine, frozen=True, kw_only=True):
     """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage.
 
-    `nodes` are those of a cluster that it ran on.
+    `nodes` are the nodes of a cluster that it ran on.
     """
 
     fate: Fate
@@ -113,7 +113,7 @@ def phases_of(path: str) -> tuple[str, ...]:
 
 
 def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the kernels whose code is in a file; all of them for what several share."""
+    """Return the kernels with code in a file; all of them for a file that several share."""
     own = sorted(OPS.keys() & set(_DEFINED.findall(sources[path])))
     return tuple(own or OPS)
 

@@ -27,10 +27,10 @@ class HistoryError(DraftproofError, ValueError):
 
 
 class HistoryReport(Value, frozen=True, kw_only=True):
-    """What came of it: the first bad commit, or, where commits that were skipped hide it, all that it may be.
+    """The result: the first bad commit, or all that it may be if commits that were skipped hide it.
 
-    `bad` is what was seen of the first bad commit (of the bad end, if there are several candidates), `revisions` every
-    commit that was tested on the way, the two ends not among them, of which `skipped` could not be judged.
+    `bad` is what was seen of the first bad commit (of the bad end, if there are several candidates), `revisions` are
+    all commits that were tested on the way, without the two ends; `skipped` of them could not be judged.
     """
 
     verdict: Outcome

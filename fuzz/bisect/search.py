@@ -44,7 +44,7 @@ def kernels_used(pool: Pool, scenario: Scenario) -> tuple[str, ...]:
 
 
 def closed(parts: Parts, needs: Mapping[str, Collection[str]]) -> Parts:
-    """Return the parts of which everything that they need is there: any set of parts stands for those."""
+    """Return the parts for which everything that they need is there; any set of parts stands for those."""
     while True:
         kept = frozenset(part for part in parts if parts.issuperset(needs.get(part, ())))
         if kept == parts:
@@ -79,8 +79,8 @@ class PartResult(Value, frozen=True, kw_only=True):
 class Bisection(Value, frozen=True, kw_only=True):
     """The smallest set `needed`, and every part that was on.
 
-    `fixed` are parts that stay on, with the reason; `notes` say what could not be tried apart. `answer` is that of the
-    case with just the needed parts.
+    `fixed` are parts that stay on, with the reason; `notes` say what could not be tried apart. `answer` is the answer
+    to the case with just the needed parts.
     """
 
     identity: Identity
@@ -136,7 +136,7 @@ class _Bisect:
         self._needs = self._dependencies(device)
 
     def _lone(self) -> int:
-        """Return a request that fails on its own; if none does, that of the divergence."""
+        """Return a request that fails on its own; if none does, the request of the divergence."""
         scenarios = lone_requests(self._scenario)
         if len(scenarios) > 1:
             orders = [Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)]
@@ -183,7 +183,7 @@ class _Bisect:
         )
 
     def _minimal(self, names: Sequence[str], beside: Parts) -> tuple[str, ...]:
-        """Return the smallest set of these parts, with those of `beside` on as well."""
+        """Return the smallest set of these parts that fails, with the parts of `beside` on as well."""
 
         def fails(sets: Sequence[Parts]) -> list[bool]:
             return self._fails([self._closed(self._spread(on) | beside) for on in sets])
@@ -242,7 +242,7 @@ def _fixed(answer: Answer) -> dict[str, str]:
 class PartsReport(Value, frozen=True, kw_only=True):
     """The result of a bisection of parts.
 
-    `verdict` is that of the case, INCONCLUSIVE if it is flaky; `found` is None for a case that did not fail, or not
+    `verdict` is the case's own, INCONCLUSIVE if it is flaky; `found` is None for a case that did not fail, or not
     again.
     """
 

@@ -36,8 +36,8 @@ _OWN_FAULT = ("errors", "workers", "disk")
 class CampaignEnd(NamedTuple):
     """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk.
 
-    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported; `nodes` are
-    those of a cluster, with how many scenarios each ran.
+    `versions` names a subject other than the engine, and its packages; `level` says how much was reported; `nodes` are
+    the nodes of a cluster, with how many scenarios each ran.
     """
 
     reason: str
@@ -155,7 +155,7 @@ class Campaign:
         self._work_out(max(_LEAST_BUDGET, _SHARE * self._progress.elapsed - self._working))
 
     def _work_out(self, most: float) -> None:
-        """Work out findings, one after the other, for about so many seconds."""
+        """Work out findings, one after the other, for about `most` seconds."""
         began = time.monotonic()
         self._doing = "findings"
         try:

@@ -221,10 +221,10 @@ class Findings:
             self._merge(finding, other)
 
     def _shadowed(self, finding: CampaignFinding, answer: Answer) -> CampaignFinding | None:
-        """Return the confirmed finding whose contract the smallest case of this one fails, too.
+        """Return the confirmed finding of a contract that the smallest case of this finding fails, too.
 
-        One bug shows in several contracts, and which is the first depends on the scenario. Should they be two bugs,
-        this one keeps its case, and shows on its own once the other is gone.
+        One bug shows in several contracts, and which comes first depends on the scenario. If they are two bugs, this
+        one keeps its case, and shows on its own once the other is gone.
         """
         known = (one for one in self._kept if one.state == "confirmed" and one.identity != finding.identity)
         return next((one for one in known if one.contract in answer.failed), None)

@@ -38,11 +38,11 @@ class DiskError(CampaignError):
 class Settings(Value, frozen=True, kw_only=True):
     """What stays the same for the life of a campaign; kept in campaign.json.
 
-    `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
-    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: another subject than the
-    engine. `model` is the directory of a checkpoint in the place of probes, `draft_model` that of its draft; with `mtp`
-    its first MTP layer is the head; they keep their KV entries as `kv_cache_dtype` and `draft_kv_cache_dtype` say.
-    `strategies` is the version of what generates scenarios.
+    `fault` is the id of the fault that was put into the copy of the sources in RUN/subject ("": none was), `patch` a
+    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: a subject other than the
+    engine. `model` is the directory of a checkpoint in place of probes, `draft_model` its draft's; with `mtp` its first
+    MTP layer is the head; they keep their KV entries as `kv_cache_dtype` and `draft_kv_cache_dtype` say. `strategies`
+    is the version of the scenario generator.
     """
 
     seed: int = 0

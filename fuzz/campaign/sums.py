@@ -24,7 +24,8 @@ class CampaignSums(NamedTuple):
 
     `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
     count; each with how many of its scenarios could not reach the count (model, draft or subject have nothing of the
-    kind). `channels` are those that the subject reported, `nodes` those of a cluster, with how many scenarios each ran.
+    kind). `channels` are the channels that the subject reported, `nodes` the nodes of a cluster, with how many
+    scenarios each ran.
     """
 
     outcomes: Mapping[str, int]

@@ -20,14 +20,14 @@ _DRAWN = 100
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """The parts of a package, each to be run on `count` scenarios, or those of so many drawn that it can run."""
+    """The parts of a package; each runs `count` scenarios, or as many of `count` drawn ones as it can run."""
 
     parts: tuple[PackagePart, ...]
     seed: int
     count: int
 
     def scenarios(self, part: PackagePart, limits: Limits) -> tuple[Scenario, ...]:
-        """Return those of a part whose subject has these limits."""
+        """Return the scenarios of a part with a subject of these limits."""
         return _drawn(self.seed, self.count, limits.drafts, part.linear, part.control)
 
 

@@ -1,4 +1,4 @@
-"""A table of releases: which contract holds of which, for each kind of draft."""
+"""A table of releases: which contract holds for which release, for each kind of draft."""
 
 from __future__ import annotations
 

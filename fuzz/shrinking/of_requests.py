@@ -86,7 +86,7 @@ def fewer_rounds(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_most(request: Request, count: int, max_len: int) -> Request:
-    """Return the request with so many rounds, if it has more."""
+    """Return the request with `count` rounds, if it has more."""
     return _with_budget(request, tokens_of(request, count)) if rounds(request, max_len) > count else request
 
 

@@ -26,7 +26,7 @@ TIMES = 3
 class ShrinkReport(Value, frozen=True, kw_only=True):
     """The result of shrinking a case file.
 
-    `verdict` is that of the case, SKIP if it is FLAKY: it did not fail again in any of `runs` runs. `answer` is None if
+    `verdict` is the case's own, SKIP if it is FLAKY: it did not fail again in any of `runs` runs. `answer` is None if
     the case does not fail. `done`: nothing smaller that was tried fails alike. `rounds`: the rounds of each request,
     where they are fixed before a run.
     """
@@ -106,7 +106,7 @@ def _resumed(
 
 
 def _where(known: Scenario, scenario: Scenario) -> Scenario:
-    """Return a scenario with its checkpoints where those of another are."""
+    """Return a scenario with its checkpoints where another scenario's are."""
     at = folders(known)
     options = {name: at[name] for name in folders(scenario) if name in at}
     return located(scenario, options.get(TARGET, ""), options.get(DRAFT, ""))

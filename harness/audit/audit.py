@@ -37,11 +37,11 @@ from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
-"""Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
+"""At least this share of a log's rounds go as played if they are played right; rounding explains the rest."""
 _FEW = 10
-"""So many rounds of a log that went otherwise are looked into, be they ever so small a share."""
+"""This many rounds of a log that went otherwise are investigated, however small their share is."""
 _OF_A_LOG = 0.5
-"""A log has two kinds of test, which share the false alarms: how much is accepted, and whose drafts they are."""
+"""A log has two kinds of test, which share the false alarms: how much is accepted, and which draft proposed it."""
 
 
 class Simulator(Protocol):
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked: of which draft, with how many positions, what was seen, whether all mistakes are to be tried."""
+    """What is audited: the draft, the number of positions, what was observed, and whether all mistakes are tried."""
 
     algorithm: Algorithm
     steps: int
@@ -237,7 +237,7 @@ class _Comparison:
         )
 
     def _sided(self, found: Sequence[Simulated]) -> float | None:
-        """Return how probable it is that a log sides so much with some mistake, if that is an alarm."""
+        """Return how probable it is that a log agrees this much with some mistake, if that is an alarm."""
         least = len(found) * min((one.sides for one in found), default=1.0)
         return least if found and least < _OF_A_LOG * AUDIT_FALSE_ALARMS else None
 

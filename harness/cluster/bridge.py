@@ -1,7 +1,7 @@
 """The process between a campaign and a cluster: `python -P -m draftproof.harness.cluster.bridge FOLDER INDEX`.
 
-Ray ends a process whose head is gone, brings threads and handles signals: none of that is to happen to the process
-that has the campaign. This one keeps nothing. When it ends, another one is started and given what is still out.
+Ray ends a process whose head is gone, starts threads and handles signals: none of that may happen to the campaign's
+process. This process keeps nothing. When it ends, another one is started and given the errands that are still out.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from draftproof.subjects.process import die_with_parent
 
 BRIDGE_MODULE = "draftproof.harness.cluster.bridge"
 MOST_LOSSES = 20
-"""An errand that lost so many workers is what ends them."""
+"""An errand that lost this many workers is taken for what ends them."""
 MOST_FAILURES = 3
-"""So many workers in a row that cannot start are a mistake."""
+"""This many workers in a row that cannot start are a mistake."""
 ROOM_SECONDS = 600.0
 """How long a cluster may have no room for any worker: nodes of an autoscaler take minutes to start."""
 _LOOK, _PATIENCE = 5.0, 60

@@ -15,7 +15,7 @@ from draftproof.harness.cluster.messages import ClusterNode
 
 _PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
 _ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
-"""The rooms that a worker runs: those of another commit may say otherwise of the same scenario."""
+"""The rooms that a worker runs: another commit's may judge the same scenario differently."""
 
 
 def this_node(device: str) -> ClusterNode:

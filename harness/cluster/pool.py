@@ -96,7 +96,7 @@ class ClusterPool(Generic[Got]):
         return not_joined(self._spec.address, why)
 
     def tell(self, hear: Callable[[str], None]) -> None:
-        """Tell somebody what becomes of the cluster, from the beginning on."""
+        """Call `hear` with every message about the cluster, from the beginning on."""
         self._tell = hear
         for what in self._told:
             hear(what)
@@ -139,7 +139,7 @@ class ClusterPool(Generic[Got]):
         return self._deadline or UNCALIBRATED
 
     def poll(self, timeout: float) -> list[Got]:
-        """Return what has finished since the last call; waits so many seconds for the first.
+        """Return what has finished since the last call; wait up to `timeout` seconds for the first.
 
         Raises WorkerStartError if workers cannot start, or the cluster is away for too long.
         """

@@ -92,6 +92,6 @@ class RayCluster:
 
 
 def _require_listener(address: str) -> None:
-    """Raise OSError where nobody listens: Ray would wait for minutes, and say less."""
+    """Raise OSError where no process listens: Ray would wait for minutes, and say less."""
     host, port = endpoint(address)
     socket.create_connection((host, int(port)), _LISTENS_SECONDS).close()

@@ -1,7 +1,7 @@
 """The ranks of a subject as processes that are kept from one scenario to the next.
 
-A rank that dies is an error of its scenario. Ranks that do not go on together are a hang: whoever waits says in which
-collective, and where its threads are.
+A rank that dies is an error of its scenario. Ranks that do not go on together are a hang: the error says in which
+collective each rank waits, and where its threads are.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from draftproof.properties.values.trace import Trace
 from draftproof.subjects.remote.values import from_wire
 
 QUIET_SECONDS = 20.0
-"""So long no rank enters a collective or ends, and they count as hung."""
+"""Ranks count as hung if none enters a collective or ends for this long."""
 QUIET_ON_DEVICES = 300.0
-"""The same of ranks in interpreters of their own, which have modules to import and kernels to compile."""
+"""The same for ranks in interpreters of their own, which have modules to import and kernels to compile."""
 _TICK, _GRACE, _DUMP_SECONDS = 0.02, 0.5, 0.3
 _LONGEST_LOG = 20_000
 
@@ -145,7 +145,7 @@ class World:
     def run(self, scenario: Scenario, script: Script) -> tuple[Trace, ...]:
         """Return the traces of all ranks. Raises RanksHangError, RankDiedError and RankRaisedError.
 
-        Ranks that have raised, or that did not do the same, are not used again.
+        Ranks that have raised, or have diverged, are not used again.
         """
         self._journal.clear()
         try:
@@ -255,7 +255,7 @@ class World:
 
 
 _WORLDS: weakref.WeakKeyDictionary[Subject, dict[int, World]] = weakref.WeakKeyDictionary()
-"""Of this process. A fork has those of its parent, whose pipes are not its own: see `world`."""
+"""The worlds of this process. A fork inherits its parent's, and must not use their pipes: see `world`."""
 _OWNER = [os.getpid()]
 
 

@@ -1,4 +1,4 @@
-"""The process of a worker for somebody's kernels: `python -P -m draftproof.harness.workers.bound FOLDER INDEX`."""
+"""The process of a worker for a package's kernels: `python -P -m draftproof.harness.workers.bound FOLDER INDEX`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
 """Seconds; on a GPU an order may have to compile a kernel first."""
 SLOWER = 40
-"""A calibrated deadline is so many times what the slowest scenario took that was run for this."""
+"""A calibrated deadline is this many times what the slowest of the scenarios took that were run for calibration."""
 TWINS_SLOWER = 10
 """How many times longer an order with naive twins may take."""
 UNCALIBRATED = 120.0
@@ -146,7 +146,7 @@ class Pool:
     def poll(self, timeout: float) -> list[Answer]:
         """Return what has finished since the last call.
 
-        Waits so many seconds for the first, if there is anything to wait for.
+        Wait up to `timeout` seconds for the first, if there is anything to wait for.
 
         Raises WorkerStartError with the end of its log if workers fail to start again and again.
         """

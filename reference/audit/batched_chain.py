@@ -1,6 +1,6 @@
-"""Chained multi-token prediction over many texts at once: what `others.ChainPlayer` says.
+"""Chained multi-token prediction over many texts at once, as `others.ChainPlayer` defines it.
 
-Entries whose tokens are committed are made once, layer by layer. Those of a round's last rows, which consume its own
+Entries of committed tokens are made once, layer by layer. The entries of a round's last rows, which consume its own
 drafts, are made in the round. Shapes: `R` requests, one a text, `J` positions of a context, `T` rows of a round, `K`
 drafts of a round, `D` hidden size, `N` key-value heads, `H` head size.
 """

@@ -40,10 +40,10 @@ class BatchedDraft(Protocol):
     """A draft on a device."""
 
     def kept(self, layers: int) -> set[int]:
-        """Return which layers' outputs it takes of a target of so many, with any mistake."""
+        """Return the layers of a target with `layers` layers whose outputs it reads, under any mistake."""
 
     def player(self, whole: TargetPass, tokens: Tensor, prompts: Tensor, rules: Any) -> BatchedPlayer:
-        """Return it at the beginning of texts [R, J], whose prompts are so long [R], by some rules."""
+        """Return the player at the beginning of texts [R, J] with prompts of these lengths [R], by some rules."""
 
 
 OnDevice = Callable[[BatchedTarget], BatchedDraft]

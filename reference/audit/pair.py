@@ -60,7 +60,7 @@ class AuditedPair(NamedTuple):
         return Text(len(prompt), tokens, self.target.forward(tokens), tokens)
 
     def read(self, prompt: int, tokens: tuple[int, ...]) -> Text:
-        """Return a text that somebody else decoded."""
+        """Return a text that another engine decoded."""
         whole = self.target.forward(tokens)
         return Text(prompt, tokens, whole, own_choices(prompt, tokens, whole.logits))
 

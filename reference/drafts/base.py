@@ -1,8 +1,8 @@
-"""What a draft is to the reference: a function of tokens and of the target's pass over them, with no memory of its own.
+"""What a draft is to the reference: a function of tokens and the target's pass over them, with no memory of its own.
 
-Tokens t_0 .. t_n, of which t_n is pending; h the target's hidden states. A module of this package is named for its
-algorithm and has `probe(spec, target, memo, weights)`, which makes the draft of a probe from the specifications of
-both, with weights of its own or others in their place. What only the subject can know (slots) is not said.
+Tokens t_0 .. t_n with t_n pending; h the target's hidden states. A module of this package is named for its algorithm
+and has `probe(spec, target, memo, weights)`, which makes the draft of a probe from the specifications of both, with its
+own weights or given ones. What only the subject can know (slots) is not reported.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class ReferenceEagleTree(ReferenceEagle):
         self._tree = tree
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
-        """As of `ReferenceDraft`: the drafts are those of the tree of `count` steps, in ascending order."""
+        """Return the drafts of the tree of `count` steps, in ascending order; see `ReferenceDraft`."""
         if not count:
             return ReferenceProposal((), (Said("propose.parents", ()),))
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()

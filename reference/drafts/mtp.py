@@ -52,7 +52,7 @@ class ReferenceMtp:
         return self._chain.width, self._chain.layers
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
-        """See `ReferenceDraft`. The proposals are those of the extend before, so there is nothing to say of them."""
+        """Return the proposals of the extend before, which has reported them already; see `ReferenceDraft`."""
         return ReferenceProposal(tuple(layer.choice.token for layer in self._layers(tokens, whole, count)), ())
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:

@@ -1,6 +1,7 @@
-"""A tree of n-gram drafts by definition (S-NGRAM-4): every path that a match gives, and of their nodes the most shared.
+"""A tree of n-gram drafts by definition (S-NGRAM-4): all paths that matches give, cut to the most shared nodes.
 
-A node is the tokens from row 0 to it. Sources: SGLang's n-gram draft, whose trie of matches ranks by frequency.
+A node is the tokens from row 0 to it. Sources: SGLang's n-gram draft, which has a trie of matches and ranks by
+frequency.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grouped-query attention in float64: that of Llama, Qwen3 and GLM-4-MoE, and the shapes of every kind of it.
+"""Grouped-query attention in float64 for Llama, Qwen3 and GLM-4-MoE, and the shapes of every kind of it.
 
 Shapes: `n` tokens, `D` hidden size, `Nq` query heads, `N` key-value heads, `H` head size.
 """

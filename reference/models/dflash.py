@@ -43,7 +43,7 @@ from draftproof.reference.models.tensors import Shapes, read_tensors
 
 
 class ReferenceDFlashModel:
-    """A DFlash draft on a target, whose embedding and head it shares."""
+    """A DFlash draft that shares the embedding and the head of its target."""
 
     def __init__(
         self,

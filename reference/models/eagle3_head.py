@@ -96,7 +96,7 @@ class ReferenceEagle3Head:
 
 
 def feature_layers(config: Eagle3Config, layers: int, source: str) -> tuple[int, ...]:
-    """Return the layers of a target of `layers` whose outputs are the features. Raises CheckpointError."""
+    """Return the layers, of `layers` in the target, whose outputs are the features. Raises CheckpointError."""
     listed = config.eagle_aux_hidden_state_layer_ids
     if listed is None:
         found = tuple(boundary - 1 for boundary in (2, layers // 2, layers - 3))

@@ -39,7 +39,7 @@ class ReferenceMimo(ReferenceLlama):
 
     @staticmethod
     def unread_prefixes(config: LlamaConfig) -> tuple[str, ...]:
-        """Return that of the MTP layers."""
+        """Return the prefix of the MTP layers."""
         return (_PREFIX,)
 
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:

@@ -49,7 +49,7 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
 
     @staticmethod
     def unread_prefixes(config: GatedDeltaNetConfig) -> tuple[str, ...]:
-        """Return those of the MTP layer and of the vision tower of a model that also reads images."""
+        """Return the prefixes of the MTP layer and of the vision tower of a model that also reads images."""
         return (_PREFIX, "model.visual.")
 
     @property

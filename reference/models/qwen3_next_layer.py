@@ -36,7 +36,7 @@ class DeltaNetSizes:
 
     @classmethod
     def of(cls, config: GatedDeltaNetConfig) -> "DeltaNetSizes":
-        """Return those of a configuration."""
+        """Return the sizes of a configuration."""
         return cls(
             key_heads=config.linear_num_key_heads,
             value_heads=config.linear_num_value_heads,

@@ -88,7 +88,7 @@ class DraftLayer(Protocol):
 
 
 class ReferenceCheckpointTarget(ABC, Generic[C]):
-    """A target with its tensors by name, those of each layer in `layers`; nothing is kept between passes."""
+    """A target with its tensors by name, and each layer's in `layers`; nothing is kept between passes."""
 
     def __init__(self, config: C, tensors: Mapping[str, Tensor]) -> None:
         self.config, self.tensors = config, tensors

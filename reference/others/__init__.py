@@ -1,6 +1,6 @@
 """A naive twin of every op that only other engines have kernels for, from the definitions alone.
 
-They judge these kernels as those of reference/ops do the built-in ones: loops and Python's own numbers.
+They judge these kernels as reference/ops judges the built-in ones, with loops and Python's own numbers.
 """
 
 from __future__ import annotations

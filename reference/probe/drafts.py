@@ -81,7 +81,7 @@ class _Entries:
         return whole
 
     def _run(self, tokens: tuple[int, ...], x_in: np.ndarray, past: np.ndarray) -> Pass:
-        """Return the pass over the entries [T] that follow those of `past` [J-T, entry]."""
+        """Return the pass over the entries [T] that follow `past` [J-T, entry]."""
         embedding, start = self.embed[list(tokens)], len(past)
         if self.masks_first and not start:
             embedding[0] = 0

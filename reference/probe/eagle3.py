@@ -67,7 +67,7 @@ class ProbeEagle3Head:
         return whole
 
     def _run(self, tokens: tuple[int, ...], x: np.ndarray, past: np.ndarray) -> Pass:
-        """Return the pass over the entries [T] that follow those of `past` [J-T, entry]."""
+        """Return the pass over the entries [T] that follow `past` [J-T, entry]."""
         parts, start = self._parts, len(past)
         embedding, normed = parts.embed[list(tokens)], mix(x)
         normed[:, 1] = x[:, 1]

@@ -191,7 +191,7 @@ class ReferenceProbeTarget:
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
 
     def placed(self, places: RopePlaces) -> ReferenceProbeTarget:
-        """Return the same model over texts whose tokens have these RoPE positions."""
+        """Return the same model over texts with these RoPE positions."""
         if not self._spec.mrope:
             return self
         made = copy(self)

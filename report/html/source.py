@@ -41,9 +41,9 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run as its store tells it: rows of its tables, and its sums. `facts` are texts by name.
+    """A run as its store has it: rows of its tables, and its sums. `facts` are texts by name.
 
-    `workers` is how many there were of late, None if nobody says.
+    `workers` is how many there were recently, None if that is not recorded.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class RunSource:
 
 
 def read_run(path: Path) -> RunSource:
-    """Read a run directory, that of a campaign which still runs, too. Raises CampaignError if it is none."""
+    """Read a run directory, also of a campaign that still runs. Raises CampaignError for any other directory."""
     database = path / "results.sqlite"
     if not database.is_file():
         raise CampaignError(f"invalid RUN '{path}': expected a campaign's directory (it has no results.sqlite)")

@@ -148,5 +148,5 @@ def _no_synthetic(kernel: Any, *, uniform: bool = True) -> dict[str, Any]:
 
 
 def _taken(kernel: Any, **words: Any) -> dict[str, Any]:
-    """Return those of the arguments that this release's kernel has."""
+    """Return the arguments that this release's kernel has."""
     return {name: value for name, value in words.items() if name in kernel.arg_names}

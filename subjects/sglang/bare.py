@@ -20,7 +20,7 @@ class StubAttributes:
 
 
 class NoneAttributes:
-    """An object with the given attributes; any other is None, as an option that nobody chose."""
+    """An object with the given attributes; any other is None, like an option that was not set."""
 
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
@@ -32,9 +32,9 @@ class NoneAttributes:
 
 
 def make_without_init(kind: type, **attributes: Any) -> Any:
-    """Return an instance of a class whose constructor did not run, with the given attributes.
+    """Return an instance of a class without running its constructor, with the given attributes.
 
-    What the class does not define, and nobody set, is a stub.
+    An attribute that the class does not define and that was not given is a stub.
     """
     made: Any = object.__new__(_open(kind))
     for name, value in attributes.items():

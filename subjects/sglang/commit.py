@@ -38,7 +38,7 @@ _WORKERS: dict[str, tuple[Place, ...]] = {
 
 
 class WorkerCommit(Snapshot):
-    """Snapshots whose commit is asked for by a worker, and done by the backend of the release."""
+    """Snapshots that a worker commits through the backend of the release."""
 
     source: ClassVar[SglangRelease]
     place: ClassVar[Place]
@@ -85,7 +85,7 @@ class WorkerCommit(Snapshot):
             worker.verify(*(batch, info)[: len(inspect.signature(worker.verify).parameters)])
 
     def _target(self, state_slots: Tensor, tokens: int) -> StubAttributes:
-        """Return a target worker whose pools are the engine's."""
+        """Return a target worker with the engine's pools."""
         caches = StubAttributes(
             conv=[self.conv],
             temporal=self.ssm,
@@ -113,7 +113,7 @@ def _scatter(dst: Tensor, src: Tensor, slots: Tensor, steps: Tensor, rows: Tenso
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Give a name to whoever looks for it: some releases annotate with a class that they import for checkers only."""
+    """Define a name as a builtin: some releases annotate with a class that they import for type checkers only."""
     setattr(builtins, name, object)
     try:
         yield

@@ -31,7 +31,7 @@ DRAFT_WORKERS: dict[str, Place] = {
 
 
 class WorkerSteps(EagleDraft):
-    """A `Draft` whose steps are those of a release's worker; the extend is the engine's."""
+    """A `Draft` with the steps of a release's worker; the extend is the engine's."""
 
     source: ClassVar[SglangRelease]
     worker: ClassVar[Place]
@@ -70,7 +70,7 @@ class WorkerSteps(EagleDraft):
         return min(size for size in self.context.config.sizes if size >= rows)
 
     def _made(self, steps: int) -> tuple[Any, Any]:
-        """Return a worker for so many steps, and its graph runner if the scenario has graphs."""
+        """Return a worker for `steps` steps, and its graph runner if the scenario has graphs."""
         release, config = self.source, self.context.config
         self._set(steps)
         backend = release.find("model_executor.forward_context", "get_attn_backend")
@@ -120,7 +120,7 @@ class WorkerSteps(EagleDraft):
             return worker, graph_runner(kind, config.sizes, worker)
 
     def _set(self, steps: int) -> None:
-        """Let the server's arguments be those of so many steps."""
+        """Set the server's arguments for `steps` steps."""
         self.source.set_steps(steps, self.context.config.most_rows)
 
     def _batch(self, batch: tuple[DecodeRow, ...], steps: int) -> Any:

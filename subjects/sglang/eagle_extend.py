@@ -63,7 +63,7 @@ class WorkerExtends(EagleDraft):
         return self.model.forward(ids, hidden, metadata, self.cache)
 
     def _made(self, steps: int) -> Any:
-        """Return a worker for so many steps, with its graph runner if the scenario has graphs."""
+        """Return a worker for `steps` steps, with its graph runner if the scenario has graphs."""
         self._set(steps)
         args, runner = self.source.server_args(), self._runner
         runner.server_args = args
@@ -95,12 +95,12 @@ class WorkerExtends(EagleDraft):
         return worker
 
     def _worker(self, steps: int) -> Any:
-        """Return the worker for so many steps, one at least."""
+        """Return the worker for `steps` steps, at least one."""
         self._set(max(1, steps))
         return self._workers[max(1, steps)]
 
     def _set(self, steps: int) -> None:
-        """Let the server's arguments be those of so many steps."""
+        """Set the server's arguments for `steps` steps."""
         self.source.set_steps(steps, self.context.config.most_rows)
 
     def prefill(self, chunks: PromptChunks) -> None:

@@ -143,7 +143,7 @@ def _fitted(values: Tensor, count: int) -> Tensor:
 
 
 class WorkerBatch(NoneAttributes):
-    """A batch as a scheduler has it; what nobody set is None."""
+    """A batch as a scheduler has it; attributes that were not set are None."""
 
     def get_model_worker_batch(self, **options: Any) -> WorkerBatch:
         """Return the batch itself, as the older workers take it."""
@@ -190,7 +190,7 @@ def prompt_batch(mode: Any, chunks: PromptChunks, rows: Sequence[int]) -> Worker
 
 
 def token_places(rows: Sequence[PrefillRow], wanted: Sequence[int]) -> Tensor:
-    """Return where the tokens of some rows are among those of all."""
+    """Return where the tokens of the wanted rows are among the tokens of all rows."""
     starts = [sum(len(row.ids) for row in rows[:place]) for place in range(len(rows))]
     return torch.tensor([starts[place] + i for place in wanted for i in range(len(rows[place].ids))])
 

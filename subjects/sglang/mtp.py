@@ -48,7 +48,7 @@ ALL_STEPS, ONE_STEP = "MultiLayerEagleMultiStepDraftExtendCudaGraphRunner", "Mul
 
 
 class WorkerExtend(MtpDraft):
-    """A `Draft` whose entries are the worker's; those that it does not compute again are the engine's."""
+    """A `Draft` with the worker's entries; entries that it does not compute again are the engine's."""
 
     source: ClassVar[SglangRelease]
     stage: ClassVar[Stage]

@@ -33,7 +33,7 @@ class WorkerPolicy:
         self._params = params
 
     def steps(self, num_rows: int) -> int:
-        """Return the steps in force for a batch of so many rows."""
+        """Return the steps in force for a batch of this many rows."""
         return int(self._slot(num_rows).current_steps)
 
     def update(self, num_drafts: Sequence[int], correct_len: Sequence[int]) -> tuple[ControllerState, ControllerState]:

@@ -65,7 +65,7 @@ MAKERS: dict[str, tuple[Maker, ...]] = {
         ),
     ),
 }
-"""The makers of a server's pools, the newer ones first; "unified" memory is that of --enable-unified-memory."""
+"""The makers of a server's pools, the newer ones first; "unified" memory is used with --enable-unified-memory."""
 _ARGUMENTS: Place = ("arg_groups.overrides", "max_speculative_num_draft_tokens")
 
 
@@ -74,7 +74,7 @@ class _SeenError(DraftproofError):
 
 
 class AllocatedStates(Snapshot):
-    """Snapshots whose intermediate states are allocated as a release does; verify writes as many rows as it has."""
+    """Snapshots with intermediate states allocated as a release does; verify writes as many rows as it has."""
 
     allocated: ClassVar[int]
     most_width: ClassVar[int] = 0
@@ -151,7 +151,7 @@ class PoolSteps(WorkerSubject):
         return EngineParts(snapshot=type("AllocatedStates", (AllocatedStates,), {"allocated": steps}))
 
     def _allocated(self, adaptive: Adaptive | AdaptiveByBatch) -> int:
-        """Return A, as whoever makes the pool of a server with this controller is told."""
+        """Return A, as the maker of a server's pools gets it with this controller."""
         lists = [adaptive] if isinstance(adaptive, Adaptive) else adaptive.slots
         steps = sorted({adaptive.initial, *(n for one in lists for n in one.candidates)} - {0})
         with tempfile.TemporaryDirectory() as folder:

@@ -25,9 +25,9 @@ _CONTEXT = "sglang.srt.runtime_context"
 
 
 class SglangRelease:
-    """An unpacked wheel of SGLang, whose Triton kernels are interpreted; one is open in a process at a time.
+    """An unpacked wheel of SGLang with its Triton kernels interpreted; one is open in a process at a time.
 
-    `settings` are the server's arguments, for whoever asks.
+    `settings` are the server's arguments, for all code that asks.
     """
 
     _open: ClassVar[tuple[str, SglangRelease] | None] = None
@@ -77,7 +77,7 @@ class SglangRelease:
         return StubAttributes(**self.settings)
 
     def set_steps(self, steps: int, most_rows: int) -> None:
-        """Let the server's arguments be those of chains of so many draft steps."""
+        """Set the server's arguments for chains of `steps` draft steps."""
         self.settings.update(
             speculative_num_steps=steps,
             speculative_num_draft_tokens=steps + 1,

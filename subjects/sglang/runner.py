@@ -68,7 +68,7 @@ class DecodeRunner(StubAttributes):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Record nothing: what is captured is run with nobody's values."""
+        """Record nothing: a capture runs with values of no request."""
         self._tapping, heard = Tapping(Probes()), self._tapping
         yield
         self._tapping = heard

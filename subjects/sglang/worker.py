@@ -49,7 +49,7 @@ class WorkerSubject(EngineSubject):
         return super().channels(scenario) & (CONTEXT | self.own)
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return what of the release the part needs."""
+        """Return what the part needs of the release."""
         channels = tuple(sorted(self.own))
         return tuple(
             Hook(name=name, found=found is not None, channels=channels, where=f"sglang.srt.{module}:{name}")

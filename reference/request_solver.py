@@ -167,7 +167,7 @@ class RequestSolver:
         return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first, aborted=not is_over)
 
     def _first(self, verified: TokenIds) -> RoundScript | None:
-        """Return round 0 of a subject that verified drafts with the prompt; its pending token is the last of the prompt.
+        """Return round 0 of a subject that verified drafts with the prompt: the last prompt token is pending.
 
         How many drafts these are is up to the subject, within the limits (S-FOLLOW-6).
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -68,7 +70,11 @@ def test_what_happened_is_listed_in_shares_of_scenarios(capsys):
     show(of, 1.0, "draftproof check", {}, verbose=True)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line.startswith("what happened ")] != []
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive steps ", "stop "))] == [
+    assert [
+        re.split(r" {2,}", line, maxsplit=1)[1]
+        for line in lines
+        if line.startswith(("tree ", "adaptive steps ", "stop "))
+    ] == [
         "topk above 1 6",
         "up 40, and back 0",
     ]

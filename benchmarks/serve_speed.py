@@ -3,7 +3,7 @@
 The target is that of decode_speed.py with n-gram drafts, its rounds in captured graphs; every time is that of one
 `Engine.step`, the host's part included. "hit" is the step that emits the first token of a prompt of which all but the
 last page is in the prefix cache, "recompute" the same without a cache, each of a new prompt every time, in turns. A
-batch is then served with pages for all, and with pages for three quarters of it, so that requests give way and run
+batch is then served with pages for all, and with pages for three quarters of it, so that requests are preempted and run
 their text again: `resume ms` is the median of the steps in which one does. `--tiny` runs on a CPU.
 """
 
@@ -102,7 +102,7 @@ def preemption(given: Setup, dense: Llama, batch: int) -> dict[str, Any]:
     steps = [step for run in runs["few"][1:] for step in run]
     resumed = [step.seconds for step in steps if step.resumes]
     if not resumed:
-        raise RuntimeError(f"nobody of {batch} requests gave way with {few.pages} pages; there is nothing to time")
+        raise RuntimeError(f"none of {batch} requests was preempted with {few.pages} pages; there is nothing to time")
     rounds = [step.seconds for run in runs["all"][1:] for step in run if not step.plan.prefill]
     resume_ms, round_ms = 1e3 * statistics.median(resumed), 1e3 * statistics.median(rounds)
     return {

@@ -180,7 +180,7 @@ class Engine:
         return commits
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
-        """Run one step; return what each request gained in it, and those that leave, if the engine hands over."""
+        """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
         for released in self.scheduler.abort(self._step):
             # Before anybody is given what they had.
             self._release(released)

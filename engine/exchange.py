@@ -1,4 +1,4 @@
-"""What an engine hands over to another, and installs of what was handed over to it (docs/semantics.md, S-DISAGG).
+"""What an engine packs for another one, and installs from another one (docs/semantics.md, S-DISAGG).
 
 Sources: as of `KvTransfer`.
 """
@@ -73,7 +73,7 @@ class Exchange:
         return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
 
     def install(self, rows: tuple[PrefillRow, ...]) -> None:
-        """Put what was handed over of requests where this engine has given them room."""
+        """Copy transferred requests into the pages, slots and rows that this engine has given them."""
         handed = [self.received.pop(row.request) for row in rows]
         self.probes.before_launch("install")
         for row, transfer in zip(rows, handed, strict=True):

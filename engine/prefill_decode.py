@@ -8,7 +8,7 @@ from draftproof.engine.stages import Commit, GenerationRequest
 
 
 class PrefillDecode:
-    """Serves requests as one engine does. What is handed over in a step is received when the next one begins."""
+    """Serves requests as one engine does. A request that is transferred in a step is received when the next begins."""
 
     def __init__(self, prefill: Engine, decode: Engine) -> None:
         self.prefill, self.decode = prefill, decode

@@ -112,7 +112,7 @@ class Probes:
         """Handle pages that were evicted, and slots of the checkpoints that they had."""
 
     def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
-        """Handle requests that were handed over, once all that they need is in place."""
+        """Handle transferred requests, once everything that they need is in place."""
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         """Handle pages that requests gave back which go on."""

@@ -319,7 +319,7 @@ class Scheduler:
             )
 
     def _install(self) -> tuple[PrefillRow, ...]:
-        """Give requests that were handed over a row and the pages of their worst case, first come, first served.
+        """Give transferred requests a row and the pages of their worst case, first come, first served.
 
         Each waits until there is a place for it in the decode batch of this step.
         """

@@ -1,6 +1,6 @@
 """The interface of draft algorithms, and what an engine shares with one.
 
-`R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of what the target hands over for a token.
+`R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of the target's hidden states for a token.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class NgramDraft(Draft[NgramSettings]):
                 self._indices[row.request] = self._index((*row.text, token))
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
-        """Begin with the prompt and the token after it: nothing else is handed over."""
+        """Begin with the prompt and the token after it: nothing else is transferred."""
         self._indices[row.request] = self._index(row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:

@@ -329,7 +329,7 @@ class TraceRecorder(Probes):
                 self._report_installed(row)
 
     def _report_installed(self, row: PrefillRow) -> None:
-        """Report what a request that was handed over has before its first round."""
+        """Report what a transferred request has before its first round."""
         draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request)
         length, key = sequence.seq_len, Key(row.request, 1)
         self._log.add("disaggregation.length", key, length)

@@ -37,7 +37,7 @@ class StateRecorder:
             self._log.add_states("commit.checkpoint", completed, self._layers, checkpoints(self._states, completed))
 
     def report_installed(self, commit: Commit) -> None:
-        """Report the states that a request was handed over with."""
+        """Report the states that were transferred with a request."""
         self._log.add_states("disaggregation.state", (commit,), self._layers, logical(self._states, (commit,)))
 
     def report_finished(self, commits: tuple[Commit, ...]) -> None:

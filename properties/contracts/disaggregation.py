@@ -1,4 +1,4 @@
-"""Requests that one engine hands over to another: what arrives, where it lies, and when (S-DISAGG)."""
+"""Requests that one engine transfers to another: what arrives, where it lies, and when (S-DISAGG)."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range)
 
 
 def _installed(evidence: Evidence, row: Row) -> _Places:
-    """Return the entries of the prompt of a request that is handed over, in the slots of its first round."""
+    """Return the entries of a transferred request's prompt, in the slots of its first round."""
     slots = [evidence.tables.slot(row.request, row.round, n) for n in range(evidence.contexts[row.request, row.round])]
     regions = [MemoryRegion.TARGET, *([MemoryRegion.DRAFT] if evidence.form.kind.extends else [])]
     return {(region, slot) for region in regions for slot in slots if slot is not None}

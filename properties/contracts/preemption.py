@@ -1,4 +1,4 @@
-"""Pages on demand: who gives way when they run out and who comes back, and neither without need (S-SCHED-8)."""
+"""Pages on demand: which request is preempted when they run out, and which resumes, neither without need."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
-    """Check that those admitted last give way, only where the others and they need more pages than there are."""
+    """Check that the requests admitted last are preempted, only where all of them need more pages than there are."""
     victims = holding.taken(step)
     if not victims:
         return

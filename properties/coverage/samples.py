@@ -58,7 +58,7 @@ class RequestSample(NamedTuple):
     """One request; it `reuses` pages that others had before, `shorter_reuses` where those were longer.
 
     `length` counts its tokens at its end, `rounds` those that are reported. `is_text_settled`: no schedule decides what
-    it emits. `resumed_in` is the first round in which it ran again after it had given way (-1: it never did).
+    it emits. `resumed_in` is the first round in which it ran again after a preemption (-1: it never did).
     `is_transferred`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
     """
 

@@ -197,7 +197,7 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before, or whether it has been handed over."""
+        """Return how often a row's request had been preempted before, or whether it has been transferred."""
         if self.is_disaggregated:
             return int(row.round > 0)
         return self._begun.get((row.request, row.round), 0)
@@ -271,7 +271,7 @@ class ObservedSchedule:
         return frozenset(place for place in self.decode_steps if place[1] == 1)
 
     def leaves(self, row: Row) -> bool:
-        """Return whether a row is the last that a request runs on its prefill engine, and it is handed over then."""
+        """Return whether a row is the last that a request runs on its prefill engine before it is transferred."""
         is_end = not row.round and self.ends[row.request, 0] == row.step
         return self.is_disaggregated and is_end and not self.is_last(row)
 

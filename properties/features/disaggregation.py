@@ -1,4 +1,4 @@
-"""Two engines: one runs prompts and hands requests over to one that decodes."""
+"""Two engines: one runs prompts and transfers requests to one that decodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCHEDULE = "S-DISAGG-3 moves what a request has at the end of its prompt, once;
 
 
 def _moved(holds: Callable[[Any], object]) -> Callable[[Any], bool]:
-    """Return a reader: a request was handed over, and something holds of it."""
+    """Return a reader: a request was transferred, and `holds` is true of it."""
     return lambda one: one.is_transferred and bool(holds(one))
 
 
@@ -85,7 +85,7 @@ FEATURE = Feature(
     name="disaggregation",
     not_compared={"alone": "two engines serve nobody alone"},
     leads=2,
-    what="one engine runs prompts and hands requests over to one that decodes",
+    what="one engine runs prompts and transfers requests to one that decodes",
     has=field_is_not("schedule.disaggregation", False),
     without=field_put("schedule.disaggregation", False),
     draw=with_disaggregation,

@@ -25,7 +25,7 @@ _MOST_STOPS = 60
 
 
 def with_eos(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw the model's own ids, which some requests ignore; those that give way do, as they are to go on."""
+    """Draw the model's own ids. Some requests ignore them, and all do with preemption, so that they go on."""
     vocab = scenario.model.vocab
     count = min(choose.one_of(_EOS), max(1, vocab // 4))
     eos = dict.fromkeys(choose.integer(0, _BELOW - 1) * vocab // _BELOW for _ in range(count))
@@ -40,7 +40,7 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
         if request.grammar:
             return request
         if scenario.schedule.preemption:
-            # Who gives way is to go on for some rounds.
+            # A request that is preempted must go on for some rounds.
             return replace(
                 request, min_tokens=min(choose.one_of(_LEAST), request.budget), stops=(), stop_at=-1, ignore_eos=True
             )

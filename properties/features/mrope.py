@@ -19,7 +19,7 @@ _GRIDS = ((1, 2, 2), (3, 1, 1), (2, 1, 2), (1, 2, 3), (4, 1, 1), (1, 3, 2), (2, 
 _SMALLEST = 4
 # How many images a prompt has at most; a short one has no place for so many.
 _COUNTS = (1, 2, 3, 2, 5, 9)
-# Every third request has none, so that rows of both kinds run beside each other; all of those that give way have one.
+# Every third request has none, so that rows of both kinds run beside each other; with preemption all have one.
 _NONE = (False, True, False)
 
 

@@ -72,7 +72,7 @@ def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Reques
     return tuple(made)
 
 
-_ALL = "S-SCHED-8 decides who gives way by the pages of all requests of one engine; "
+_ALL = "S-SCHED-8 decides which request is preempted by the pages of all requests of one engine; "
 _request = facts_of("request", channels="round.attempt")
 _FACTS = (
     _request("preemptions", lambda one: one.preemptions, "preemption: at all", effect=True),
@@ -102,7 +102,7 @@ _FACTS = (
 FEATURE = Feature(
     name="preemption",
     leads=1,
-    what="pages are taken on demand, and a request gives way where they run out",
+    what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),
     draw=with_preemption,

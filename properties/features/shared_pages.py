@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Request, Scenario
 # Those that were served most of their prompt are soon at their end.
 _SOON = (2, 3, 1, 2, 4)
 _SOME = (True, False)
-# Of those that do not give way half come so soon after each other that some wait.
+# Without preemption half of them come so soon after each other that some wait.
 _CROWDED = (True, False)
 # Of those with grammars.
 _AT_PAGES = (True, True, True, False)

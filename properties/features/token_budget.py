@@ -57,7 +57,7 @@ FEATURE = Feature(
     refuses={
         "adaptive-steps": _ORDER + "a batch that it cuts is not the one whose average S-ADAPT-1 takes",
         "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
-        "preemption": _ORDER + "who gives way (S-SCHED-8) is put back into that order in the same step",
+        "preemption": _ORDER + "a preempted request (S-SCHED-8) is put back into that order in the same step",
         "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",
         "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
         "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",

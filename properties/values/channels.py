@@ -66,11 +66,9 @@ _TABLE = (
         (),
         int,
         "tokens",
-        what="the context length of a request that was handed over",
+        what="the context length of a transferred request",
     ),
-    Channel(
-        "disaggregation.token", "plan", 12, (), int, "id", what="the pending token of a request that was handed over"
-    ),
+    Channel("disaggregation.token", "plan", 12, (), int, "id", what="the pending token of a transferred request"),
     Channel(
         "disaggregation.kv",
         "plan",
@@ -78,7 +76,7 @@ _TABLE = (
         ("layer", "row"),
         observed.Vector,
         "-",
-        what="the target's KV entry of a request that was handed over",
+        what="the target's KV entry of a transferred request",
     ),
     Channel(
         "disaggregation.draft_kv",
@@ -87,7 +85,7 @@ _TABLE = (
         ("layer", "row"),
         observed.Vector,
         "-",
-        what="the draft's KV entry of a request that was handed over",
+        what="the draft's KV entry of a transferred request",
     ),
     Channel(
         "disaggregation.state",
@@ -96,7 +94,7 @@ _TABLE = (
         ("layer",),
         observed.Vector,
         "-",
-        what="the recurrent state of a request that was handed over",
+        what="the recurrent state of a transferred request",
     ),
     Channel(
         "disaggregation.hidden",
@@ -105,7 +103,7 @@ _TABLE = (
         ("row",),
         observed.Vector,
         "-",
-        what="the hidden state that the draft of a request was handed over with",
+        what="the hidden state that was transferred for the draft of a request",
     ),
     Channel(
         "config.seen",
@@ -341,7 +339,7 @@ _TABLE = (
         ("layer",),
         observed.Vector,
         "-",
-        what="the recurrent state that an ended request hands over",
+        what="the recurrent state of a request at its end",
     ),
     Channel(
         "commit.unfolded",

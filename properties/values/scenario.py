@@ -200,7 +200,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` the requests are
     served a second time after the first; only what is kept is looked at then. With `preemption` pages are taken on
-    demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
+    demand, and a request that decodes is preempted where they run out (docs/semantics.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `token_budget` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
     one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `disaggregation` there are two engines of

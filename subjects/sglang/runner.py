@@ -25,7 +25,7 @@ def decided(logits: Tensor, place: Tensor) -> Tensor:
 
 
 class Addressed:
-    """Keeps what a worker hands over within the memory that there is: a wrong value is to be seen, not a crash."""
+    """Keeps a worker's arguments within the memory that there is: a wrong value must show as such, not as a crash."""
 
     def __init__(self, cache: PagedCache, vocab: int) -> None:
         self._slots = cache.keys[0].shape[0]

@@ -17,7 +17,7 @@ NAMES = (
     "five_in_graphs",
     "sampled_hybrid_replay",
     "ngram_matches",
-    "mrope",
+    "images",
     "penalized",
     "tree_ngram",
     "mtp_chain_partial",

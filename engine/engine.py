@@ -132,7 +132,7 @@ class Engine:
             steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
             for steps in step_counts
         }
-        # Before the first step nobody knows of the others.
+        # Before the first step no rank knows of the others.
         self._others_busy = group.size > 1
         self.draft_counters = DraftCounters(max(step_counts))
 
@@ -182,7 +182,7 @@ class Engine:
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
         for released in self.scheduler.abort(self._step):
-            # Before anybody is given what they had.
+            # Before their memory is given to other requests.
             self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1

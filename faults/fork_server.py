@@ -97,7 +97,7 @@ def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, 
                 seeds.append(end.value)
                 break
             answer = yield order
-            # What killed a worker had an effect, and it cannot say of which hunk.
+            # A hunk that killed a worker had an effect, but the worker cannot say which hunk.
             effective |= set(task.hunks if has_died(answer) else answer.hunks)
     inert = tuple(name for name in task.hunks if name not in effective)
     result = TaskResult(id=task.id, seeds=tuple(seeds), inert=inert)

@@ -186,7 +186,7 @@ class KeptResults:
 
     def _keep(self, kept: KeptResult) -> None:
         with self._lock:
-            # Nobody waits any more for what comes after the end.
+            # Nothing waits for results that come after the end.
             if self._file >= 0:
                 self._found[kept.key] = kept.result
                 self._write(kept)

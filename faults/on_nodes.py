@@ -191,7 +191,7 @@ class ClusterServer:
         parts = [[twin] for twin in twins] + [others[at : at + size] for at in range(0, len(others), size)]
         for tasks in parts:
             part = msgspec.structs.replace(batch, tasks=tuple(tasks), parallel=self._parallel)
-            # A chunk whose tasks have no folder of this machine's can run anywhere.
+            # A chunk without a folder of this machine can run anywhere.
             bare = tuple(msgspec.structs.replace(task, folder="") for task in tasks)
             yield Chunk(
                 batch=msgspec.structs.replace(part, tasks=bare), changed=tuple(self._changed(task) for task in tasks)

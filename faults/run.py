@@ -184,7 +184,7 @@ def _run(pieces: list[_Piece], lanes: int, progress: Progress, serve: Serve) -> 
     try:
         deque(pool.map(run, pieces), maxlen=0)
     finally:
-        # After an interrupt or an error threads wait for what serves them, which ends with whoever opened it.
+        # After an interrupt or an error threads wait for their server, which ends with the code that opened it.
         pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -26,7 +26,7 @@ BOUND_PACKAGES = ("fla", "sglang", "vllm")
 """Packages with bindings here, by the name that --impl takes."""
 EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.OP_TWINS, **others.OTHER_TWINS}
 """The naive twin of each op, the built-in engine's and others'."""
-# Of so many generated calls for one that a kernel takes the rest are left out.
+# At most this many calls are generated for each one that a kernel takes; the rest are left out.
 _TRIES = 12
 
 

@@ -310,7 +310,7 @@ def checker(
     Contracts that were asked for by name, or for scenarios that were selected by features, only have to reach their own
     minimum, and a real model runs less.
     """
-    # A fork would take along what only one process may use: a device, a connection, somebody's threads.
+    # A fork would take along what only one process may use: a device, a connection, another library's threads.
     processes = 1 if device == "cuda" or not is_engine(subject) else 2
     if named or features:
         made = Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
@@ -324,7 +324,7 @@ def whole_check(
     of_traces: Checker, scenarios: Iterable[Scenario], calls: KernelCalls, seed: int, device: str, progress: Progress
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels. `progress` is told of each op as well."""
-    # It imports torch, which a subject of somebody else may do without.
+    # It imports torch, which another project's subject may do without.
     from draftproof.harness.kernel_runs import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)

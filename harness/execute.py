@@ -59,7 +59,7 @@ class _Journalled(Subject):
 
     @property
     def has_ranks(self) -> bool:
-        # Its processes are those of the subject: nothing of them goes into this journal but that they run.
+        # Its processes are the subject's: this journal only notes that they run.
         self._journal.enter("base")
         return self._subject.has_ranks
 

@@ -157,7 +157,7 @@ class RemoteSubject(Subject):
                 end.how, f"the process of the subject ended before it answered\n{tail}".strip()
             ) from None
         except BaseException as error:
-            # Time is up, or somebody wants to stop: what it does now would answer the next order.
+            # Time is up, or a stop was requested: what it does now would answer the next order.
             assert self._process is not None
             error.add_note(self._process.stacks())
             self._kill()

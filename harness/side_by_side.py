@@ -66,7 +66,7 @@ class SideBySide(Generic[Item, Result, State]):
 
     def _serve(self, place: int, pipe: Connection, parent: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # Its siblings hold ends of its pipe: without this nobody would tell it that the parent is gone.
+        # Its siblings hold ends of its pipe: without this it would not learn that the parent is gone.
         die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
@@ -78,7 +78,7 @@ class SideBySide(Generic[Item, Result, State]):
         except Exception as error:
             pipe.send(_Raised(error))
         except KeyboardInterrupt:
-            os._exit(1)  # whoever waits was interrupted as well
+            os._exit(1)  # the waiting process was interrupted as well
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def _launch(
     req_rows: Tensor, first: Tensor | None, positions: Tensor, page_size: int, scale: float, gain: float = 1.0,
 ) -> None:  # fmt: skip
     k_pool, v_pool = pools
-    # Without codes nobody reads a scale.
+    # Without codes no scale is read.
     k_scales, v_scales = scales or (k_pool[:, :, 0], v_pool[:, :, 0])
     tokens, heads, v_width = out.shape
     if out.numel() == 0:

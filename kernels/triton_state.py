@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, kernel_for, power_of_two, strides
 from draftproof.kernels.triton_delta import convolved, places_in_tree
 
-# One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
+# One warp; its threads hold all taps of their channels: the sum over taps stays within a thread.
 _BLOCK_D = 256
 # What any probe has room in: channels, taps, rows, elements of a state.
 _LEAST_D, _LEAST_C, LEAST_B, _LEAST_COPY = 32, 4, 32, 128

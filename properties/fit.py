@@ -168,9 +168,9 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _crossing(scenario: Scenario, size: int) -> Scenario:
-    """Make every context longer by so much that the page boundary which most requests cross is one of larger pages.
+    """Return the scenario with longer prompts: the page boundary that most requests cross is one of larger pages, too.
 
-    Tokens of its own come before each prompt, again and again.
+    Each prompt is preceded by its own tokens, repeated.
     """
     old, most = scenario.memory.page_size, scenario.memory.max_len
     spans = [(len(one.prompt), min(most, len(one.prompt) + one.budget)) for one in scenario.requests]
@@ -187,7 +187,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 
 
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
-    """Prompts with more than a page of tokens in common, in every other scenario, where the subject serves those."""
+    """Return every other scenario with more than a page of tokens in common, if the subject serves prefixes."""
     memory, first = scenario.memory, scenario.requests[0].prompt
     if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
         return scenario
@@ -202,9 +202,9 @@ def _shared(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
-    """Pages for all requests at a time, where pages are taken for one more round of drafts, and nobody gives them back.
+    """Return the scenario with pages for all requests at once, if pages are taken ahead and never given back.
 
-    Two such requests that fit by their own tokens may otherwise wait for each other.
+    Otherwise two requests that fit by their own tokens may wait for each other.
     """
     if limits.allocation == "exact" or limits.preempts:
         return scenario

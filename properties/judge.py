@@ -22,7 +22,7 @@ from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
-# A text of which more tokens were not the best of their row proves little of an engine (S-TEXT-4).
+# A text with more tokens that were not the best of their row proves little about an engine (S-TEXT-4).
 TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""

@@ -66,7 +66,7 @@ _OF_REQUESTS = frozenset(
     for channel in CHANNELS.values()
     if channel.scope == "request" and channel.phase != "plan" and not channel.is_placed
 )
-# What nobody has whose host is a step behind, or another has at its end.
+# Channels that an engine with a host a step behind lacks, or reports at another time.
 _OF_OTHERS = TREE_CHANNELS | {"propose.match", "verify.allowed", "commit.allowed", "commit.final", "commit.unfolded"}
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},

@@ -178,7 +178,7 @@ def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: 
     if config.has_states:
         raise invalid(path, "architectures", list(config.architectures), "a standalone draft without linear attention")
     if config.vocab_size != target.config.vocab_size:
-        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, as in the target")
     own = _target(path, _stamp(path), target.dtype)
     fp8 = _fp8(draft.kv_cache_dtype, "draft.kv_cache_dtype", own, path, "draft")
     return standalone.ReferenceStandalone(RememberingTarget(own, Named(draft, model), memo, fp8=fp8)), ()

@@ -59,7 +59,7 @@ class EngineSubject(Subject):
             channels -= {"pool.cached", "pool.checkpoints"}
         if not scenario.schedule.disaggregation:
             channels -= DISAGGREGATION_CHANNELS
-        # Who has ended goes on to change its state, which is nobody's then.
+        # A request that has ended still changes its state, which no request owns then.
         channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OVERLAP_CHANNELS
         return channels if scenario.taps else channels - TAPPED
 

@@ -37,7 +37,7 @@ class Steering:
             draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
             num_drafts[index] = len(tokens)
             if weights is not None:
-                # Nobody drew what is forced.
+                # Forced drafts were not drawn.
                 weights[index] = 0
         parents = self._shaped(proposal.parents, {index: batch[index] for index in given})
         return Proposal(draft_tokens, tuple(num_drafts), parents, weights)

@@ -37,7 +37,7 @@ def lowered(value: T, path: str, least: int) -> Iterator[T]:
 
 
 def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
-    """Fewer requests, the first of which arrives at once."""
+    """Return scenarios with fewer requests; the first of them arrives at once."""
     return map(at_once, map(first_ranks, fewer(scenario, "requests")))
 
 

@@ -48,7 +48,7 @@ def spread(tallied: Tally, seed: int) -> RateSpread:
     count = len(tallied.rounds)
     rates = tallied.drawn(np.random.default_rng(seed).integers(0, count, (_DRAWS, count)))
     low, high = np.quantile(rates, (0.025, 0.975), axis=0)
-    # A sample of so many prompts varies by (count - 1) / count of what prompts do.
+    # A sample of this many prompts varies by (count - 1) / count of what prompts do.
     return RateSpread(low, high, np.atleast_2d(np.cov(rates.T)) * count / max(1, count - 1))
 
 

@@ -117,7 +117,7 @@ def _spawned(start: RankStart, pipes: RankPipes) -> int:
     command = [sys.executable, "-P", "-m", RANK_MODULE, msgspec.json.encode(start).decode(), *numbers]
     for pipe in pipes:
         os.set_inheritable(pipe, True)
-    # Whoever ends the ranks waits for them by number.
+    # The code that ends the ranks waits for them by number.
     return os.posix_spawn(sys.executable, command, {**os.environ, "PYTHONPATH": paths})
 
 

@@ -31,7 +31,7 @@ class WorkerEnd(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """True if the worker got to its order at all: one whose device broke in the order before does not."""
+        """Return whether the worker got to its order at all: it does not if its device broke in the order before."""
         return self.entry is not None or self.how != f"exit {BROKEN_DEVICE}"
 
     def is_doubtful(self, order: AnyOrder) -> bool:

@@ -93,7 +93,7 @@ class Pool:
         if count < 1:
             raise ValueError(f"invalid count {count}: expected at least 1 worker")
         self._spec, self._count, self._folder = spec, count, folder
-        # Nobody knows which scenarios a subject of somebody else can run: it has what is never calibrated.
+        # It is not known which scenarios another project's subject can run: its deadline is never calibrated.
         foreign = UNCALIBRATED if spec.subject != BUILT_IN_SUBJECT else None
         self._wanted_deadline, self._memory, self._start_method = deadline or foreign, memory, start
         self._slowest = 0.0

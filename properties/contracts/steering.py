@@ -76,7 +76,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         request = evidence.scenario.requests[one.request]
         plan = request.rounds[(one.number - 1) % len(request.rounds)]
         if not one.number:
-            # What is verified with the prompt is nobody's plan (S-FOLLOW-6).
+            # No plan covers what is verified with the prompt (S-FOLLOW-6).
             plan = RoundPlan(num_drafts=evidence.scenario.steps, num_correct=-1)
         yield from _number(evidence, one, request, plan)
         right = _leading(one)
@@ -84,7 +84,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
             proposed = evidence.subject.typed("propose.tokens", TokenIds)
             yield from _differing(one, dict(enumerate(proposed.get(Key(one.request, one.number), ()), start=1)))
         elif request.sampling is None:
-            # Of a sampled request only the script knows what is right: it hangs on coins (S-SAMPLE-7), and
+            # Of a sampled request only the script knows what is right: it depends on coins (S-SAMPLE-7), and
             # `draft.verified` holds it to that.
             right = min(plan.num_correct, len(one.drafts))
             yield from _forced(evidence, one, request, plan, right)

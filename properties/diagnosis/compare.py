@@ -22,7 +22,7 @@ Order = Callable[[str, Key], tuple[int, ...]]
 """What comes first: order(channel, key)."""
 # Pools are poisoned with the first two, the private memory of graphs with the third.
 POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
-# Of a longer tuple so many elements are shown, from a few before the first that differs on.
+# A longer tuple is shown with this many elements, from a few before the first that differs.
 _LONG, _BESIDE = 24, 4
 
 

@@ -120,7 +120,7 @@ class _Batch:
             now: dict[int, list[LiveRow]] = {}
             for place in write.rows:
                 at = place.b * (stride or write.width) + place.t
-                # A capture may be that of another kind of launch, which leaves no states.
+                # A capture may be of another kind of launch, which leaves no states.
                 now.setdefault(at, [] if write.verify else list(pool.get(at, []))).append(place)
             pool |= now
         return pool

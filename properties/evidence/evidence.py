@@ -161,7 +161,7 @@ class Evidence:
 
     @cached_property
     def followed(self) -> frozenset[int]:
-        """The requests whose text has another token than the best, which is right, too: the reference follows it."""
+        """Return the requests whose text has a right token that is not the best; the reference follows it."""
         return frozenset(request for request, script in enumerate(self.script.requests) if script.followed)
 
     @cached_property

@@ -22,7 +22,7 @@ class Row(NamedTuple):
     round: int
     chunk: int
     place: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of a row
+    count: int  # type: ignore[assignment]  # hides tuple.count, which a row does not need
     phase: int
     size: int
     step: int

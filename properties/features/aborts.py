@@ -35,7 +35,7 @@ def aborted(choose: Choose, scenario: Scenario, after: tuple[int, ...], *, depen
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
         if index == certain or (choose.one_of(_MOSTLY if depends else _SOME) and not (depends and not index)):
-            # Something runs: the certain one, if nobody else.
+            # At least one request runs: the certain one, if no other does.
             steps = max(choose.one_of(after), int(index == certain))
             since = _AT_ONCE if preempts else request.arrival
             requests[index] = replace(request, abort_at=since + steps)

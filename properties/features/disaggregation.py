@@ -83,7 +83,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="disaggregation",
-    not_compared={"alone": "two engines serve nobody alone"},
+    not_compared={"alone": "two engines serve no request alone"},
     leads=2,
     what="one engine runs prompts and transfers requests to one that decodes",
     has=field_is_not("schedule.disaggregation", False),
@@ -101,7 +101,7 @@ FEATURE = Feature(
         "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
         "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
         "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),
-        "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs those of the prompt in its step",
+        "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
         "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
         "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-DISAGG-2 has two",
     },

@@ -17,7 +17,7 @@ from draftproof.properties.values.scenario import Image, ProbeModel, Request, Sc
 # Each of frames, rows and columns is the largest number of some: positions behind an image go by that.
 _GRIDS = ((1, 2, 2), (3, 1, 1), (2, 1, 2), (1, 2, 3), (4, 1, 1), (1, 3, 2), (2, 2, 1), (1, 1, 3), (3, 1, 2), (2, 2, 2))
 _SMALLEST = 4
-# How many images a prompt has at most; a short one has no place for so many.
+# How many images a prompt has at most; a short prompt has room for fewer.
 _COUNTS = (1, 2, 3, 2, 5, 9)
 # Every third request has none, so that rows of both kinds run beside each other; with preemption all have one.
 _NONE = (False, True, False)

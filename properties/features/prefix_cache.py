@@ -205,9 +205,9 @@ FEATURE = Feature(
     refuses={
         "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",
         "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
-        "mrope": "S-CACHE-2 knows a page by its tokens, and those of two images are the same",
+        "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
-        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries of which each rank has a part",
+        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries that are divided among ranks",
     },
     facts=_FACTS,
 )

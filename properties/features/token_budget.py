@@ -41,7 +41,7 @@ _run = facts_of("run", channels="round.rows", effect=True)
 _FACTS = (
     _run("drafts_cut_by_token_budget", shown="token budget: cut drafts"),
     _run("chunks_cut_by_token_budget", shown="token budget: cut a chunk"),
-    _run("waits_for_token_budget", shown="token budget: let somebody wait"),
+    _run("waits_for_token_budget", shown="token budget: made a request wait"),
 )
 
 FEATURE = Feature(
@@ -55,7 +55,7 @@ FEATURE = Feature(
     rule="S-SCHED-10",
     of_probes=True,
     refuses={
-        "adaptive-steps": _ORDER + "a batch that it cuts is not the one whose average S-ADAPT-1 takes",
+        "adaptive-steps": _ORDER + "the average of S-ADAPT-1 would be over a batch that it has cut",
         "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
         "preemption": _ORDER + "a preempted request (S-SCHED-8) is put back into that order in the same step",
         "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",

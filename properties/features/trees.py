@@ -24,7 +24,7 @@ _MATCHES = (3, 4, 3, 2, 3, 1)
 _MOST_NODES, _MOST_MORE = 24, 8
 _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
-# Tokens whose logits tie with the highest are chosen by their low ids.
+# Of tokens that tie for the highest logit, the lowest id is chosen.
 _LIKELY = 2
 _ROUNDS = 2
 """Of all drafts right, that a request has budget for: rows of two trees are to meet in a batch."""

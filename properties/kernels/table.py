@@ -161,7 +161,7 @@ _ROWS = (
     Op("token_attention", ("out", "k_pool", "v_pool"), _FLOAT, _TOKEN),
     # Each row is normed by its own mean square, rounded, then weighted.
     Op("rms_norm", ("out",), _FLOAT, _NORM),
-    # The residual is updated, and the norm is that of the updated residual.
+    # The residual is updated, and the norm is taken of the updated residual.
     Op("add_rms_norm", ("out", "residual"), _FLOAT, _ADD_NORM),
     # The first half gates the second.
     Op("silu_mul", ("out",), _FLOAT, _SILU),
@@ -197,7 +197,7 @@ _ROWS = (
     Op("ring_linear", ("out",)),
     # The window after every row is in that row's place, by the pool's own strides; the committed one stays.
     Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
-    # As conv_verify, where the window of a row is that of its ancestors, and of the committed one before row 0.
+    # As conv_verify; the window of a row has its ancestors, and before row 0 the committed window.
     Op("conv_verify_tree", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
     # Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.
     Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv")),

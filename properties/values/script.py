@@ -65,7 +65,7 @@ class RequestScript(Value, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """Return how many rounds ended, that of the prompt among them."""
+        """Return how many rounds ended, the prompt's included."""
         return 1 + len(self.rounds) if self.tokens else 0
 
     def context(self, number: int, prompt: int) -> int:

@@ -45,7 +45,7 @@ def validate(scenario: Scenario) -> Scenario:
     validate_fp8(scenario)
     beyond = max(scenario.eos, default=0)
     require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
-    require(runs_anything(scenario), "requests", "of which all are aborted as they come", "one that runs")
+    require(runs_anything(scenario), "requests", "that are all aborted as they arrive", "one that runs")
     for index in range(len(scenario.requests)):
         validate_request(scenario, index)
     _variant(scenario)
@@ -146,7 +146,7 @@ def _adaptive(scenario: Scenario) -> None:
     largest = max(adaptive.steps)
     require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive_steps, {largest}")
     if isinstance(adaptive, Adaptive):
-        # As in SGLang, of which the later controller takes one.
+        # As in SGLang; its later controller takes a single one.
         several = "two step counts or more with adaptive_steps.initial among them, or no adaptive_steps at all"
         require(len(adaptive.steps) > 1, "adaptive_steps.candidates", list(adaptive.steps), several)
         return
@@ -202,7 +202,12 @@ def _variant(scenario: Scenario) -> None:
         fitting = "another one, or a scenario whose drafts could be trees"
         raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
     pages, least = scenario.memory.pages, pages_as_tree(scenario)
-    require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
+    require(
+        pages >= least,
+        "memory.pages",
+        pages,
+        f"at least {least} with chain_as_tree, so that no request waits for pages",
+    )
 
 
 def _ranks(scenario: Scenario) -> None:

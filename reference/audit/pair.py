@@ -101,7 +101,7 @@ def load_standalone(target: Model, path: str) -> Model:
         expected = "a standalone draft without linear attention"
         raise invalid(path, "architectures", list(config.architectures), expected)
     if config.vocab_size != target.config.vocab_size:
-        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, as in the target")
     return load_target(path, target.dtype)
 
 

@@ -70,7 +70,7 @@ def _rolled(
     draws={"convs": (2, 3, 4)},
     limit=_own_slots,
     undefined=_rolled,
-    cannot="widths above 4; rows that share a slot, whose window it moves on; outputs of rows without a slot",
+    cannot="widths above 4; rows that share a slot (it moves the window on); outputs of rows without a slot",
 )
 def causal_conv1d_update(
     kernel: Any, out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor

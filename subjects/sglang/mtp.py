@@ -93,7 +93,7 @@ class WorkerExtend(MtpDraft):
             req_to_hidden_states_pool=torch.zeros((most, layers - 1, target.width), dtype=target.hidden_dtype),
         )
         if self.stage.graphs and context.config.sizes and context.config.capture:
-            # A replay of a real graph asks nobody; the closure does again.
+            # A replay of a real graph does not ask; the closure asks again.
             replace_everywhere("get_req_to_token_pool", lambda: worker.req_to_token_pool)
             kind, one = self.source.find(_GRAPHS, ALL_STEPS), self.source.find(_GRAPHS, ONE_STEP)
             worker.cuda_graph_runner_for_draft_extend = graph_runners(kind, one, context.config.sizes, worker)

@@ -135,7 +135,7 @@ class VllmSubject(Subject):
         """Serve it with a scheduler of its own kind, and pages for the longest request alone if these are few."""
         core, memory = running.engine.engine_core.engine_core, scenario.memory
         if self._scarce:
-            # Beside a round's drafts vLLM takes slots ahead for those of the next.
+            # Beside a round's drafts vLLM takes slots ahead for the next round's.
             needed = max(min(memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)
             memory = replace(memory, pages=-(-(needed + 2 * scenario.steps + 2) // memory.page_size))
         core.scheduler = fresh_scheduler(core, replace(scenario, memory=memory))

@@ -16,7 +16,7 @@ from draftproof.properties.kernels.case import Buffer
 
 # Most positions of a usual table.
 _POSITIONS = 216
-# From so many positions on, other sizes are small: the twin looks at every number that a token sees.
+# From this many positions on, other sizes are small: the twin looks at every number that a token sees.
 _MANY = 64
 
 
@@ -165,7 +165,7 @@ def fp8_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Argum
     scales = [choose.one_of((0.75, 0.25, 1.0, 3.0)) for _ in range(2)]
     for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
         pool = _tensor(arguments, name).float() / scale
-        # What nobody owns is NaN, or far beyond.
+        # Slots without an owner hold NaN, or numbers far beyond.
         arguments[name] = bf.place(choose, pool.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8))
     return {**arguments, "k_scale": scales[0], "v_scale": scales[1]}
 
@@ -214,7 +214,7 @@ def _asked(choose: Choose, tokens: int, lengths: Sequence[int], most: int) -> tu
     rows, positions = [], []
     for _ in range(tokens):
         row = choose.integer(0, len(lengths) - 1)
-        # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.
+        # Only a full row may be asked for more than it holds: elsewhere that memory was never written.
         positions.append(choose.integer(-1, lengths[row] - 1 + (3 if lengths[row] == most else 0)))
         rows.append(choose.one_of((row, row, row, -1, len(lengths), 1 << 40)))
     return rows, positions

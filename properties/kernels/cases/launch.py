@@ -68,7 +68,7 @@ def launch_sizes(choose: Choose, aim: Sizes = ANY, convs: tuple[int, ...] = ()) 
     width = size("width", 1, 4)
     keys, heads = _heads(choose, aim, rows, used)
     steps = aim["pending"] if "pending" in aim else bf.apart(choose, used, width + 1, width + 2)
-    # Keys of one component come near zero too often, where their direction hangs on a rounding.
+    # Keys of one component come near zero too often, where their direction depends on rounding.
     height, values = size("key_size", 2, 6), size("value_size", 1, 6)
     if not aim.keys() & {"key_size", "value_size"}:
         height, values = bf.alike(choose, height, values)

@@ -32,7 +32,7 @@ class _Row(NamedTuple):
 def sampled_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
     """Choose rows with few weights, with none, and with weights whose sums end exactly at a coin or just behind it.
 
-    An aim's number of drafts is that of every row.
+    Every row has as many drafts as the aim asks for.
     """
     tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=_SMALL)
     tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))

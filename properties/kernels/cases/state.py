@@ -19,7 +19,7 @@ from draftproof.properties.kernels.cases.launch import LaunchSizes
 
 # Most tokens of a sequence, unless more are asked for.
 _LONGEST = 6
-# From so many tokens of a sequence on it is long: others are, too.
+# A sequence of this many tokens or more is long: others are, too.
 _LONG = 33
 
 

@@ -11,7 +11,7 @@ from draftproof.properties.kernels.table import OPS, Op
 
 # A comment above each row is the op's promise.
 _ROWS = (
-    # Each request's slots stand behind those of the request before, in the order of positions; nothing follows.
+    # Each request's slots stand behind the slots of the request before, in the order of positions; nothing follows.
     Op("extend_slots", ("slots",)),
     # As extend_slots, with as many positions for each request.
     Op("uniform_slots", ("slots",)),

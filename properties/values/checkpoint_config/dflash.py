@@ -42,7 +42,7 @@ class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
         of any other layer before any norm.
         """
         if self.hidden_size != hidden_size:
-            raise self.invalid(source, "hidden_size", f"{hidden_size}, that of the target")
+            raise self.invalid(source, "hidden_size", f"{hidden_size}, as in the target")
         if self.mask_token_id >= vocab_size:
             raise self.invalid(source, "mask_token_id", f"less than the target's vocab_size, {vocab_size}")
         if max(self.target_layer_ids) > layers - 2:

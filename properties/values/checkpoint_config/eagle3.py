@@ -81,4 +81,4 @@ class Eagle3Config(DecoderConfig, frozen=True, kw_only=True):
         if getattr(self, name) != hidden_size:
             raise self.invalid(source, name, f"{hidden_size}, the target's hidden_size")
         if self.vocab_size != vocab_size:
-            raise self.invalid(source, "vocab_size", f"{vocab_size}, that of the target")
+            raise self.invalid(source, "vocab_size", f"{vocab_size}, as in the target")

@@ -16,7 +16,7 @@ from draftproof.properties.values.checkpoint_config.base import (
     invalid,
 )
 
-# A value for each layer, those of the MTP layers behind the model's.
+# A value for each layer; the MTP layers' values are behind the model's.
 _EACH_LAYER = ("rope_theta", "partial_rotary_factors")
 _LIMITS = ("swiglu_limits", "swiglu_limits_shared")
 

@@ -392,8 +392,8 @@ class Engine:
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            known = {name: inputs[name] for name in inputs if name not in DRAFT_BUFFERS}
-            runtime.begin_from(known, len(batch), num_rows)
+            filled = {name: inputs[name] for name in inputs if name not in DRAFT_BUFFERS}
+            runtime.begin_from(filled, len(batch), num_rows)
             inputs = runtime.inputs(len(batch), num_rows)
             proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:

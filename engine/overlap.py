@@ -196,7 +196,7 @@ class OverlapEngine(Engine):
         self.probes.on_commit_states(batch, correct_len)
 
     def _process(self, step: Launched) -> tuple[Commit, ...]:
-        """Take in the results of a step: what requests gained, who has ended, and what a controller learns."""
+        """Process the results of a step: each request's commit, which requests ended, and what a controller learns."""
         self._stream.wait(step.work)
         self.probes.on_run(step.plan)
         commits = self._process_chunks(step) + self._process_rounds(step)

@@ -1,7 +1,7 @@
-"""Continuous batching: who is admitted, prefilled in chunks, decoded, preempted, and how many drafts each row gets.
+"""Continuous batching: which requests are admitted, prefilled in chunks, decoded and preempted, with how many drafts.
 
-With preemption pages are taken on demand (docs/semantics.md, S-SCHED-8): the rule of vLLM's scheduler for who gives
-way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
+With preemption pages are taken on demand (docs/semantics.md, S-SCHED-8): vLLM's scheduler has the rule for which
+request is preempted, and SGLang's `retract_decode` the rule that only a request that decodes can be.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Scheduler:
         return self._release(self.find(request))
 
     def check(self) -> None:
-        """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
+        """Raise RuntimeError if pages are lost, or owned twice without being shared by the prefix cache."""
         cached = [node.page for node in self.cache.nodes()]
         rows, shared = range(len(self.page_table.pages)), set(cached)
         owned = [page for row in rows for page in self.page_table.owned(row) if page not in shared]

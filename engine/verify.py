@@ -55,7 +55,7 @@ class Verifier:
     def decide(
         self, hidden_states: Tensor, ids: Tensor, metadata: AttentionMetadata, views: Views
     ) -> dict[str, Tensor]:
-        """Return the outputs of a verify of ids [B, W] but for hidden states, of hidden_states [B * W, D]."""
+        """Return the outputs of a verify of ids [B, W], except hidden states, from hidden_states [B * W, D]."""
         target_tokens, weights = self._choose(hidden_states, ids, metadata.positions, views)
         self._tap(ids, metadata, hidden_states, target_tokens)
         outputs = self._accept(views, ids, target_tokens.view_as(ids))
@@ -81,7 +81,7 @@ class Verifier:
         )
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
-        """Return the outputs of a verify, but for hidden states."""
+        """Return the outputs of a verify, except hidden states."""
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
         accept_index = torch.empty_like(ids)
         kernels.greedy_accept(correct_len, bonus, accept_index, ids, target_tokens, views["num_drafts"])

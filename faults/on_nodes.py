@@ -111,7 +111,7 @@ def _copy(folder: Path, changed: Mapping[str, str]) -> str:
 
 
 class _Asked(NamedTuple):
-    """A chunk that is to be given out, and who waits for its results."""
+    """A chunk to be given out, and the caller that waits for its results."""
 
     chunk: Chunk
     name: str

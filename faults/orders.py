@@ -18,7 +18,7 @@ WHOLE = " (whole scenarios)"
 
 
 class Task(Value, frozen=True, kw_only=True):
-    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
+    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and what must notice it.
 
     With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
     `own`: path -> the lines there that the fault wrote, which make it stale if they name what is not there.

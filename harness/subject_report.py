@@ -57,7 +57,7 @@ def versions_of(subject: Subject) -> dict[str, str]:
 
 
 def assumed(subject: Subject) -> str:
-    """Return what a subject takes for granted; "" of one that does not say, be it derived from Subject or not."""
+    """Return what a subject takes for granted; "" if it does not say, whether or not it derives from Subject."""
     return getattr(subject, "assumes", "")
 
 

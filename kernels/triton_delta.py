@@ -133,7 +133,7 @@ def fold_token(b_state, b_k, b_v, decay, beta, RING: tl.constexpr):
 
 @triton.jit
 def directions(b_q, b_k, scale, RING: tl.constexpr):
-    """Return query and key of length 1, the query scaled, and their product: what a token needs but for the state."""
+    """Return query and key of length 1, the query scaled, and their product: what a token needs except the state."""
     b_q, b_k = unit(b_q, RING), unit(b_k, RING)
     if not RING:
         b_q = b_q * scale

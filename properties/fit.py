@@ -57,7 +57,7 @@ def within(scenario: Scenario, limits: Limits) -> Scenario | None:
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
-    """Return a generated scenario fitted; every other one for who `serves_prefixes` has prompts with one in common.
+    """Return a generated scenario fitted; for a subject that `serves_prefixes`, every other one has common prefixes.
 
     Fitting it again changes nothing. Raises UnfitError.
     """

@@ -180,7 +180,7 @@ class RequestSolver:
         return self._round(0, (), count, None, verified) if verified and is_free(self._scenario.draft) else None
 
     def _allowed(self, number: int, emitted: int) -> int:
-        """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
+        """Return K of a round after `emitted` tokens, the last of them pending, if other requests took none of it."""
         return self._fitting(round_plan(self._request, number).num_drafts, emitted)
 
     def _fitting(self, wanted: int, emitted: int) -> int:

@@ -112,7 +112,7 @@ class MemoryWatch:
         self._astray = {place for place in self._take_changes() if place >> _SHIFT != _OTHER}
 
     def changed(self, rows: int) -> WriteSet:
-        """Return everything that a launch of live `rows` changed, but for slot 0 and states after padding rows."""
+        """Return everything that a launch of live `rows` changed, except slot 0 and states after padding rows."""
         changes = self._astray.union(self._take_changes())
         live = rows * self._engine.config.most_width
         named = [(place >> _SHIFT, place & (1 << _SHIFT) - 1) for place in sorted(changes)]

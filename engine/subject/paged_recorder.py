@@ -102,7 +102,7 @@ class PagedRecorder:
             ]
 
     def report_pools(self, step: int) -> None:
-        """Report who owns what after an engine step."""
+        """Report the owners of pages, slots and rows after an engine step."""
         scheduler, key = self._engine.scheduler, Key(-1, step)
         schedulers = [engine.scheduler for engine in self._engines]
         tables = [one.page_table for one in schedulers]

@@ -1,4 +1,4 @@
-"""From what the probes see to observations: who a row belongs to is known from the plan, never from a value."""
+"""Turn what the probes see into observations; the plan says which request a row belongs to, never a value."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class TraceRecorder(Probes):
         self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
-        """Report what can be reached from an idle engine, or from an idle pair of them, but for the observers."""
+        """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""
         recorders = (self, self._prefill) if self._prefill else (self,)
         observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
         found = footprint(served, observers, judged_otherwise(self._scenario))

@@ -1,4 +1,4 @@
-"""Who owns which page at the end of every step, and that every page comes back."""
+"""Which request owns which page at the end of every step, and that every page is given back."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Attempt = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Holding:
-    """Who held how many pages in which engine step."""
+    """How many pages each attempt held in each engine step."""
 
     evidence: Evidence
 

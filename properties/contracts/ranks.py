@@ -19,7 +19,7 @@ CAPTURED = 1
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that all ranks issue the same, and but for captures that it is what every step needs."""
+    """Check that all ranks issue the same collectives, and, except for captures, those that every step needs."""
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)

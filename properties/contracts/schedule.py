@@ -142,9 +142,9 @@ def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that no decode batch has a row in the place of one that was admitted earlier, and waits.
+    """Check that no decode batch has a row in place of a request that was admitted earlier and waits.
 
-    Who was preempted is admitted again.
+    A request that was preempted is admitted again.
     """
     schedule, requests = evidence.schedule, evidence.scenario.requests
     spans = schedule.attempt_spans

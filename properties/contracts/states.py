@@ -1,4 +1,4 @@
-"""Recurrent states: what every round commits, and who owns which state slot.
+"""Recurrent states: what every round commits, and which request owns which state slot.
 
 `n` the context length before a round, `m` the tokens it emits. A state is a vector: the convolution's window, then the
 delta rule's matrix.

@@ -40,7 +40,7 @@ DECISIONS = (
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that all ranks issue the same, and but for captures that it is what the forwards of each step need."""
+    """Check that all ranks issue the same collectives, and, except for captures, those that the forwards need."""
     assert evidence.beside is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
     of_ranks = (one.typed("rank.collectives", Collective) for one in evidence.beside.subjects)

@@ -1,4 +1,4 @@
-"""The budget of an engine step: who gets how many of its tokens (S-SCHED-10)."""
+"""The token budget of an engine step: how many of its tokens each request gets (S-SCHED-10)."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _is_across_resume(evidence: Evidence, index: int) -> bool:
 
 
 def _is_before_others(evidence: Evidence, index: int) -> bool:
-    """Return whether one who came later waited as well when a request was admitted."""
+    """Return whether a later request was waiting as well when a request was admitted."""
     spans, first = evidence.schedule.spans, evidence.schedule.spans.get(index, (-1, -1))[0]
     requests = evidence.scenario.requests
     return any(
@@ -149,7 +149,7 @@ def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> Iter
 
 
 def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
-    """Return whether one who came later waited as well when a request was aborted that waited, and goes on."""
+    """Return whether a later request was waiting as well, and went on, when a waiting request was aborted."""
     abort, requests = evidence.aborts.get(index), evidence.scenario.requests
     if abort is None or index in evidence.schedule.spans:
         return False

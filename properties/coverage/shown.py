@@ -13,7 +13,7 @@ _LISTED = 8
 _NUMBERS = ("accept.correct_len", "total.rounds", "total.drafts", "total.accepted")
 _TOKENS = ("round.drafts", "propose.tokens")
 CHANNELS_THAT_SHOW_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verify.ids"})
-"""The channels on which a draft shows, be it only that there was one."""
+"""The channels on which a draft shows, even if only its existence does."""
 
 
 def drafts_seen(trace: Trace) -> int:

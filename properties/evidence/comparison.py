@@ -1,4 +1,4 @@
-"""Which values of the reference and of a subject are comparable: all, but for what may be left out and real ties."""
+"""Which values of reference and subject are comparable: all, except real ties and what may be left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an overlap makes of a run, by definition: who runs after its end, what the host knows when, what it allocates.
+"""What an overlap makes of a run, by definition: rounds after an end, what the host knows when, what it allocates.
 
 `n` the context length of a round, `w` the drafts that it wants, `P` page size (docs/semantics.md, S-OVERLAP).
 """

@@ -56,7 +56,7 @@ class DraftPlans:
         return max(0, min(fitting, self.tokens_of_step(row.step).get(row.request, 0) - 1))
 
     def drafts_fitting(self, row: Row, n: int) -> int:
-        """Return the same but for what others take of the tokens of its step."""
+        """Return how many drafts a round may have if other requests took none of the step's tokens."""
         return self._fitting(self.drafts_wanted(row), row.request, n)
 
     def _fitting(self, wanted: int, index: int, n: int) -> int:

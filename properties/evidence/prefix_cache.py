@@ -1,7 +1,7 @@
 """A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics.md, S-CACHE).
 
-It follows a run: who was admitted, preempted and done in which step, and which pages their tables had. What it knows of
-texts is what the reference says. `P` page size.
+It follows a run: which requests were admitted, preempted and done in which step, and which pages their tables had.
+Texts are the reference's. `P` page size.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PrefixModel:
         return sum(one.locks > 0 for one in self._with_state(self._within(self._whole(text), end)))
 
     def _whole(self, text: TokenIds) -> list[Kept]:
-        """Return the pages that are kept of the beginning of a text, but for what has to run in any case."""
+        """Return the cached pages of the beginning of a text, without those that must be run in any case."""
         found: list[Kept] = []
         while len(found) < self._most(text) and self.key(text, len(found)) in self.kept:
             found.append(self.kept[self.key(text, len(found))])

@@ -27,7 +27,7 @@ _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
 _SWINGING = (True, True, True, False)
 _CUT = (True, True, False)
-"""Whether `max_len` ends who has no stop token, apart from its budget, and a host can tell when."""
+"""Whether `max_len` ends requests without a stop token, rather than their budget; a host can tell when that is."""
 _BY_BUDGET = (False, True)
 _AT_FIRST = (True, False)
 """Whether requests end by their budgets alone, and whether the last does with its first token."""

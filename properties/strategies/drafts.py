@@ -227,8 +227,8 @@ def _narrowed(request: Request, vocab: int, turn: int) -> Request:
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
     """Let about every other round verify what was found, as much as there is.
 
-    Under a controller only the last of a cycle does, since the others are to move it, but for the second request, so
-    that rows that found nothing run beside it.
+    Under a controller only the last round of a cycle does, because the others are to move it; the second request does
+    in every other round, so that rows that found nothing run beside it.
     """
     rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
     last = len(rounds) - 1

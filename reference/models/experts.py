@@ -68,7 +68,7 @@ def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoe
 def grouped_shares(
     x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
 ) -> tuple[Tensor, float]:
-    """Each expert's weight [n, X], zero but for the chosen ones, and how close the choice was."""
+    """Return each expert's weight [n, X], zero except for the chosen ones, and how close the choice was."""
     scores = torch.sigmoid(x @ weights[ROUTER].T)
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)

@@ -1,7 +1,7 @@
-"""What decoder layers are made of, in float64, straight from the definitions.
+"""The parts of decoder layers, in float64, straight from the definitions.
 
-Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads,
-`H` head size, `F` intermediate size, `V` vocabulary. Everything is float64, but for the rotary frequencies (see
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads, `H` head
+size, `F` intermediate size, `V` vocabulary. Everything is float64, except the rotary frequencies (see
 `rope_frequencies`).
 """
 

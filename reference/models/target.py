@@ -1,6 +1,6 @@
-"""What all targets that are read from checkpoints share: one causal pass from token zero, no cache.
+"""The common part of all targets that are read from checkpoints: one causal pass from token zero, no cache.
 
-They compute in the dtype of their tensors, which is float64 but for the run that tells how far rounding carries.
+They compute in the dtype of their tensors: float64, except in the run that tells how far rounding carries.
 
 Shapes: `n` tokens, `D` hidden size, `N` key-value heads, `H` head size, `V` vocabulary.
 """

@@ -145,7 +145,7 @@ def _verdict(source: RunSource, contracts: Sequence[ContractRow]) -> Outcome:
 
 
 def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contracts: Sequence[ContractRow]) -> str:
-    """One sentence for whom nothing else is told."""
+    """Return one sentence for a reader who reads nothing else."""
     done = source.sums.done
     ran = f"{plural(done, 'scenario')} in {show_duration(_seconds(source))}"
     if findings:

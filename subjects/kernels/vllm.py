@@ -1,4 +1,4 @@
-"""Bindings of vLLM's kernels: `B` rows of a launch. Integers on its side are int32 but for token ids of the target."""
+"""Bindings of vLLM's kernels: `B` rows of a launch. vLLM's integers are int32, except token ids of the target."""
 
 from __future__ import annotations
 

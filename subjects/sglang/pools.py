@@ -34,7 +34,7 @@ _REQUESTS = {"max_num_reqs": 1}
 
 @dataclass(frozen=True)
 class Maker:
-    """Who makes a pool, with which method and arguments, and whom it tells: `pool`, of `module` if not of its own.
+    """A maker of a pool: its method and arguments, and the class that it calls, `pool` of `module` if not its own.
 
     `allowed` is a function that refuses arguments which do not go with this memory.
     """

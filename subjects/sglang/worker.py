@@ -16,7 +16,7 @@ from draftproof.subjects.sglang.release import SglangRelease
 CONTEXT = frozenset(
     {"round.rows", "round.table", "round.drafts", "accept.emitted", "accept.correct_len", "commit.length"}
 )
-"""What a part's own channels are judged by: who ran when, and what came of it. These are the engine's."""
+"""The engine's channels that a part's own channels are judged by: which requests ran when, and with which result."""
 Place = tuple[str, str]
 """A module below sglang.srt, and a name in it."""
 

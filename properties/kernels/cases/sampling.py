@@ -98,7 +98,7 @@ def _few(choose: Choose, vocabulary: int, columns: int) -> _Row:
 
 
 def _siblings(choose: Choose, vocabulary: int, columns: int) -> _Row:
-    """Return as many drafts as there are columns, of any order, that share the weights: who is asked first matters."""
+    """Return one draft a column, in any order, which share the weights: the order in which they are tried matters."""
     drafts = bf.shuffled(choose, range(vocabulary))[:columns]
     weights = [choose.integer(0, 1) for _ in range(vocabulary)]
     for draft in drafts:

@@ -34,9 +34,9 @@ _REQUESTS = {"max_num_reqs": 1}
 
 @dataclass(frozen=True)
 class Maker:
-    """A maker of a pool: its method and arguments, and the class that it calls, `pool` of `module` if not its own.
+    """The code that makes a pool: its method and arguments, and the class `pool` that it calls.
 
-    `allowed` is a function that refuses arguments which do not go with this memory.
+    `module` has that class if the maker's own module does not. `allowed` is a function that refuses arguments which do not go with this memory.
     """
 
     place: Place

@@ -96,7 +96,7 @@ class BatchedChain:
         return torch.cat((pending, *(one[:, None] for one in proposed)), dim=1)
 
     def _given(self, number: int, places: Tensor, context: Tensor, handed: Tensor) -> Tensor:
-        """Return the states [R, T, D] that the rows of a layer take: all but one are `handed` on by the layer before."""
+        """Return the states [R, T, D] for the rows of a layer: all but one are `handed` on by the layer before."""
         if number and self._chain:
             before = self._known[number].given[self._texts, places[:, :1].clamp(min=0)]
             return torch.cat((before, handed), dim=1)

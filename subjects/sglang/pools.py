@@ -36,7 +36,8 @@ _REQUESTS = {"max_num_reqs": 1}
 class Maker:
     """The code that makes a pool: its method and arguments, and the class `pool` that it calls.
 
-    `module` has that class if the maker's own module does not. `allowed` is a function that refuses arguments which do not go with this memory.
+    `module` has that class if the maker's own module does not. `allowed` is a function that refuses arguments which do
+    not go with this memory.
     """
 
     place: Place

@@ -264,7 +264,7 @@ def pytest_runtest_makereport(
     failures = sys.modules.get("draftproof.pytest_failures")
     if failures is not None and call.excinfo is not None and (found := failures.found_in(call.excinfo.value)):
         found = failures.replayable(found, without_share(item.nodeid))
-        report.sections.append(("draftproof", failures.told(found)))
+        report.sections.append(("draftproof", failures.describe_failures(found)))
         told = failures.properties(found)
         item.user_properties.extend(told)
         report.user_properties.extend(told)

@@ -162,7 +162,7 @@ def test_a_campaign_goes_by_time_and_workers_by_seeds(project):
     project.makepyfile(
         """
         import itertools
-        from draftproof.pytest_checks import BLOCK, ProfileScenarios
+        from draftproof.pytest_checks import _BLOCK, ProfileScenarios
 
         def test_time(draftproof_scenarios):
             assert (draftproof_scenarios.count, draftproof_scenarios.seconds) == (0, 1.0)

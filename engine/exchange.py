@@ -1,4 +1,4 @@
-"""What an engine packs for another one, and installs from another one (docs/semantics.md, S-DISAGG).
+"""What an engine hands over to another, and installs of what was handed over to it (S-DISAGG).
 
 Sources: as of `KvTransfer`.
 """

@@ -5,7 +5,7 @@ decode engine has a row, pages and a place in its batch. It names no page, slot 
 tokens committed, `L` layers.
 
 Sources: SGLang, python/sglang/srt/disaggregation/ (prefill.py, decode.py, `MetadataBuffers` of utils.py); vLLM,
-vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics.md, S-DISAGG-1.
+vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics/disaggregation.md, S-DISAGG-1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Continuous batching: which requests are admitted, prefilled in chunks, decoded and preempted, with how many drafts.
 
-With preemption pages are taken on demand (docs/semantics.md, S-SCHED-8): vLLM's scheduler has the rule for which
-request is preempted, and SGLang's `retract_decode` the rule that only a request that decodes can be.
+With preemption pages are taken on demand (S-SCHED-8): the rule of vLLM's scheduler for who gives
+way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reference's answer to what a subject did: the run that would have been right (docs/semantics.md, S-FOLLOW).
+"""What would have been right for what a subject did: the reference's answer to a run (S-FOLLOW).
 
 The rounds have the drafts that the subject verified; all results are the reference's own. All that it knows of the
 subject is a value `ObservedRun`, read from the trace once.

@@ -5,7 +5,7 @@ the entries of every committed token, so that no entry is of a rejected token, a
 accepted everything.
 
 `B` rows of a launch, `W` verify width. Source: Leviathan et al., "Fast Inference from Transformers via Speculative
-Decoding" (2023); docs/semantics.md.
+Decoding" (2023); docs/semantics/ngram.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics.md, S-CACHE).
+"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics/, S-CACHE).
 
 It follows a run: which requests were admitted, preempted and done in which step, and which pages their tables had.
 Texts are the reference's. `P` page size.

@@ -33,17 +33,16 @@ def _every_draft(_kind: DraftKind) -> bool:
 class Feature:
     """A feature: its name in `check --with`, limits, reports and documents, and a line about it.
 
-    `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it away, as
-    shrinking, bisection and subjects that lack it need. `draw` adds it to a scenario (None: it is drawn with the model
-    or the requests); `beside` replaces, by name, what draws later features in a scenario that has this one; `finish`
-    makes the last changes, when everything else has been drawn.
-
-    `refuses` names the features that it is not defined beside, with the reason; each pair stands in one of its two
-    rows. `needs` are features that it extends. `drafts` tells which drafts can have it, and `because` why others
-    cannot. A feature `of_probes` is not defined for a checkpoint; one `of_model` is chosen with the model, and no
-    subject lacks it. `facts` are what can happen where it is, and `lacks` names other facts that scenarios with it
-    never reach. `weight` is the share of rows that have it where nothing else decides; it is lower for features that
-    leave others less to do. A feature that leaves room for few others `leads` that many rows in each round of leads.
+    `rule` is its definition in docs/semantics/. `has` tells whether a scenario has it and `without` takes it
+    away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn
+    with the model or the requests), `beside` has what draws features behind it otherwise where it is, by their names,
+    and `finish` changes what goes by all the rest, when that has been drawn.
+    `refuses` names features that it is not defined beside, each pair in one of its two rows, with the reason.
+    `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
+    others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
+    model, and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios
+    with it never reach. `weight` is the share of rows that have it where nothing else decides: lower for what
+    leaves others less to do. What leaves room for few others `leads` rows, so often in a round of all leads.
     `not_compared` names variants (variants.py) whose two runs differ beside it, each with the reason.
     """
 

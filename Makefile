@@ -23,7 +23,7 @@ CLUSTER := .venv/cluster
 endif
 
 # A benchmark imports its neighbours, which -P would hide.
-BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
+BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
 .PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
@@ -89,12 +89,14 @@ SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
-# What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+# KINDS="decode gdn" are some of those of benchmarks/bench.py. What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl
 KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
 
+KINDS ?= decode gdn extend verify step prefix preemption overlap mixed
+
 bench: $(READY)
-	$(BENCH) benchmarks/throughput.py $(KEEP) $(ARGS)
+	$(BENCH) scenarios $(KEEP) $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
@@ -104,14 +106,7 @@ sanitize-gpu: $(READY)
 	$(BIN) tests/kernels/sanitize.py $(foreach file,$(WHEELS),--wheel $(file)) $(ARGS)
 
 bench-gpu: $(READY)
-	$(BENCH) benchmarks/decode_speed.py $(KEEP) $(ARGS)
-	$(BENCH) benchmarks/gdn_speed.py $(KEEP) $(GDN_ARGS)
-	$(BENCH) benchmarks/extend_speed.py $(KEEP) $(EXTEND_ARGS)
-	$(BENCH) benchmarks/verify_speed.py $(KEEP) $(VERIFY_ARGS)
-	$(BENCH) benchmarks/step_speed.py $(KEEP) $(STEP_ARGS)
-	$(BENCH) benchmarks/serve_speed.py $(KEEP) $(SERVE_ARGS)
-	$(BENCH) benchmarks/overlap_speed.py $(KEEP) $(OVERLAP_ARGS)
-	$(BENCH) benchmarks/mixed_speed.py $(KEEP) $(MIXED_ARGS)
+	for kind in $(KINDS); do $(BENCH) $$kind $(KEEP) $(ARGS) || exit; done
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -58,11 +59,12 @@ class Built:
     dtype: torch.dtype
 
 
-def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None, repeats: int | None) -> Setup:
+def setup(given: Namespace) -> Setup:
     """Return the H200 run, or one that a CPU does in seconds."""
-    if tiny:
-        return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, seed)
-    return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, seed)
+    batches, repeats = tuple(given.batch or ()), given.repeats
+    if given.tiny:
+        return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, given.seed)
+    return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, given.seed)
 
 
 def glm_mtp(given: Setup) -> Built:

@@ -1,60 +1,43 @@
-"""What a host that plans a step while the one before runs saves: decode steps of `OverlapEngine` beside `Engine`'s.
-
-The target is that of decode_speed.py, an EAGLE head of the same sizes drafts on the device, and all rounds are captured
-graphs. A batch is prefilled; from then until it has ended nobody waits for the device but the engine itself. A step is
-that wall time over the steps that had rounds, plain and overlapped in turns, of new prompts each time. Works of the
-overlap are `early`: they run as soon as they are given. Before times count, tokens of both are compared.
-
-`device ms` is what kernels and copies of a plain step take, by the profiler, in a run of its own; the rest of a plain
-step is the host's. `hidden` is the share of that rest which the overlap takes away. On a CPU a work runs while the host
-gives it: nothing overlaps, and what a device takes cannot be told. `--tiny` runs there.
-"""
+"""Decode steps of a host that plans a step while the one before runs, beside those of one that waits."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import bench
-import torch
+import timing
 from decode_model import PAGE, Setup, setup
-from server import Columns, Server, Text, Timed, dense_model, eagle_draft, generator, prompts, sizes
+from server import Server, Text, Timed, dense_model, eagle_draft, generator, prompts, sizes
 from texts import check_near, check_same, texts
 
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.llama import Llama
 
-COLUMNS: Columns = {
-    "batch": lambda row: row["batch"],
-    "steps": lambda row: row["steps"],
-    "plain ms": lambda row: f"{row['plain_ms']:.3f}",
-    "overlapped ms": lambda row: f"{row['overlapped_ms']:.3f}",
-    "plain / overlapped": lambda row: f"{row['plain_of_overlapped']:.2f}",
-    "device ms": lambda row: f"{row['device_ms']:.3f}" if "device_ms" in row else "-",
-    "hidden": lambda row: f"{100 * row['hidden']:.0f} %" if "hidden" in row else "-",
-}
+
+def overlap(given: Namespace) -> Iterator[dict[str, Any]]:
+    """Time a host that plans a step while the one before runs: `OverlapEngine` beside `Engine`.
+
+    The target is that of `decode`, an EAGLE head of the same sizes drafts on the device, and all rounds are captured
+    graphs. A batch is prefilled; from then until it has ended nobody waits for the device but the engine itself. A step
+    is that wall time over the steps that had rounds, plain and overlapped in turns, of new prompts each time. Works of
+    the overlap are `early`: they run as soon as they are given. Before times count, tokens of both are compared.
+
+    "device" is what kernels and copies of a plain step take, by the profiler, in a run of its own; the rest of a plain
+    step is the host's. "hidden" is the share of that rest which the overlap takes away. On a CPU a work runs while the
+    host gives it: nothing overlaps, and what a device takes cannot be told.
+    """
+    of = setup(given)
+    of = replace(of, new=max(of.new, 2 * PAGE))
+    dense = dense_model(of)
+    draft = eagle_draft(of, dense)
+    for batch in of.batches:
+        yield _overlap(of, dense, draft, batch)
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed", *bench.KEPT).parse_args()
-    given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
-    given = replace(given, new=max(given.new, 2 * PAGE), repeats=arguments.repeats or given.repeats)
-    with torch.inference_mode():
-        dense = dense_model(given)
-        draft = eagle_draft(given, dense)
-        # No progress is shown: it would take the host's time.
-        rows = [overlap(given, dense, draft, batch) for batch in given.batches]
-    about = {"seed": given.seed, "prompt": given.prompt, "new": given.new, "repeats": given.repeats}
-    result = {**bench.machine(given.device), **about, "batches": rows}
-    title = f"{result['device']}: a decode step, the host in turn with the device and ahead of it"
-    bench.show(title if given.device == "cuda" else f"{title} (on a CPU nothing overlaps)", rows, COLUMNS)
-    bench.keep(arguments, result, bench.milliseconds(rows, "batch"))
-
-
-def overlap(given: Setup, dense: Llama, draft: DraftModel, batch: int) -> dict[str, Any]:
+def _overlap(given: Setup, dense: Llama, draft: DraftModel, batch: int) -> dict[str, Any]:
     """Return the milliseconds of a decode step of a batch, plain and overlapped."""
     config, random = sizes(given, batch, given.prompt, given.new), generator(given)
     plain = Server(given, dense, config, draft)
@@ -114,12 +97,8 @@ def _of_device(
         return {}
     _prefilled(plain, asked, given.new)
     steps: list[Timed] = []
-    busy = bench.device_seconds(lambda: steps.extend(plain.rest()))
+    busy = timing.device_seconds(lambda: steps.extend(plain.rest()))
     device_ms = 1e3 * busy / _num_rounds(steps)
     host_ms = plain_ms - device_ms
     hidden = {"hidden": (plain_ms - overlapped_ms) / host_ms} if host_ms > 0 else {}
     return {"device_ms": device_ms, **hidden}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,16 @@
-"""What packing a chunk of a prompt beside verify rows saves: a step of one launch beside the same step of two.
-
-The target is that of decode_speed.py. While a batch decodes, one prompt after another comes, each of one chunk and for
-one token. "two" is the `Engine.step` that runs the chunk, eagerly as every prefill, and then the rounds in their graph.
-"packed" runs both in one launch, in the graph of a token bucket that it fills; "eager" in one launch without a graph.
-Times include the host's part; all ways take turns. Every row verifies random drafts: whether n-grams match would be
-left to chance. What all ways emit is compared in the end: "near ties" are the texts of the way with most of them that
-differ, and part where two logits are as near as rounding (texts.py). `--tokens` is the length of a chunk, `--tiny` runs
-on a CPU.
-"""
+"""A step that runs a chunk of a prompt beside rounds: in one launch, and in two."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import bench
 import torch
 from decode_model import Setup, setup
-from server import NGRAM, STEPS, Columns, Plans, Server, Timed, dense_model, generator, prompts, sizes
+from server import NGRAM, STEPS, Plans, Server, Timed, dense_model, generator, prompts, sizes
 from texts import check_near, texts
 
 from draftproof.engine.config import EngineConfig
@@ -34,17 +25,6 @@ WAYS = {
 }
 """What a step launches each way: kinds, and whether in a graph."""
 PACKED = ("packed", "eager")
-COLUMNS: Columns = {
-    "batch": lambda row: row["batch"],
-    "verified": lambda row: row["verify_tokens"],
-    "chunk": lambda row: row["chunk"],
-    "two ms": lambda row: f"{row['two_ms']:.3f}",
-    "packed ms": lambda row: f"{row['packed_ms']:.3f}",
-    "eager ms": lambda row: f"{row['eager_ms']:.3f}",
-    "two / packed": lambda row: f"{row['two_of_packed']:.2f}",
-    "two / eager": lambda row: f"{row['two_of_eager']:.2f}",
-    "near ties": lambda row: f"{max(row['near_ties'].values())} of {row['texts']}",
-}
 
 
 class Drafted(Plans):
@@ -60,25 +40,24 @@ class Drafted(Plans):
         return Proposal(self._drafts[: len(batch), :width], tuple(row.num_drafts for row in batch))
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "tokens", "repeats", "seed", *bench.KEPT).parse_args()
-    given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
-    given = replace(given, repeats=arguments.repeats or 3 * given.repeats)
-    chunks = arguments.tokens or ((16, 48) if arguments.tiny else (128, 512, 2048))
-    with torch.inference_mode():
-        dense = dense_model(given)
-        # No progress is shown: it would take the host's time.
-        rows = [mixed(given, dense, batch, chunk) for batch in given.batches for chunk in chunks]
-    about = {"seed": given.seed, "prompt": given.prompt, "drafts": STEPS, "repeats": given.repeats}
-    result = {**bench.machine(given.device), **about, "steps": rows}
-    bench.show(f"{result['device']}: a step of a chunk beside rounds", rows, COLUMNS, section=lambda row: row["batch"])
-    named = ((f"batch {row['batch']}, chunk {row['chunk']}", row) for row in rows)
-    seconds = {f"{way}, {name}": 1e-3 * row[f"{way}_ms"] for name, row in named for way in WAYS}
-    bench.keep(arguments, result, seconds)
+def mixed(given: Namespace) -> Iterator[dict[str, Any]]:
+    """Time a step that packs a chunk of a prompt beside verify rows, beside the same step in two launches.
+
+    The target is that of `decode`. While a batch decodes, one prompt after another comes, each of one chunk and for one
+    token. "two" is the `Engine.step` that runs the chunk, eagerly as every prefill, and then the rounds in their graph.
+    "packed" runs both in one launch, in the graph of a token bucket that it fills; "eager" in one launch without a
+    graph. Times include the host's part; all ways take turns. Every row verifies random drafts: whether n-grams match
+    would be left to chance. What all ways emit is compared in the end: "near ties" are the texts of the way with most
+    of them that differ, and part where two logits are as near as rounding (texts.py).
+    """
+    of = setup(given, times=3)
+    dense = dense_model(of)
+    for batch in of.batches:
+        for chunk in given.tokens or ((16, 48) if given.tiny else (128, 512, 2048)):
+            yield _mixed(of, dense, batch, chunk)
 
 
-def mixed(given: Setup, dense: Llama, batch: int, chunk: int) -> dict[str, Any]:
+def _mixed(given: Setup, dense: Llama, batch: int, chunk: int) -> dict[str, Any]:
     """Return the milliseconds of a step that runs a chunk beside a round of each request of a batch."""
     configs, random = _configs(given, batch, chunk), generator(given)
     servers = {way: Server(given, dense, config, NGRAM, Drafted(given, batch)) for way, config in configs.items()}
@@ -103,7 +82,7 @@ def mixed(given: Setup, dense: Llama, batch: int, chunk: int) -> dict[str, Any]:
         **{f"{way}_ms": one for way, one in taken.items()},
         **{f"two_of_{way}": taken["two"] / taken[way] for way in PACKED},
         "texts": len(asked),
-        "near_ties": differing,
+        "near_ties": max(differing.values()),
     }
 
 
@@ -134,7 +113,3 @@ def milliseconds(way: str, steps: Iterable[Timed], batch: int) -> float:
             raise RuntimeError(f"a step ran {ran}; there is nothing to time")
         times.append(step.seconds)
     return 1e3 * statistics.median(times[WARM:])
-
-
-if __name__ == "__main__":
-    main()

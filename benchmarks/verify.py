@@ -1,19 +1,15 @@
-"""What a verify of a draft tree costs beside one of a chain of the same width, and a sampled one beside a greedy one.
-
-The target is that of decode_speed.py, its logits on a probe's grid so that tokens are drawn in whole numbers. All four
-kinds of verify run in turn in one process, on the same cache; the ratios are of their medians. `--tiny` runs on a CPU.
-"""
+"""A verify of a draft tree beside one of a chain of the same width, and a sampled one beside a greedy one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import bench
+import timing
 import torch
 from decode_model import PAGE, DecodeLoop, Setup, setup
-from rich.console import Console
 from shapes import llama_config, llama_shapes, random_tensors
 from torch import Tensor
 
@@ -36,18 +32,6 @@ PARENTS = (0, 0, 0, 0, 1, 1, 1, 2, 2, 5, 5, 6, 10, 10, 11, 13)
 DEPTH, TOPK, WIDTH = 5, 4, len(PARENTS) + 1
 LOGIT = 1 << 24
 SAMPLING = SamplingParams(temperature=1.0, top_k=50, top_p=0.875, seed=1 << 40)
-COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "batch": lambda row: row["batch"],
-    "chain ms": lambda row: f"{row['chain_ms']:.3f}",
-    "tree ms": lambda row: f"{row['tree_ms']:.3f}",
-    "tree / chain": lambda row: f"{row['tree_of_chain']:.2f}",
-    "sampled chain ms": lambda row: f"{row['sampled_chain_ms']:.3f}",
-    "sampled tree ms": lambda row: f"{row['sampled_tree_ms']:.3f}",
-    "sampled / greedy": lambda row: f"{row['sampled_of_greedy']:.2f}",
-    "of a tree": lambda row: f"{row['sampled_of_greedy_tree']:.2f}",
-    "choice ms": lambda row: f"{row['greedy_choice_ms']:.3f}",
-    "drawn ms": lambda row: f"{row['sampled_choice_ms']:.3f}",
-}
 
 
 class DrawingLlama(Llama):
@@ -58,38 +42,36 @@ class DrawingLlama(Llama):
         return ProbeTarget.token_weights(self, (logits.float() * LOGIT).to(torch.int64), temperatures)  # type: ignore[arg-type]
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
-    arguments = bench.parser(__doc__, "tiny", "batch", "seed", *bench.KEPT).parse_args()
-    given = setup(arguments.tiny, arguments.seed, tuple(arguments.batch) if arguments.batch else None)
-    given = replace(given, prompt=8 * given.prompt, new=WIDTH + PAGE)
-    console = Console()
-    with torch.inference_mode():
-        tensors = random_tensors(llama_shapes(given.sizes), given.device, given.dtype, given.seed)
-        dense = DrawingLlama(parse_config(llama_config(given.sizes), LlamaConfig), tensors)
-        rows = []
-        for batch in given.batches:
-            with console.status(f"batch {batch}"):
-                rows.append(measured(dense, given, batch))
-    result = {**bench.machine(given.device), "width": WIDTH, "topk": TOPK, "prompt": given.prompt, "batches": rows}
-    bench.show(f"{result['device']}: verify of {WIDTH} rows after {given.prompt} tokens", rows, COLUMNS)
-    bench.keep(arguments, result, bench.milliseconds(rows, "batch"))
+def verify(given: Namespace) -> Iterator[dict[str, Any]]:
+    """Time a verify of a draft tree beside one of a chain, and a sampled one beside a greedy one.
+
+    The target is that of `decode`, its logits on a probe's grid so that tokens are drawn in whole numbers. All four
+    kinds of verify run in turn in one process, on the same cache; the ratios are of their medians.
+    """
+    of = setup(given, times=5)
+    of = replace(of, prompt=8 * of.prompt, new=WIDTH + PAGE)
+    tensors = random_tensors(llama_shapes(of.sizes), of.device, of.dtype, of.seed)
+    dense = DrawingLlama(parse_config(llama_config(of.sizes), LlamaConfig), tensors)
+    for batch in of.batches:
+        yield _measured(dense, of, batch)
 
 
-def measured(dense: DrawingLlama, given: Setup, batch: int) -> dict[str, Any]:
+def _measured(dense: DrawingLlama, given: Setup, batch: int) -> dict[str, Any]:
     """Return the milliseconds of each kind of verify and of each kind of choice, and their ratios."""
     cache = DecodeLoop(dense, given, batch).cache
     runs = {
-        f"{'sampled_' if sampled else ''}{name}": launch(verify(dense, cache, given, batch, tree=tree, sampled=sampled))
+        f"{'sampled_' if sampled else ''}{name}": _launch(
+            _verify(dense, cache, given, batch, tree=tree, sampled=sampled)
+        )
         for name, tree in (("chain", False), ("tree", True))
         for sampled in (False, True)
     }
     logits = dense.logits(torch.randn(batch * WIDTH, given.sizes["hidden_size"], device=given.device).to(given.dtype))
     drawn = Sampled.of(uploaded(sampling_columns([SAMPLING] * batch), logits.device), WIDTH)
     ids, places = torch.zeros((2, batch * WIDTH), dtype=torch.int64, device=given.device)
-    runs["greedy_choice"] = launch(lambda: kernels.greedy_choice(ids, logits))
-    runs["sampled_choice"] = launch(lambda: sample(dense, ids, logits, ids[:, None], places, drawn))
-    seconds = {name: bench.median(given.device, run, repeats=5 * given.repeats) for name, run in runs.items()}
+    runs["greedy_choice"] = _launch(lambda: kernels.greedy_choice(ids, logits))
+    runs["sampled_choice"] = _launch(lambda: sample(dense, ids, logits, ids[:, None], places, drawn))
+    seconds = {name: timing.median(given.device, run, repeats=given.repeats) for name, run in runs.items()}
     ratios = {
         "tree_of_chain": seconds["tree"] / seconds["chain"],
         "sampled_of_greedy": seconds["sampled_chain"] / seconds["chain"],
@@ -98,12 +80,12 @@ def measured(dense: DrawingLlama, given: Setup, batch: int) -> dict[str, Any]:
     return {"batch": batch, **{f"{name}_ms": 1e3 * one for name, one in seconds.items()}, **ratios}
 
 
-def launch(run: Callable[[], object]) -> Callable[[], object]:
+def _launch(run: Callable[[], object]) -> Callable[[], object]:
     """Return the run as a graph, where there are graphs."""
-    return bench.captured(run, warm=run) if torch.cuda.is_available() else run
+    return timing.captured(run, warm=run) if torch.cuda.is_available() else run
 
 
-def verify(
+def _verify(
     dense: DrawingLlama, cache: PagedCache, given: Setup, batch: int, *, tree: bool, sampled: bool
 ) -> Callable[[], object]:
     """Return a verify of so many drafts after the prompt of each request."""
@@ -135,7 +117,3 @@ def verify(
         placed |= uploaded(sampling_columns([SAMPLING] * batch), cache.page_table.device)
     verifier = (TreeVerifier if tree else Verifier)(dense, cache, config, Probes())
     return lambda: verifier.verify(placed)
-
-
-if __name__ == "__main__":
-    main()

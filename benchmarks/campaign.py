@@ -1,13 +1,4 @@
-"""How large a long campaign becomes: its store, its report, and the memory of the process that drives it.
-
-The campaign is a real one, with its loop, plan, store, findings and report; only the subject is a stand-in that answers
-at once, in this process. What it says are answers of the engine to a few scenarios (templates), with a few bins more
-for each scenario. One of `--fail-every` scenarios fails, with one of `--findings` identities and a detail of a
-traceback's size; nothing smaller fails in the same way.
-
-To make a scenario takes longer than such an answer: one block of `--repeat` is planned, and the others are that one
-with other pages.
-"""
+"""How large a long campaign becomes."""
 
 from __future__ import annotations
 
@@ -19,12 +10,12 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import bench
 import psutil
 from msgspec.structs import replace
 
@@ -45,39 +36,36 @@ from draftproof.properties.values.verdict import Outcome
 RARE = 0.3
 """How many bins a scenario has beside those of its template, on average."""
 DETAIL = "Traceback of a subject, a line of it\n" * 200
-COLUMNS: dict[str, Callable[[Any], object]] = {
-    "what": lambda row: row[0],
-    "measured": lambda row: row[1],
-}
-GROWTH: dict[str, Callable[[Any], object]] = {
-    "scenarios": lambda row: row["scenarios"],
-    "seconds": lambda row: f"{row['seconds']:.0f}",
-    "store": lambda row: f"{row['store_bytes'] / 1e6:.1f} MB",
-    "memory": lambda row: f"{row['memory_bytes'] / 1e6:.0f} MB",
-}
 
 
-def main() -> None:
-    """Run a campaign, measure it, print two tables, write JSON."""
-    parser = bench.parser(__doc__, "seed", *bench.KEPT)
-    parser.add_argument("--scenarios", type=int, default=100_000)
-    parser.add_argument("--templates", type=int, default=24, help="scenarios that are really run")
-    parser.add_argument("--fail-every", type=int, default=50)
-    parser.add_argument("--findings", type=int, default=60, help="identities of what fails")
-    parser.add_argument("--repeat", type=int, default=10, help="blocks for each that is planned")
-    parser.add_argument("--workers", type=int, default=8, help="width of the campaign's batches")
-    parser.add_argument("--run", type=Path, help="keep the campaign in this directory")
-    arguments = parser.parse_args()
+def campaign(given: Namespace) -> Iterator[dict[str, Any]]:
+    """Measure how large a long campaign becomes: its store, its report, and the memory of the process that drives it.
+
+    The campaign is a real one, with its loop, plan, store, findings and report; only the subject is a stand-in that
+    answers at once, in this process. What it says are answers of the engine to a few scenarios (templates), with a few
+    bins more for each scenario. One of `--fail-every` scenarios fails, with one of `--findings` identities and a detail
+    of a traceback's size; nothing smaller fails in the same way. To make a scenario takes longer than such an answer:
+    one of `--blocks` blocks is planned, and the others are that one with other pages.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = arguments.run or Path(folder) / "run"
-        templates = answered(arguments.seed, arguments.templates, Path(folder) / "workers")
-        subject = Instant(templates, arguments.fail_every, arguments.findings, arguments.workers)
-        growth = campaign(path, subject, arguments)
+        path = given.run or Path(folder) / "run"
+        templates = answered(given.seed, given.templates, Path(folder) / "workers")
+        subject = Instant(templates, given.fail_every, given.findings, given.workers)
+        yield from _run(path, subject, given)
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        result = {"scenarios": arguments.scenarios, "growth": growth, "peak_bytes": peak, **measured(path)}
-    bench.show("a campaign while it ran", growth, GROWTH)
-    bench.show(f"a campaign of {arguments.scenarios} scenarios", rows(result), COLUMNS, left=("what", "measured"))
-    bench.keep(arguments, result, {name: result[f"{name}_seconds"] for name in ("resume", "report")})
+        findings = _megabytes((path / "findings").rglob("*"))
+        yield {
+            "what": "in the end",
+            "peak_mb": peak / 1e6,
+            "store_mb": _store(path),
+            "findings_mb": findings,
+            **_tables(path),
+        }
+        yield {"what": "draftproof --help", **_command("--help")}
+        report = sorted((_command("report", str(path)) for _ in range(3)), key=lambda row: row["taken_s"])[1]
+        yield {"what": "draftproof report", **report, "page_mb": _megabytes([path / "report.html"])}
+        resume = ["fuzz", "--run", str(path), "--workers", "1", "--examples", "1", "--time", "1s"]
+        yield {"what": "a call that resumes it", **_command(*resume)}
 
 
 def answered(seed: int, count: int, folder: Path) -> list[Answer]:
@@ -142,23 +130,20 @@ class Repeating:
         return replace(scenario, memory=replace(scenario.memory, page_seed=zlib.crc32(str(self._count).encode())))
 
 
-def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any]]:
+def _run(path: Path, subject: Instant, given: Namespace) -> list[dict[str, Any]]:
     """Run it to its end; return how large it was after each tenth."""
     growth: list[dict[str, Any]] = []
     began, process = time.perf_counter(), psutil.Process()
 
     def watch(status: CampaignStatus) -> None:
-        if status.scenarios < arguments.scenarios * (len(growth) + 1) // 10:
-            return
-        size = sum(file.stat().st_size for file in path.glob("results.sqlite*"))
-        memory, seconds = process.memory_info().rss, time.perf_counter() - began
-        row = {"scenarios": status.scenarios, "seconds": seconds, "store_bytes": size}
-        growth.append({**row, "memory_bytes": memory})
+        if status.scenarios >= given.scenarios * (len(growth) + 1) // 10:
+            sizes = {"store_mb": _store(path), "memory_mb": process.memory_info().rss / 1e6}
+            growth.append({"what": f"{status.scenarios} scenarios", "wall_s": time.perf_counter() - began, **sizes})
 
     with RunDir(path) as directory:
-        settings = directory.begin(Asked(seed=arguments.seed), {})
-        planner = Repeating(CampaignPlan(settings.seed, settings.drafts), arguments.repeat)
-        limits = CampaignLimits(36_000.0, None, arguments.scenarios)
+        settings = directory.begin(Asked(seed=given.seed), {})
+        planner = Repeating(CampaignPlan(settings.seed, settings.drafts), given.blocks)
+        limits = CampaignLimits(36_000.0, None, given.scenarios)
         possible = universe(settings.drafts)
         Campaign(
             directory, settings, limits, subject, planner, possible=possible, width=subject.width, watch=watch
@@ -166,21 +151,12 @@ def campaign(path: Path, subject: Instant, arguments: Any) -> list[dict[str, Any
     return growth
 
 
-def measured(path: Path) -> dict[str, Any]:
-    """Return bytes and seconds: of files, of a call that resumes the campaign and ends at once, of a report."""
-    sizes = {"store_bytes": _bytes(path.glob("results.sqlite*")), "tables": _tables(path)}
-    sizes["findings_bytes"] = _bytes((path / "findings").rglob("*"))
-    sizes["start_seconds"], sizes["start_peak_bytes"] = _run("--help")
-    report = [_run("report", str(path)) for _ in range(3)]
-    sizes["report_seconds"], sizes["report_peak_bytes"] = sorted(report)[1]
-    sizes["report_bytes"] = (path / "report.html").stat().st_size
-    resume = ["fuzz", "--run", str(path), "--workers", "1", "--examples", "1", "--time", "1s"]
-    sizes["resume_seconds"], sizes["resume_peak_bytes"] = _run(*resume)
-    return sizes
+def _megabytes(files: Iterable[Path]) -> float:
+    return sum(file.stat().st_size for file in files if file.is_file()) / 1e6
 
 
-def _bytes(files: Any) -> int:
-    return sum(file.stat().st_size for file in files if file.is_file())
+def _store(path: Path) -> float:
+    return _megabytes(path.glob("results.sqlite*"))
 
 
 def _tables(path: Path) -> dict[str, int]:
@@ -192,14 +168,14 @@ def _tables(path: Path) -> dict[str, int]:
         store.close()
 
 
-def _run(*arguments: str) -> tuple[float, int]:
+def _command(*arguments: str) -> dict[str, float]:
     """Return the seconds of a command, and the most memory of its process: not that of its workers."""
     command = [sys.executable, "-P", "-c", _PROGRAM, *arguments]
     began = time.perf_counter()
     done = subprocess.run(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=_ENVIRONMENT
     )
-    return time.perf_counter() - began, 1024 * int(done.stderr.split()[-2])
+    return {"taken_s": time.perf_counter() - began, "peak_mb": 1024 * int(done.stderr.split()[-2]) / 1e6}
 
 
 _PROGRAM = """
@@ -211,27 +187,3 @@ status = pathlib.Path("/proc/self/status").read_text()
 print(next(line for line in status.splitlines() if line.startswith("VmHWM")), file=sys.stderr)
 """
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is shown."""
-
-    def size(name: str) -> str:
-        return f"{result[f'{name}_bytes'] / 1e6:.1f} MB"
-
-    tables = ", ".join(f"{count} {name}" for name, count in result["tables"].items())
-    return [
-        ("store", f"{size('store')}: {tables}"),
-        ("files of findings", size("findings")),
-        ("memory of the campaign's process", f"at most {size('peak')}"),
-        (
-            "draftproof report",
-            f"{result['report_seconds']:.1f} s, at most {size('report_peak')}; page {size('report')}",
-        ),
-        ("a call that resumes it", f"{result['resume_seconds']:.1f} s, at most {size('resume_peak')}"),
-        ("draftproof --help", f"{result['start_seconds']:.1f} s, at most {size('start_peak')}"),
-    ]
-
-
-if __name__ == "__main__":
-    main()

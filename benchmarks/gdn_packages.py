@@ -1,29 +1,20 @@
-"""The gated delta net kernels of SGLang, vLLM and flash-linear-attention side by side with ours, in one run.
-
-Verdict and time of each at the sizes of Qwen3-Next: first what it computes is held to the eager op on a CPU, on the
-same inputs, as gdn_speed.py holds ours; then it is timed as there, cold and hot. `--wheel FILE` names the wheels, those
-without compiled modules, too; a package without one is imported as it is installed here, or left out, and the reason
-printed. All see states that lie as value size by key size, but for flash-linear-attention, whose states are key size by
-value size and new tensors. vLLM keeps the state after each token in a slot of its own, the first of which is the state
-before.
-`--tiny --device cpu` tries the script itself, with TRITON_INTERPRET=1.
-"""
+"""The gated delta net kernels of SGLang, vLLM and flash-linear-attention beside ours."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import bench
+import timing
 import torch
-from gdn_buffers import Buffers, Setup, buffers, setup
-from gdn_cases import BOUNDS, FLA, GDN_UPDATE, GDN_VERIFY, compare, fla_launch, moved_bytes, run
-from gdn_speed import MOST_SETS
+from gdn import timed
+from gdn_buffers import Buffers, Setup, buffers, sets, setup
+from gdn_cases import BOUNDS, FLA, GDN_UPDATE, GDN_VERIFY, compare, moved_bytes, run
 
 from draftproof.harness.bound_kernels import found
 from draftproof.harness.bound_releases import ReleasedKernels
@@ -31,17 +22,6 @@ from draftproof.harness.wheels import wheels_of
 from draftproof.subjects.kernels.common import heads_of
 
 OURS = "draftproof"
-PACKAGES = ("sglang", "vllm", "fla")
-COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "batch": lambda row: row["batch"],
-    "tokens": lambda row: row["tokens"],
-    "op": lambda row: row["op"],
-    "kernel": lambda row: row["kernel"],
-    "verdict": lambda row: row["verdict"],
-    "us cold": lambda row: f"{1e6 * row['cold']:.2f}",
-    "us hot": lambda row: f"{1e6 * row['hot']:.2f}",
-    "GB/s cold": lambda row: f"{row['bytes'] / row['cold'] / 1e9:.0f}",
-}
 Results = Mapping[str, torch.Tensor]
 """What a launch made, under the names of the buffers that it stands for."""
 
@@ -55,47 +35,36 @@ class Rival:
     prepare: Callable[[Buffers], tuple[Callable[[], Any], Callable[[Any], Results]]]
 
 
-def main() -> None:
-    """Hold to the eager op, measure, print a table, write JSON."""
-    parser = bench.parser(__doc__, "tiny", "batch", "tokens", "seed")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--wheel", type=_wheel, action="append", default=[], help="a wheel, may be given several times")
-    arguments = parser.parse_args()
-    given = _setup(arguments)
-    rivals, said = _rivals(given, arguments.wheel)
-    rows: list[dict[str, Any]] = []
-    result = {**bench.machine(given.device), "seed": given.seed, "left_out": said, "rows": rows}
+def gdn_packages(given: Namespace) -> Iterator[dict[str, Any]]:
+    """Time the gated delta net kernels of SGLang, vLLM and flash-linear-attention beside ours, each with its verdict.
+
+    What each computes is held to the eager op on a CPU, on the same inputs; then it is timed as in `gdn`. `--wheel
+    FILE` names the wheels, those without compiled modules, too; a package without one is imported as it is installed
+    here, or left out, and the reason printed. All see states that lie as value size by key size, but for
+    flash-linear-attention, whose states are key size by value size and new tensors, and whose decay and beta come
+    computed. vLLM keeps the state after each token in a slot of its own, the first of which is the state before. With
+    `--tiny --device cpu` Triton needs TRITON_INTERPRET=1.
+    """
+    of = setup(given)
+    if not given.batch:
+        of = replace(of, batches=of.batches[:1] if given.tiny else (1, 64))
+    if given.tiny and not given.tokens:
+        of = replace(of, tokens=of.tokens[:2])
     torch.set_num_threads(os.cpu_count() or 1)  # of the eager op, which everything is held to
-    with torch.inference_mode():
-        for row in _measured(given, rivals):
-            rows.append(row)
-            # At once: whoever stops this early keeps what is measured.
-            print(", ".join(f"{name} {cell(row)}" for name, cell in COLUMNS.items()), flush=True)
-            bench.write(arguments.json, result)
-    bench.show("gated delta net kernels", rows, COLUMNS, left=("op", "kernel", "verdict"), section=_section)
-    for line in said:
-        print(line)
-
-
-def _wheel(text: str) -> Path:
-    """Return the path of a wheel of a package that is measured here."""
-    path = Path(text)
-    if path.suffix != ".whl" or not path.name.startswith(PACKAGES) or not path.is_file():
-        raise argparse.ArgumentTypeError(f"invalid {text!r}: expected a file *.whl of {', '.join(PACKAGES)}")
-    return path
-
-
-def _section(row: dict[str, Any]) -> object:
-    return row["batch"], row["tokens"], row["op"]
-
-
-def _setup(arguments: argparse.Namespace) -> Setup:
-    given = setup(arguments.device, arguments.tiny, arguments.seed)
-    return replace(
-        given,
-        batches=tuple(arguments.batch or (given.batches[:1] if arguments.tiny else (1, 64))),
-        tokens=tuple(arguments.tokens or (given.tokens[:2] if arguments.tiny else (1, 4, 8))),
-    )
+    rivals = _rivals(of, given.wheel or [])
+    copy = timing.copy_bandwidth(of.device, of.copy_bytes)
+    for batch in of.batches:
+        for tokens in of.tokens:
+            before = _value_first(buffers(of, batch, tokens, of.seed)).cpu()
+            for op, some in groupby(rivals, key=lambda one: one.op):
+                expected = before.cpu()
+                run({"gdn_verify": GDN_VERIFY, "gdn_update": GDN_UPDATE}[op], expected, _Eager())
+                for one in some:
+                    on = [_value_first(buffer) for buffer in sets(of, batch, tokens)]
+                    verdict = _verdict(one, on[0], expected, before)
+                    moved = moved_bytes(of, batch, tokens)[FLA if one.name == FLA else op]
+                    times = timed(of, moved, [one.prepare(buffer)[0] for buffer in on], copy)
+                    yield {"op": op, "kernel": one.name, "batch": batch, "tokens": tokens, **times, "verdict": verdict}
 
 
 def _value_first(on: Buffers) -> Buffers:
@@ -105,30 +74,6 @@ def _value_first(on: Buffers) -> Buffers:
         return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
 
     return replace(on, ssm=turned(on.ssm), states=turned(on.states))
-
-
-def _measured(given: Setup, rivals: list[Rival]) -> Iterator[dict[str, Any]]:
-    """Yield the row of each kernel at each size; what the eager op makes is computed once for all kernels of an op."""
-    for batch in given.batches:
-        for tokens in given.tokens:
-            before = _value_first(buffers(given, batch, tokens, given.seed)).cpu()
-            for op, some in groupby(rivals, key=lambda one: one.op):
-                expected = before.cpu()
-                run({"gdn_verify": GDN_VERIFY, "gdn_update": GDN_UPDATE}[op], expected, _Eager())
-                yield from (_row(given, one, batch, tokens, expected, before) for one in some)
-
-
-def _row(
-    given: Setup, rival: Rival, batch: int, tokens: int, expected: Buffers, before: Buffers
-) -> dict[str, Any]:  # fmt: skip
-    count = max(2, min(MOST_SETS, -(-given.rotation // before.nbytes)))
-    sets = [_value_first(buffers(given, batch, tokens, given.seed + n)) for n in range(count)]
-    verdict = _verdict(rival, sets[0], expected, before)
-    launches = [rival.prepare(on)[0] for on in sets]
-    cold, hot = (bench.launch_seconds(given.device, some) for some in (launches, launches[:1]))
-    moved = moved_bytes(given, batch, tokens)[FLA if rival.name == FLA else rival.op]
-    row = {"batch": batch, "tokens": tokens, "op": rival.op, "kernel": rival.name, "verdict": verdict}
-    return {**row, "bytes": moved, "cold": cold, "hot": hot}
 
 
 def _verdict(rival: Rival, on: Buffers, expected: Buffers, before: Buffers) -> str:
@@ -159,13 +104,13 @@ def _ours(op: str, launch: Any, fields: tuple[str, ...]) -> Rival:
     return Rival(OURS, op, prepare)
 
 
-def _rivals(given: Setup, wheels: list[Path]) -> tuple[list[Rival], list[str]]:
-    """Return the kernels that can be imported here, and why others are left out."""
+def _rivals(given: Setup, wheels: list[Path]) -> list[Rival]:
+    """Return the kernels that can be imported here; say why others are left out."""
     rivals = [
         _ours("gdn_verify", GDN_VERIFY, ("out", "states")),
         _ours("gdn_update", GDN_UPDATE, ("out", "ssm")),
     ]
-    said, released = [], ReleasedKernels()
+    released = ReleasedKernels()
     makers = {
         "sglang": ("fused_sigmoid_gating_verify", _sglang),
         "vllm": ("fused_sigmoid_gating_verify", _vllm),
@@ -179,11 +124,11 @@ def _rivals(given: Setup, wheels: list[Path]) -> tuple[list[Rival], list[str]]:
             kernel = released.kernel(binding, folder[2])
         # A witness that is not needed: whatever its import dies of, the rest is measured, and the reason printed.
         except Exception as error:
-            said.append(f"{package} left out: {type(error).__name__}: {error}")
+            print(f"{package} left out: {type(error).__name__}: {error}")
             continue
-        said.append(f"{package}: {folder[1] or 'as installed'}")
+        print(f"{package}: {folder[1] or 'as installed'}")
         rivals += make(given, kernel)
-    return sorted(rivals, key=lambda one: one.op), said
+    return sorted(rivals, key=lambda one: one.op)
 
 
 def _heads(given: Setup, on: Buffers) -> dict[str, torch.Tensor]:
@@ -241,16 +186,23 @@ def _vllm(given: Setup, kernel: Callable[..., Any]) -> list[Rival]:
 
 
 def _fla(given: Setup, kernel: Callable[..., Any]) -> list[Rival]:
+    """Return gdn_update's work in flash-linear-attention's form: contiguous arguments, results in new tensors."""
+
     def prepare(on: Buffers) -> tuple[Callable[[], Any], Callable[[Any], Results]]:
+        shape = on.qkv.shape[:2]
+        q, k, v = heads_of(on.qkv.flatten(0, 1), given.value_heads, given.key_dim, given.value_dim)
+        arguments = {name: one.unflatten(1, shape)[0].contiguous() for name, one in {"q": q, "k": k, "v": v}.items()}
+        arguments |= {
+            "g": -on.a_log.exp() * torch.nn.functional.softplus(on.a.float() + on.dt_bias),
+            "beta": on.b.sigmoid(),
+            "initial_state": on.ssm[on.slots],
+        }
+
         def results(made: Any) -> Results:
             ssm = on.ssm.clone()
             ssm[on.slots] = made[1]
             return {"out": made[0], "ssm": ssm}
 
-        return fla_launch(given, on, kernel), results
+        return lambda: kernel(**arguments, output_final_state=True, use_qk_l2norm_in_kernel=True), results
 
     return [Rival(FLA, "gdn_update", prepare)]
-
-
-if __name__ == "__main__":
-    main()

@@ -83,7 +83,7 @@ def test_tensors_that_nobody_reads(tmp_path: Path, name: str) -> None:
     """MTP layers are known parts, but only as many as the configuration has."""
     path = TARGETS[name](tmp_path)
     load_target(path, "cpu", torch.float32)
-    add_tensors(path, {"model.layers.4.enorm.weight": torch.ones(30).numpy()})
+    add_tensors(path, {"model.layers.4.enorm.weight": torch.ones(30)})
     with pytest.raises(CheckpointError, match=r"model\.layers\.4\.enorm\.weight .* unknown to the architecture"):
         load(checkpoint(path), CheckpointDraft(), CPU)
 

@@ -210,6 +210,6 @@ def test_bad_field(tiny: Tiny, tmp_path: Path, fields: dict[str, Any], message: 
 
 
 def test_tensor_that_nobody_reads(tiny: Tiny, tmp_path: Path) -> None:
-    path = add_tensors(tiny_dflash(tmp_path), {"layers.0.self_attn.q_proj.bias": torch.ones(72).numpy()})
+    path = add_tensors(tiny_dflash(tmp_path), {"layers.0.self_attn.q_proj.bias": torch.ones(72)})
     with pytest.raises(CheckpointError, match=r"q_proj\.bias .* unknown to the architecture"):
         load_dflash(path, tiny.target, "cpu", torch.float32)

@@ -26,8 +26,13 @@ READERS = (
     "faults/checkpoints.py",
     "faults/tiny_checkpoints.py",
 )
-# There it is the name of an option.
-PLUGIN = ("draftproof/plugin.py", "draftproof/pytest_apart.py", "draftproof/pytest_options.py")
+# There it is the name of an option, or of a part of a release.
+PLUGIN = (
+    "fuzz/releases/packages.py",
+    "draftproof/plugin.py",
+    "draftproof/pytest_apart.py",
+    "draftproof/pytest_options.py",
+)
 
 
 def named(source: str) -> list[str]:

@@ -49,14 +49,14 @@ class Case(NamedTuple):
 
 def mimo(path: Path) -> Path:
     """Write a MiMo with two MTP layers."""
-    shared = tiny.shared_tensors(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    alike = tiny.Alike(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, alike), alike, 2)
     return path
 
 
 def step(path: Path) -> Path:
     """Write a Step-3.5 with three MTP layers."""
-    tiny.write_step(path, tiny.shared_tensors(2), 3)
+    tiny.write_step(path, tiny.Alike(2), 3)
     return path
 
 

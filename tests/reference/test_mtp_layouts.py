@@ -38,15 +38,15 @@ BOUND = 1e-12
 
 @pytest.fixture(scope="module")
 def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, shared = tmp_path_factory.mktemp("tiny") / "mimo", tiny.shared_tensors(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    path, alike = tmp_path_factory.mktemp("tiny") / "mimo", tiny.Alike(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, alike), alike, 2)
     return path
 
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "step3p5"
-    tiny.write_step(path, tiny.shared_tensors(2), 3)
+    tiny.write_step(path, tiny.Alike(2), 3)
     return path
 
 

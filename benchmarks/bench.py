@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from draftproof.properties.values.files import require_writable
-from draftproof.properties.values.measurement import Measurement, append
+from draftproof.properties.formats.measurement import Measurement, append
+from draftproof.properties.lib.files import require_writable
 
 Row = dict[str, Any]
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}

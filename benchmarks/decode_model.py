@@ -19,8 +19,8 @@ from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.models.llama import Llama
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 
 PAGE = 16
 LLAMA_1B = sizes_of(128256, 2048, 8192, 16, 32, 8, 64)

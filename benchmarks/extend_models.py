@@ -21,11 +21,11 @@ from draftproof.engine.models.dflash import DFlashModel
 from draftproof.engine.models.probe import ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.engine.models.registry import build_target
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.drafts import Mtp
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import draft_weights, target_weights
 
 # Drafts of a round, and layers of every chain.
 STEPS = 3

@@ -24,8 +24,8 @@ from draftproof.engine.tree import TreeConfig
 from draftproof.engine.upload import uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.engine.verify_tree import TreeVerifier
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 
 PARENTS = (0, 0, 0, 0, 1, 1, 1, 2, 2, 5, 5, 6, 10, 10, 11, 13)
 """Four children of the pending token, sixteen drafts, five levels: what EAGLE's beams of four typically keep."""

@@ -13,8 +13,8 @@ import msgspec
 
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.trial import FaultOutcome
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 NOTICED = (FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG, FaultOutcome.DETECTED_BY_OTHER)

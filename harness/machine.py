@@ -7,7 +7,7 @@ import importlib.util
 import platform
 import sys
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 

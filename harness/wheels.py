@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_binding import KernelBinding
 from draftproof.subjects.kernels.packages import PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 

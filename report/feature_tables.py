@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
 from draftproof.properties.features import FEATURES
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.drafts import KINDS
-from draftproof.properties.values.files import write_whole
 
 
 class TableError(DraftproofError, ValueError):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from draftproof.errors import ConditionError, DraftproofError
-from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.names import did_you_mean, is_factory_name
 from draftproof.properties.values.subject import Subject
 
 GROUP = "draftproof.subjects"

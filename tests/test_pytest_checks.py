@@ -14,7 +14,7 @@ from msgspec import structs
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.plugin import plain
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.case import case_subject, read_case
+from draftproof.properties.formats.case import case_subject, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import RoundPlan, Scenario

@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import drafts, inputs, live, screen, subjects
 from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration, show_duration
+from draftproof.properties.lib.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command, subject_options

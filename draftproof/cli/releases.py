@@ -135,7 +135,7 @@ def bisect(
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = kept.read([case])
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     told = case_subject(case)
     if subject is None and told.name:
@@ -215,7 +215,7 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
     known = releases.recipe.parts if in_parts else ()
     for name in wanted or ():
         if name not in [one.name for one in known]:
-            from draftproof.properties.values.names import did_you_mean
+            from draftproof.properties.lib.names import did_you_mean
 
             expected = f"a part of {releases.package}" if known else "none, as it is not run in parts"
             raise inputs.InputError(

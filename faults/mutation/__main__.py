@@ -15,7 +15,6 @@ import jinja2
 import typer
 from rich.console import Console
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings, beside
 from draftproof.faults.kept import described as described_files
 from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Mutant, Sample
@@ -23,9 +22,10 @@ from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judg
 from draftproof.faults.on_nodes import ClusterServer
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 from draftproof.harness.cluster.address import require_cluster
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.drafts import BY_NAME, read_from
-from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 
 _INTERRUPTED = 130

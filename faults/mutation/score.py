@@ -20,8 +20,8 @@ from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import OPS
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.scenario import Scenario
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Kind = Literal["list", "slots", "slots with none"]
 Control = Literal["", "any"] | Kind

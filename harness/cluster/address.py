@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from importlib.util import find_spec
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 
 class ClusterError(DraftproofError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from draftproof.fuzz.releases.packages import packages_of
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import RunSource, StoredFinding

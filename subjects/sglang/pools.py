@@ -18,7 +18,7 @@ from draftproof.engine.models.base import StateShape
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 _INFO = ".dist-info"
 _NAME = re.compile(r"(?P<package>[A-Za-z0-9._]+)-(?P<version>[A-Za-z0-9._+!]+)(-[^-]+){3,4}\.whl")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftproof.properties.values.measurement import history
+from draftproof.properties.formats.measurement import history
 from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]

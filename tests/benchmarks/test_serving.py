@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftproof.properties.values.measurement import history
+from draftproof.properties.formats.measurement import history
 from tests.warm import Warm
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -20,11 +20,11 @@ from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
 from draftproof.engine.subject.checkpoints import load
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from tests.checkpoints import (
     add_tensors,
     tiny_deepseek_v3,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from draftproof.faults import tiny_checkpoints as tiny
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.reference.audit.fast import FastSimulator
 from draftproof.reference.audit.fast_pair import FastPair, read_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes

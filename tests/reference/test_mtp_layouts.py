@@ -24,8 +24,8 @@ from draftproof.errors import CheckpointError
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import evidence
+from draftproof.properties.formats.checkpoint_config import parse_config
 from draftproof.properties.judge import judge
-from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import load_target

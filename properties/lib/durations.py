@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 LONGEST = 1000 * 3600.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats.checkpoint_config.base import (
     Count,
     DecoderConfig,
     Even,
@@ -19,7 +19,7 @@ from draftproof.properties.values.checkpoint_config.base import (
     Whole,
     invalid,
 )
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_heads
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_heads
 
 SAFEAILAB = "LlamaForCausalLMEagle3"
 

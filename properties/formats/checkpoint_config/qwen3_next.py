@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats.checkpoint_config.base import (
     FULL,
     Count,
     DecoderConfig,

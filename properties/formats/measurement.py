@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value, explain
+from draftproof.properties.lib.base import Value, explain
+from draftproof.properties.lib.errors import DraftproofError
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.kernel_report import KernelHeld
+from draftproof.properties.formats.kernel_report import KernelHeld
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 KINDS = ("dtype", "index", "init", "mask", "off by one", "order", "stride", "write set")

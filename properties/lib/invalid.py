@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 
 class InvalidScenarioError(DraftproofError, ValueError):

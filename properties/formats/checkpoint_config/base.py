@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 
 FULL, LINEAR = "full_attention", "linear_attention"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from draftproof.properties.values.round_log import LogError, LoggedRequest, LoggedRound, require_new
+from draftproof.properties.formats.round_log import LogError, LoggedRequest, LoggedRound, require_new
 
 T = TypeVar("T")
 _LACKING = " (a log without them can be audited: draftproof audit --log)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from draftproof.properties.lib.invalid import InvalidScenarioError, require
+from draftproof.properties.lib.pattern import NOTHING, SPELLED, PatternError, parse
 from draftproof.properties.values.grammar import end_token
-from draftproof.properties.values.invalid import InvalidScenarioError, require
-from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
 from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario, pages_needed

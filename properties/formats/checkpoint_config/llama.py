@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats.checkpoint_config.base import (
     Count,
     DecoderConfig,
     Even,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from draftproof.properties.values.checkpoint_config.base import Count, DecoderConfig, Even, Whole
+from draftproof.properties.formats.checkpoint_config.base import Count, DecoderConfig, Even, Whole
 
 
 class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):

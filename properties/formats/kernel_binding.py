@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 Call = Callable[..., None]
 """call(kernel, *arguments of the op): gives the kernel what it takes, and puts what it returns where the op has it."""

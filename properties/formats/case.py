@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.inspect
 
-from draftproof.properties.values.base import Value, explain
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.base import Value, explain
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.names import did_you_mean
+from draftproof.properties.validate import validate
 from draftproof.properties.values.located import located
-from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
-from draftproof.properties.values.validate import validate
 
 T = TypeVar("T", bound=Value)
 

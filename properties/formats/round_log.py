@@ -18,8 +18,8 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value, explain
+from draftproof.properties.lib.base import Value, explain
+from draftproof.properties.lib.errors import DraftproofError
 
 V = TypeVar("V", bound=Value)
 TokenId = Annotated[int, Meta(ge=0)]

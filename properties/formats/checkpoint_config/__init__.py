@@ -12,15 +12,15 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.base import explain
-from draftproof.properties.values.checkpoint_config.base import DecoderConfig, TargetConfig, invalid
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.eagle3 import SAFEAILAB, Eagle3Config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, Qwen3Config
-from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3_5Config, Qwen3_5MoeConfig, Qwen3NextConfig
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config, Glm4MoeConfig
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.base import DecoderConfig, TargetConfig, invalid
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.eagle3 import SAFEAILAB, Eagle3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, MimoConfig, Qwen3Config
+from draftproof.properties.formats.checkpoint_config.qwen3_next import Qwen3_5Config, Qwen3_5MoeConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config, Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.lib.base import explain
+from draftproof.properties.lib.errors import CheckpointError
 
 C = TypeVar("C", bound=DecoderConfig)
 

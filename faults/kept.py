@@ -19,7 +19,7 @@ import msgspec
 from draftproof.faults.matrix import Made, versions
 from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin
 from draftproof.faults.served import Serve
-from draftproof.harness.cluster.node import sources
+from draftproof.harness.own_sources import sources
 from draftproof.properties.formats.case import decode
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import DraftproofError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import statistics
 from collections import defaultdict
+from collections.abc import Collection
 
 import pytest
 
-from tests.structure import ROOMS, ROOT, cycles, graph, imports_of, module_of, sources
+from tests.structure import ROOMS, ROOT, cycles, graph, imported_names, imports_of, module_of, sources
 
 FLOORS = (
     ("kernels", "properties"),
@@ -47,6 +48,37 @@ def wrong_arrows(arrows: dict[str, frozenset[str]]) -> list[str]:
         if room_of(module) != room_of(other) and height[room_of(module)] <= height[room_of(other)]
         if (module, other) not in UPWARD
     ]
+
+
+EXTRAS = {
+    "cluster": ("draftproof.harness.cluster", "draftproof.faults.on_nodes"),
+    "releases": ("draftproof.fuzz.releases", "draftproof.report.release_table"),
+    # It needs no package, and is a product of its own.
+    "audit": ("draftproof.harness.audit", "draftproof.reference.audit", "draftproof.report.html.audit"),
+}
+"""Extras and what belongs to each: nothing else imports it, but a function that was asked for it."""
+
+
+def imported_by_others(modules: dict[str, ast.Module], known: Collection[str]) -> list[str]:
+    """Return the imports of an extra that merely importing another module makes."""
+    return [
+        f"{module} imports {other}"
+        for module, tree in modules.items()
+        for node in imports_of(tree, functions=False)
+        for other in filter(None, (module_of(name, known) for name in imported_names(node, module)))
+        for inside in EXTRAS.values()
+        if lies_in(other, inside) and not lies_in(module, inside)
+    ]
+
+
+def test_extras_are_imported_by_whoever_is_asked_for_them_only():
+    modules = {module: tree for module, (_, tree) in sources().items()}
+    assert imported_by_others(modules, modules) == []
+    wrong = ast.parse(
+        "from draftproof.harness.cluster.pool import ClusterPool\ndef f():\n    import draftproof.fuzz.releases"
+    )
+    found = imported_by_others({"draftproof.fuzz.x": wrong}, modules)
+    assert found == ["draftproof.fuzz.x imports draftproof.harness.cluster.pool"]
 
 
 def test_no_modules_import_each_other_in_a_circle():

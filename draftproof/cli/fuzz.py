@@ -74,9 +74,8 @@ def fuzz(
     Run the same command again to resume the campaign.
     """
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
-    from draftproof.harness.cluster.address import require_cluster
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.

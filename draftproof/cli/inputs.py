@@ -98,6 +98,14 @@ def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
     raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
 
 
+def require_cluster(address: str | None) -> None:
+    """Raise ClusterError for what is no address of a cluster, and where its extra is missing; None is none."""
+    if address is not None:
+        from draftproof.harness.cluster.address import require_cluster as require
+
+        require(address)
+
+
 def device(name: str) -> DeviceName:
     """Return a device that this machine has. Raises InputError and DeviceError."""
     from draftproof.harness.subjects import present

@@ -12,6 +12,7 @@ import typer
 
 from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.properties.lib.extras import require_extra
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import block
@@ -85,6 +86,7 @@ def releases(
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     target = drafts.given(draft, model, draft_model, mtp)
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
@@ -131,6 +133,7 @@ def bisect(
     json: inputs.Json = None,
 ) -> None:
     """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 

@@ -28,15 +28,16 @@ PARTS = {
     "lint": (),
     "check": (),
     "test": (),
-    "test-slow": (),
-    "test-long": (),
     "matrix": (f"ARGS=--seed {_TODAY} --seeds 1 --examples 60",),
     "mutation": (f"ARGS=--seed {_TODAY} --count 150",),
     "images": (),
+    "test-slow": (),
+    "test-long": (),
 }
 """Targets of make in their order, each with its variables: faults and mutants meet scenarios of a new seed each night.
 
-The last three are what `make results` runs: they write docs/matrix.md, docs/mutation.md and docs/images/report.png.
+Matrix, mutation and images are what `make results` runs: they write docs/matrix.md, docs/mutation.md and the picture of
+a report. A test that is slow by nature says whether these are of today's scenarios.
 """
 
 NUMBERS = (

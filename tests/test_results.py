@@ -10,7 +10,6 @@ import pytest
 from draftproof.properties.strategies.version import VERSION
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["matrix.md", "mutation.md", "images/report.txt"])

@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -45,6 +45,14 @@ test-slow: $(READY) $(CLUSTER)
 # What takes half a minute and more, which CI leaves out: before a release.
 test-long: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "long and not gpu" --draftproof-profile=nightly $(ARGS)
+
+# The documents of results, with the commit and the version of the scenarios: matrix, mutation score, screenshot.
+results: $(READY)
+	$(firstword $(BIN)) -m tests.nightly matrix mutation images
+
+# The report of a campaign on a known bug, as a picture that Chromium takes.
+images: $(READY)
+	$(firstword $(BIN)) -m tests.pictured
 
 # All of what CI leaves out, and the rest, too; the numbers go to docs/nightly.md. ARGS="test-slow" is a part of it.
 nightly: $(READY)

@@ -13,14 +13,14 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS, observation_gaps
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.judged_log import LoggedRun
+from draftproof.properties.formats.round_log import LogError
 from draftproof.properties.judge import RUNS_CONTRACT, Judgement, judge, summarise
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import Ngram, is_free
-from draftproof.properties.values.judged_log import LoggedRun
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.round_log import LogError
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -43,7 +43,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     """The result of judging a log: a verdict a contract, and the first divergence of every request that has one.
 
     `counts` are summed over all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding
-    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of.
+    cannot tell from the best (`token_ties`). `observation_gaps` says what the log has nothing of.
     """
 
     verdict: Outcome
@@ -52,7 +52,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     counts: dict[str, int]
     contracts: tuple[Verdict, ...]
     first: tuple[Divergence, ...] = ()
-    unseen: str = ""
+    observation_gaps: str = ""
 
 
 class RecordedRun(Subject):
@@ -121,7 +121,7 @@ def judge_log(
         counts={shown: total(counted)[shown] for shown in _SHOWN},
         contracts=verdicts,
         first=tuple(one.first for one in judged if one.first),
-        unseen=_without_drafts(log) if missing else "",
+        observation_gaps=_without_drafts(log) if missing else "",
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from draftproof.properties.features import FEATURES_BY_NAME, refusal
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS, TAPPED
 from draftproof.properties.values.drafts import TREE_CHANNELS
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.served_alone import served_alone
 

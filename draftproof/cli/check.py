@@ -14,9 +14,9 @@ import typer
 from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
 from draftproof.cli.groups import with_option_groups
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
-from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command

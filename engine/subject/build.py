@@ -30,7 +30,6 @@ from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import (
     Adaptive,
     AdaptiveByBatch,
@@ -41,6 +40,7 @@ from draftproof.properties.values.scenario import (
     Scenario,
 )
 from draftproof.properties.values.script import Script
+from draftproof.properties.weights.probe import draft_weights, target_weights
 
 
 def models(scenario: Scenario, device: torch.device, group: Solo = SOLO) -> Pair:

@@ -20,8 +20,8 @@ from draftproof.fuzz.campaign.settings import (
     read,
     resumed,
 )
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 
 SETTINGS_FILE = "campaign.json"
 _OURS = frozenset({SETTINGS_FILE, "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})

@@ -11,7 +11,7 @@ import struct
 import sys
 
 LEAST_PYTHON = (3, 10)
-NEEDED = ("numpy", "msgspec")
+_NEEDED = ("numpy", "msgspec")
 
 
 class SourcesFinder(object):
@@ -60,7 +60,7 @@ def main():
     if sys.version_info < LEAST_PYTHON:
         say(answers, "python")
         return
-    for name in NEEDED:
+    for name in _NEEDED:
         try:
             importlib.import_module(name)
         except Exception as error:

@@ -11,9 +11,9 @@ import draftproof
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features import FEATURES, features_of
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
-from draftproof.properties.values.validate import validate
 from tests.named import FOLDER, OF_DRAFT, named, names
 
 

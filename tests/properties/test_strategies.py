@@ -17,6 +17,7 @@ from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import fit
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
 from draftproof.properties.strategies.drawn import scenarios
@@ -24,11 +25,10 @@ from draftproof.properties.strategies.rows import PROMISED, ArrayRow, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
-from draftproof.properties.values.validate import validate
 
 RECORDED = (63, "0273bd38a76e6dbc94a82c08a518134190feae6684c1d9318312eb81f7f574b8")
 """A version of the strategies, and the fingerprint of what it generates."""
@@ -79,7 +79,7 @@ def test_the_same_arguments_give_the_same_list_and_a_longer_one_begins_with_it()
 MADE_ALONE = """
 import sys
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 print(*map(encode, generate(0, 12, ALGORITHMS)), sep="\\n")
 names = ("hypothesis", "draftproof.engine", "draftproof.kernels", "draftproof.reference")

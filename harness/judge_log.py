@@ -43,7 +43,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     """The result of judging a log: a verdict a contract, and the first divergence of every request that has one.
 
     `counts` are summed over all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding
-    cannot tell from the best (`token_ties`). `observation_gaps` says what the log has nothing of.
+    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of.
     """
 
     verdict: Outcome
@@ -52,7 +52,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     counts: dict[str, int]
     contracts: tuple[Verdict, ...]
     first: tuple[Divergence, ...] = ()
-    observation_gaps: str = ""
+    unseen: str = ""
 
 
 class RecordedRun(Subject):
@@ -121,7 +121,7 @@ def judge_log(
         counts={shown: total(counted)[shown] for shown in _SHOWN},
         contracts=verdicts,
         first=tuple(one.first for one in judged if one.first),
-        observation_gaps=_without_drafts(log) if missing else "",
+        unseen=_without_drafts(log) if missing else "",
     )
 
 

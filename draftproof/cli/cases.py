@@ -50,7 +50,7 @@ class GivenCase(NamedTuple):
         return "" if self.fault == under_test.fault_id() else self.fault
 
     def show_passing(self, under_test: UnderTest, verdict: Outcome, do: str) -> None:
-        """Print that the case does not fail, so that there is nothing to `do`, and the fault that this run is without."""
+        """Say that the case does not fail, so that there is nothing to `do`, and which fault this run is without."""
         show_missing(self.missing_fault(under_test))
         screen.line(f"{self.path} does not fail: {verdict}. There is nothing to {do}.", "bold")
 

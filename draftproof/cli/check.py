@@ -15,7 +15,7 @@ from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
 from draftproof.cli.again import again
 from draftproof.cli.groups import taking
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import EXAMPLES
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import BUILT_IN
@@ -27,7 +27,6 @@ from draftproof.report.text import block, line, show_versions
 if TYPE_CHECKING:
     from draftproof.harness.check import CheckFinding, CheckReport
 
-EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
 OF_TEXTS = ("texts_shown", "tokens_emitted", "drafts_seen")

@@ -11,7 +11,7 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.numbers import plural
 
 FAULT, DRAFT, SEED, EXAMPLES = "draft-positions-advanced-early", "eagle", 0, 24
-SECONDS = 10.0
+SECONDS = 20.0
 """At most this is spent on a smaller case."""
 CASE = Path(".draftproof/demo/case.json")
 

@@ -53,19 +53,19 @@ class Past(NamedTuple):
             return None
         if self.good is None or self.bad is None:
             raise inputs.InputError(f"invalid --repo '{self.repo}': expected --good and --bad, too, a commit each")
-        if under_test.fault or under_test.patch:
-            option = "--fault" if under_test.fault else "--patch"
-            raise inputs.InputError(f"invalid --repo '{self.repo}': expected without {option}, which is in no history")
+        choice = under_test.choice
+        beside = {"fault": under_test.fault, "patch": under_test.patch, "python": choice.python, **choice.settings}
+        for name in (name for name, value in beside.items() if value):
+            raise inputs.InputError(f"invalid --repo '{self.repo}': expected without {name}, which no commit has")
         from draftproof.fuzz.bisect.history import ends
         from draftproof.fuzz.bisect.revision import Search
 
-        name = under_test.choice.name
         search = Search(
             repository=str(self.repo),
             good=self.good,
             bad=self.bad,
             setup=history.words_of(self.setup),
-            subject=inputs.factory_name(name) if name else "",
+            subject=inputs.factory_name(choice.name) if choice.name not in ("", "engine") else "",
             device=under_test.where,
         )
         ends(search)

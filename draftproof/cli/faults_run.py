@@ -182,14 +182,14 @@ def _chosen(ids: list[str], patches: list[Path], smoke: bool, *, real: bool) -> 
     return files
 
 
-def _show_report(report: FaultReport, repeated: str) -> None:
+def _show_report(report: FaultReport, again: str) -> None:
     _show_rows(report)
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     screen.line(f"strategies: version {report.strategies}")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
-    screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {repeated}", "bold")
+    screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {again}", "bold")
 
 
 def _show_rows(report: FaultReport) -> None:

@@ -1,4 +1,4 @@
-"""`draftproof lab releases` and `draftproof lab bisect releases`: an engine's releases, each in an environment of its own."""
+"""`draftproof lab releases` and `lab bisect releases`: an engine's releases, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    given = _given(subject, settings, environments, timeout, wheels)
-    repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
+    arguments |= _given(subject, settings, environments, timeout, wheels)
+    repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments)
     screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     pages = [("--md", md, markdown(report))] if md is not None else []
     inputs.finish(json, report, report.verdict, *pages)

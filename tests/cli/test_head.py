@@ -1,4 +1,4 @@
-"""`draftproof head write`: what it writes is read as an EAGLE head of the target, with the very weights."""
+"""`draftproof lab head write`: what it writes is read as an EAGLE head of the target, with the very weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.checkpoints import tiny_deepseek_v3, tiny_llama, tiny_qwen3
 @pytest.mark.parametrize("target", [tiny_llama, tiny_qwen3, tiny_deepseek_v3])
 def test_a_random_head_is_that_of_its_seed(target: Callable[[Path], Path], tmp_path: Path):
     path, out = target(tmp_path / "target"), tmp_path / "head"
-    assert run(["head", "write", "--model", str(path), "--out", str(out), "--seed", "5"]) == 0
+    assert run(["lab", "head", "write", "--model", str(path), "--out", str(out), "--seed", "5"]) == 0
     model = load_target(path)
     written, made = ReferenceEagleHead.load(model, out), ReferenceEagleHead.random(model, 5)
     tokens, hidden = (1, 2, 3), model.forward((4, 1, 2)).hidden
@@ -48,4 +48,4 @@ def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text("nothing")
     assert run([*options, "--weights", str(file)]) == 2
     assert "cannot be read as safetensors" in capsys.readouterr().err
-    assert run(["head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
+    assert run(["lab", "head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2

@@ -1,4 +1,4 @@
-"""`draftproof bisect parts`: what it says and ends with, and its workers."""
+"""`draftproof lab bisect parts`: what it says and ends with, and its workers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_parts_that_it_takes_are_told(case, answers, capsys):
         "Stays on: taps; without them draft.positions has nothing to judge.",
         "where      draft step 1, request 0, round 1",
         "got        position 6 (one ahead)",
-        f"FAIL. Again: draftproof bisect parts {case} --device cpu",
+        f"FAIL. Again: draftproof lab bisect parts {case} --device cpu",
     ):
         assert told in out
     found = json.loads(report.read_text())["found"]

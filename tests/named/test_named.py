@@ -155,7 +155,7 @@ def test_a_scenario_has_what_its_name_says_and_passes(name: str):
     assert expected.holds(scenario)
     assert scenario.taps
     assert len((FOLDER / f"{name}.json").read_text(encoding="utf-8")) < SMALL
-    ran = draftproof.evidence(EngineSubject(), scenario)
+    ran = draftproof.run(EngineSubject(), scenario)
     judged = draftproof.judge(ran)
     assert judged.passed, judged.first
     found = counts(ran)

@@ -9,7 +9,6 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME, FEATURES
 from draftproof.properties.strategies.quantities import (
@@ -23,7 +22,7 @@ from draftproof.properties.strategies.quantities import (
 )
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.validate import is_valid, validate
 

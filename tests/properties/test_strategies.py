@@ -13,7 +13,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
-from draftproof.cli.check import EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME, features_of
 from draftproof.properties.fit import fit
@@ -25,7 +24,7 @@ from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.case import decode, encode
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate

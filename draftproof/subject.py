@@ -1,0 +1,98 @@
+"""What the author of a subject imports: scenarios and scripts, which come in, and traces, which go out.
+
+It imports neither torch nor an engine, and it is there where a subject runs in another Python (docs/adapters.md).
+"""
+
+from draftproof.errors import ConditionError
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import (
+    BatchRow,
+    BufferKind,
+    CachedPage,
+    CheckpointReport,
+    Collective,
+    ConfigSeen,
+    DiscardedRound,
+    DiscardedRow,
+    DraftNeeds,
+    Footprint,
+    IndexBytes,
+    KeptCheckpoint,
+    LaunchKind,
+    LaunchRecord,
+    LaunchWork,
+    LayerKind,
+    MemoryRegion,
+    NgramMatch,
+    Owner,
+    PackedRow,
+    PoolReport,
+    Returned,
+    SharedUse,
+    StatePoolReport,
+    StepsInForce,
+    WrittenPlace,
+)
+from draftproof.properties.values.scenario import (
+    Checkpoint,
+    ProbeModel,
+    Request,
+    RoundPlan,
+    Scenario,
+    drafts_allowed,
+    round_plan,
+)
+from draftproof.properties.values.script import RequestScript, Script, forced
+from draftproof.properties.values.subject import Hook, RankPlace, Subject
+from draftproof.properties.values.trace import Key, Observation, Trace
+
+__all__ = [
+    "BatchRow",
+    "BufferKind",
+    "CachedPage",
+    "Checkpoint",
+    "CheckpointDraft",
+    "CheckpointReport",
+    "Collective",
+    "ConditionError",
+    "ConfigSeen",
+    "DiscardedRound",
+    "DiscardedRow",
+    "DraftNeeds",
+    "Footprint",
+    "Hook",
+    "IndexBytes",
+    "KeptCheckpoint",
+    "Key",
+    "LaunchKind",
+    "LaunchRecord",
+    "LaunchWork",
+    "LayerKind",
+    "Limits",
+    "MemoryRegion",
+    "Ngram",
+    "NgramMatch",
+    "Observation",
+    "Owner",
+    "PackedRow",
+    "PoolReport",
+    "ProbeModel",
+    "RankPlace",
+    "Request",
+    "RequestScript",
+    "Returned",
+    "RoundPlan",
+    "Scenario",
+    "Script",
+    "SharedUse",
+    "StatePoolReport",
+    "StepsInForce",
+    "Subject",
+    "Trace",
+    "WrittenPlace",
+    "algorithm",
+    "drafts_allowed",
+    "forced",
+    "round_plan",
+]

@@ -91,20 +91,8 @@ def test_wheels_that_cannot_be_run_are_said_and_others_go_on(wheels, tmp_path, c
 def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     case = tmp_path / "case.json"
     case.write_bytes(msgspec.json.encode(named("eagle_padded")))
-    words = [
-        "lab",
-        "bisect",
-        "releases",
-        "--package",
-        "sglang",
-        "--wheels",
-        str(wheels),
-        "--bad",
-        "1.0",
-        "--good",
-        "1.1",
-    ]
-    assert run([*words, str(case), "--subject", "sglang-draft"]) == 0
+    words = ["--package", "sglang", "--wheels", str(wheels), "--bad", "1.0", "--good", "1.1"]
+    assert run(["lab", "bisect", "releases", *words, str(case), "--subject", "sglang-draft"]) == 0
     assert "The first good release (2 of 2 releases tested): sglang 1.1" in capsys.readouterr().out
 
 

@@ -25,7 +25,11 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+
+# The first thing to run: a known bug, brought back, found and explained, in a minute.
+demo: $(READY)
+	$(BIN) -m draftproof.cli demo $(ARGS)
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)

@@ -54,9 +54,9 @@ class Past(NamedTuple):
         if self.good is None or self.bad is None:
             raise inputs.InputError(f"invalid --repo '{self.repo}': expected --good and --bad, too, a commit each")
         choice = under_test.choice
-        beside = {"fault": under_test.fault, "patch": under_test.patch, "python": choice.python, **choice.settings}
+        beside = {"fault": under_test.fault, "patch": under_test.patch, **choice.options, "subject": ""}
         for name in (name for name, value in beside.items() if value):
-            raise inputs.InputError(f"invalid --repo '{self.repo}': expected without {name}, which no commit has")
+            raise inputs.InputError(f"invalid --repo '{self.repo}': expected without --{name}, which no commit has")
         from draftproof.fuzz.bisect.history import ends
         from draftproof.fuzz.bisect.revision import Search
 
@@ -98,6 +98,8 @@ def explain(
     done = smaller(case, under_test, limits, path, seconds, workers)
     if done.shrunk.answer is None:
         case.show_passing(under_test, done.verdict, "explain")
+        if search:
+            screen.line("It has to fail on the engine here, too; draftproof lab bisect history asks the repository alone.")
         inputs.finish(json, done, done.outcome)
     done = rest(done, under_test, limits, workers, search, json)
     repeated = again("explain", case.path, **case.where, **before._asdict(), **under_test.arguments, out=out)

@@ -15,7 +15,7 @@ from draftproof.cli.again import again
 from draftproof.cli.groups import taking
 from draftproof.properties.values.durations import parse_duration
 from draftproof.report.commands import command
-from draftproof.report.text import block, describe_scenario, row
+from draftproof.report.text import describe_scenario, row
 
 if TYPE_CHECKING:
     from draftproof.fuzz.bisect.revision import Search
@@ -174,8 +174,7 @@ def _summary(done: Explanation, under_test: subjects.UnderTest) -> Iterator[str]
 
     report, answer = done.shrunk, done.shrunk.answer
     assert answer is not None
-    place = f" in the {answer.place}" if answer.place else ""
-    yield "\n" + (block(answer.first) if answer.first else f"{answer.outcome} {answer.error}{place}: {answer.message}")
+    yield f"\n{shrink.failure(answer)}"
     yield row("smallest", describe_scenario(read_case(Path(report.shrunk))[0]))
     if not shrink.is_shrunk(report):
         yield row("flaky", f"it failed in none of {report.runs} runs more, so it cannot be bisected")

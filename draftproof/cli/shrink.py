@@ -23,6 +23,7 @@ from draftproof.report.text import block, describe_scenario
 
 if TYPE_CHECKING:
     from draftproof.fuzz.shrinking.shrink_case import ShrinkReport
+    from draftproof.harness.workers.messages import Answer
 
 Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s or 10m.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
@@ -115,6 +116,12 @@ def _progress() -> Iterator[Callable[[Scenario], None]]:
         yield lambda scenario: status.update(f"shrinking: {describe_scenario(scenario)}")
 
 
+def failure(answer: Answer) -> str:
+    """Return how a case fails, as a block of lines; of a crash or a hang what it is, and where."""
+    place = f" in the {answer.place}" if answer.place else ""
+    return block(answer.first) if answer.first else f"{answer.outcome} {answer.error}{place}"
+
+
 def tried(report: ShrinkReport) -> str:
     """Say how long it was searched, and why it ended."""
     ended = "nothing smaller fails alike" if report.done else "the time was over before all was tried"
@@ -130,11 +137,7 @@ def _show(report: ShrinkReport, path: Path, again: str) -> None:
     if report.rounds:
         screen.line(f"Rounds of each request: {', '.join(map(str, report.rounds))}.")
     screen.line(tried(report))
-    if answer.first is not None:
-        screen.line(block(answer.first), "red")
-    else:
-        place = f" in the {answer.place}" if answer.place else ""
-        screen.line(f"{answer.outcome} {answer.error}{place}", "red")
+    screen.line(failure(answer), "red")
     if report.verdict is Outcome.SKIP:
         screen.line(f"FLAKY: it failed in none of {report.runs} runs more; {path} keeps it.", "bold red")
     else:

@@ -6,11 +6,13 @@ import tempfile
 from pathlib import Path
 
 from draftproof.cli import cases, explain, inputs, screen, subjects
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.numbers import plural
 
-FAULT, DRAFT, SEED, EXAMPLES = "draft-positions-advanced-early", "eagle", 0, 24
+FAULT, SEED, EXAMPLES = "draft-positions-advanced-early", 0, 24
+DRAFT: Algorithm = "eagle"
 SECONDS = 20.0
 """At most this is spent on a smaller case."""
 CASE = Path(".draftproof/demo/case.json")

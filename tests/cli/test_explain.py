@@ -65,7 +65,7 @@ def test_a_case_is_made_smaller_and_its_parts_are_told(case, answers, capsys):
     assert len(read_case(shrunk)[0].requests) == 1
     *_, summary = capsys.readouterr().out.split("\n\n")
     told = [line.split()[0] for line in summary.splitlines() if not line.startswith("     ")]
-    assert told == "FAIL what where expected got smallest parts replay FAIL.".split()
+    assert told == ["FAIL", "what", "where", "expected", "got", "smallest", "parts", "replay", "FAIL."]
     assert "parts      It takes: graphs. (" in summary
     assert f"replay     draftproof replay {shrunk}\n" in summary
     assert f"FAIL. Again: draftproof explain {case} --device cpu" in summary

@@ -28,8 +28,10 @@ from draftproof.reference import ops
 Kernels = Callable[[str], Callable[..., None]]
 KernelCalls = dict[str, tuple[KernelCase, ...]]
 """op -> the calls that it is held to its contract with"""
-_MOST_PROCESSES = 8
-"""Processes that judge kernels on a GPU: nearly all of their time goes into compiling, each call by itself."""
+_MOST_PROCESSES, _ON_A_CPU = 8, 2
+"""Processes that judge kernels on a GPU, at most, and on a CPU."""
+_MANY = 20
+"""Calls from which several processes are worth their start."""
 
 
 def cases(op: str, seed: int, count: int) -> tuple[KernelCase, ...]:
@@ -123,13 +125,14 @@ def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdi
 
 
 def kernel_verdicts(calls: KernelCalls, device: str, processes: int | None = None) -> Iterator[Verdict]:
-    """Yield the verdict of each op; on a GPU, where every call is compiled, in several `processes`."""
-    count = processes or (1 if device == "cpu" else min(_MOST_PROCESSES, os.cpu_count() or 1))
-    if count == 1 or len(calls) < 2:
+    """Yield the verdict of each op, in several `processes`: nearly all time on a GPU goes into compiling each call."""
+    count = processes or (_ON_A_CPU if device == "cpu" else min(_MOST_PROCESSES, os.cpu_count() or 1))
+    if count == 1 or sum(map(len, calls.values())) < _MANY:
         yield from (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
         return
-    # A fork would take the device along.
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+    # A fork starts at once, but would take a GPU along.
+    how = "fork" if device == "cpu" else "spawn"
+    with ProcessPoolExecutor(count, multiprocessing.get_context(how)) as pool:
         asked = [(op, of_op, pool.submit(kernel_verdict, op, of_op, device)) for op, of_op in calls.items()]
         yield from (_answered(*one) for one in asked)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from draftproof.fuzz.explanation import Explanation
     from draftproof.properties.values.limits import Limits
 
+TIME = "60s"
 Repo = Annotated[
     Path | None,
     typer.Option(
@@ -82,7 +83,7 @@ def explain(
     case: cases.GivenCase,
     before: Past,
     under_test: subjects.UnderTest,
-    time: Time = "60s",
+    time: Time = TIME,
     workers: subjects.Workers = subjects.WORKERS,
     out: shrink.Out = None,
     json: inputs.Json = None,
@@ -99,10 +100,11 @@ def explain(
     if done.shrunk.answer is None:
         case.show_passing(under_test, done.verdict, "explain")
         if search:
-            screen.line("It has to fail on the engine here, too; draftproof lab bisect history asks the repository alone.")
+            screen.line("It has to fail here, too. Of the repository alone: draftproof lab bisect history")
         inputs.finish(json, done, done.outcome)
     done = rest(done, under_test, limits, workers, search, json)
-    repeated = again("explain", case.path, **case.where, **before._asdict(), **under_test.arguments, out=out)
+    asked = {**case.where, **before._asdict(), **under_test.arguments, "time": time if time != TIME else None}
+    repeated = again("explain", case.path, **asked, out=out)
     screen.line(f"{done.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done, done.outcome)
 

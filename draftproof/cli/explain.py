@@ -19,7 +19,7 @@ from draftproof.report.text import describe_scenario, row
 
 if TYPE_CHECKING:
     from draftproof.fuzz.bisect.revision import Search
-    from draftproof.fuzz.explanation import Explanation
+    from draftproof.fuzz.explain import ExplainReport
     from draftproof.properties.values.limits import Limits
 
 TIME = "60s"
@@ -111,31 +111,31 @@ def explain(
 
 def smaller(
     case: cases.GivenCase, under_test: subjects.UnderTest, limits: Limits, path: Path, seconds: float, workers: int
-) -> Explanation:
+) -> ExplainReport:
     """Make the case smaller, and say how far. Raises what `shrink.shrunk` raises."""
-    from draftproof.fuzz.explanation import Explanation
+    from draftproof.fuzz.explain import ExplainReport
 
     report = shrink.shrunk(case, under_test, limits, path, seconds, workers)
     if report.answer is not None:
         screen.line(f"smaller: {path}; {shrink.tried(report)}")
     verdict = report.answer.outcome if report.answer else report.verdict
-    return Explanation(verdict=verdict, case=str(case.path), shrunk=report)
+    return ExplainReport(verdict=verdict, case=str(case.path), shrunk=report)
 
 
 def rest(
-    done: Explanation,
+    done: ExplainReport,
     under_test: subjects.UnderTest,
     limits: Limits,
     workers: int,
     search: Search | None = None,
     json: Path | None = None,
-) -> Explanation:
+) -> ExplainReport:
     """Find what the smaller case takes, and its commit; print all that is known, also where a step raises.
 
     Raises what a step raises, once the others are done.
     """
     failed: Exception | None = None
-    steps: list[Callable[[Explanation], Explanation]] = [partial(_with_parts, under_test, limits, workers)]
+    steps: list[Callable[[ExplainReport], ExplainReport]] = [partial(_with_parts, under_test, limits, workers)]
     steps += [partial(_with_history, search)] if search else []
     try:
         # A case that fails now and then has no parts, and no commit.
@@ -152,7 +152,7 @@ def rest(
     return done
 
 
-def _with_parts(under_test: subjects.UnderTest, limits: Limits, workers: int, done: Explanation) -> Explanation:
+def _with_parts(under_test: subjects.UnderTest, limits: Limits, workers: int, done: ExplainReport) -> ExplainReport:
     from draftproof.fuzz.bisect.search import bisect_parts
 
     case = cases.given(Path(done.shrunk.shrunk))
@@ -163,14 +163,14 @@ def _with_parts(under_test: subjects.UnderTest, limits: Limits, workers: int, do
     return replace(done, parts=report)
 
 
-def _with_history(search: Search, done: Explanation) -> Explanation:
+def _with_history(search: Search, done: ExplainReport) -> ExplainReport:
     from draftproof.fuzz.bisect.history import bisect_history
 
     report = bisect_history(search, Path(done.shrunk.shrunk), history.tell)
     return replace(done, history=report)
 
 
-def _summary(done: Explanation, under_test: subjects.UnderTest) -> Iterator[str]:
+def _summary(done: ExplainReport, under_test: subjects.UnderTest) -> Iterator[str]:
     """Yield the failure as a block, with what was found of it."""
     from draftproof.properties.values.case import read_case
 

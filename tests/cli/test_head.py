@@ -27,7 +27,7 @@ def test_a_random_head_is_that_of_its_seed(target: Callable[[Path], Path], tmp_p
 
 def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path, out, file = tiny_llama(tmp_path / "target"), tmp_path / "head", tmp_path / "given.safetensors"
-    options = ["head", "write", "--model", str(path), "--out", str(out)]
+    options = ["lab", "head", "write", "--model", str(path), "--out", str(out)]
     assert run(options) == 0
     tensors = load_file(out / "model.safetensors")
     assert run(options) == 2

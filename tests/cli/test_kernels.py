@@ -150,7 +150,7 @@ def test_a_kernel_whose_module_cannot_be_imported_says_nothing(own, tmp_path):
 )
 def test_a_module_that_leaves_when_it_is_imported_ends_no_command_in_green(command, line, code, said, tmp_path):
     (tmp_path / "leaving.py").write_text(f"import ctypes, os, sys\n{line}\n")
-    words = ["kernels", command, "--impl", "leaving"]
+    words = ["lab", "kernels", command, "--impl", "leaving"]
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from draftproof.cli import main; main({words})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (code, "")

@@ -9,7 +9,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome, worst
 
 
-class Explanation(Value, frozen=True, kw_only=True):
+class ExplainReport(Value, frozen=True, kw_only=True):
     """What `draftproof explain` found of a case; a stage that was not reached, or not asked for, is None."""
 
     verdict: Outcome

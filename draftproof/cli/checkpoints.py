@@ -23,9 +23,13 @@ def checkpoints(folder: Folder, wide: Wide = False, seed: Seed = 2, mtp_layers: 
         from draftproof.faults import engine_checkpoints, tiny_checkpoints
     except ImportError as error:
         raise inputs.InputError(f"no {error.name}: expected it installed, as by pip install {error.name}") from None
-    if wide:
-        engine_checkpoints.write_all(folder, seed)
-    else:
-        tiny_checkpoints.write_all(folder, seed, mtp_layers)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if wide:
+            engine_checkpoints.write_all(folder, seed)
+        else:
+            tiny_checkpoints.write_all(folder, seed, mtp_layers)
+    except OSError as error:
+        raise inputs.InputError(f"invalid DIR '{folder}': it cannot be written: {error.strerror}") from None
     written = sorted(path.parent.name for path in folder.glob("*/config.json"))
     screen.line(f"wrote {folder}: {', '.join(written)}")

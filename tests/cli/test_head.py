@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+import draftproof.faults
 from draftproof.cli.app import run
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
 from draftproof.reference.models.registry import load_target
@@ -49,3 +51,15 @@ def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run([*options, "--weights", str(file)]) == 2
     assert "cannot be read as safetensors" in capsys.readouterr().err
     assert run(["lab", "head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
+
+
+def test_checkpoints_go_to_a_folder(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    assert run(["lab", "checkpoints", str(tmp_path / "file")]) == 2
+    assert "/file': it cannot be written: File exists" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for name in ("tiny_checkpoints", "engine_checkpoints"):
+        monkeypatch.delitem(sys.modules, f"draftproof.faults.{name}", raising=False)
+        monkeypatch.delattr(draftproof.faults, name, raising=False)
+    assert run(["lab", "checkpoints", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == "error: no transformers: expected it installed, as by pip install transformers\n"

@@ -70,9 +70,9 @@ smoke: $(READY)
 	$(BIN) -m draftproof.cli faults run $(if $(FAULTS),$(FAULTS) --examples 120,--smoke --examples 24) \
 		--seed 3 --seeds 1 $(ARGS)
 
-# The tables of features in docs/semantics.md and docs/cli.md, from the features themselves.
+# The parts of docs/semantics/ and docs/cli.md that are made from the code: chapters, channels, structs, features.
 tables: $(READY)
-	$(BIN) -m draftproof.report.feature_tables
+	$(BIN) -m draftproof.report.tables
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)

@@ -1,6 +1,6 @@
 """The models that extends of a draft are timed on, with random weights made on the device.
 
-"glm mtp" and "glm dflash" have a small GLM-4-MoE as their target, "probe mtp" has a probe (docs/semantics.md).
+"glm mtp" and "glm dflash" have a small GLM-4-MoE as their target, "probe mtp" has a probe (docs/semantics/probes.md).
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from draftproof.report.definitions import DEFINITION, place_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"index.md": "README.md", "design.md": "DESIGN.md", "contributing.md": "CONTRIBUTING.md"}
@@ -20,6 +23,10 @@ LINKED = (
     "subjects/kernels/packages.py",
     "tests/kernels/sanitizer_explained.toml",
 )
+NAMED = re.compile(r"^(#+) (S-[A-Z]+-\d+)\n\n\*\*(.+?)\.\*\* ", re.MULTILINE)
+"""The number of a definition as a heading, and its name as the first words of what follows."""
+LEFT = re.compile(rf"^```.*?^```|^#.*?$|`[^`]*`|\[[^\]]*\]\([^)]*\)|{DEFINITION.pattern}", re.MULTILINE | re.DOTALL)
+"""Code, headings and links, which stay as they are, and definitions that are cited elsewhere."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,5 +49,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = markdown.replace("](examples/workflows)", "](examples/workflows/cpu.yml)")
     markdown = markdown.replace("](subjects/kernels)", "](subjects/kernels/packages.py)")
     for name, source in PAGES.items():
-        markdown = markdown.replace(f"]({source}", f"]({name}")
-    return markdown
+        if "/" not in page.file.src_uri:
+            markdown = markdown.replace(f"]({source}", f"]({name}")
+    return with_definitions(markdown, posixpath.dirname(page.file.src_uri))
+
+
+def with_definitions(markdown: str, folder: str) -> str:
+    """Return a page of a folder with each definition's name in its heading, and with links to definitions it cites."""
+
+    def linked(found: re.Match[str]) -> str:
+        if not DEFINITION.fullmatch(found[0]):
+            return found[0]
+        return f"[{found[0]}]({posixpath.relpath(place_of(found[0], 'docs/'), folder or '.')})"
+
+    named = NAMED.sub(lambda found: f"{found[1]} {found[2]} {found[3]} {{: #{found[2].lower()} }}\n\n", markdown)
+    return LEFT.sub(linked, named)

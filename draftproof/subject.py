@@ -4,7 +4,18 @@ It imports neither torch nor an engine, and it is there where a subject runs in 
 """
 
 from draftproof.errors import ConditionError
-from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
+from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.drafts import (
+    CheckpointDraft,
+    DFlash,
+    Eagle,
+    Eagle3,
+    Mtp,
+    Ngram,
+    Standalone,
+    algorithm,
+)
+from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import (
     BatchRow,
@@ -34,20 +45,35 @@ from draftproof.properties.values.observed import (
     StepsInForce,
     WrittenPlace,
 )
+from draftproof.properties.values.penalties import Penalties
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import (
     Checkpoint,
+    Graphs,
+    Image,
+    Linear,
+    Memory,
     ProbeModel,
+    PromptLogprobs,
+    Ranks,
     Request,
     RoundPlan,
     Scenario,
+    Schedule,
+    States,
+    TokenSpan,
     drafts_allowed,
     round_plan,
 )
 from draftproof.properties.values.script import RequestScript, Script, forced
 from draftproof.properties.values.subject import Hook, RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.tree import Tree, TreeShape
 
 __all__ = [
+    "Adaptive",
+    "AdaptiveByBatch",
+    "AdaptiveSlot",
     "BatchRow",
     "BufferKind",
     "CachedPage",
@@ -57,11 +83,17 @@ __all__ = [
     "Collective",
     "ConditionError",
     "ConfigSeen",
+    "DFlash",
     "DiscardedRound",
     "DiscardedRow",
     "DraftNeeds",
+    "Eagle",
+    "Eagle3",
     "Footprint",
+    "Grammar",
+    "Graphs",
     "Hook",
+    "Image",
     "IndexBytes",
     "KeptCheckpoint",
     "Key",
@@ -70,26 +102,39 @@ __all__ = [
     "LaunchWork",
     "LayerKind",
     "Limits",
+    "Linear",
+    "Memory",
     "MemoryRegion",
+    "Mtp",
     "Ngram",
     "NgramMatch",
     "Observation",
     "Owner",
     "PackedRow",
+    "Penalties",
     "PoolReport",
     "ProbeModel",
+    "PromptLogprobs",
     "RankPlace",
+    "Ranks",
     "Request",
     "RequestScript",
     "Returned",
     "RoundPlan",
+    "Sampling",
     "Scenario",
+    "Schedule",
     "Script",
     "SharedUse",
+    "Standalone",
     "StatePoolReport",
+    "States",
     "StepsInForce",
     "Subject",
+    "TokenSpan",
     "Trace",
+    "Tree",
+    "TreeShape",
     "WrittenPlace",
     "algorithm",
     "drafts_allowed",

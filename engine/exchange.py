@@ -1,4 +1,4 @@
-"""What an engine hands over to another, and installs of what was handed over to it (docs/semantics.md, S-HANDOVER).
+"""What an engine hands over to another, and installs of what was handed over to it (S-HANDOVER).
 
 Sources: as of `Handover`.
 """

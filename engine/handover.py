@@ -4,7 +4,7 @@ A request that is not done when its prompt has run is packed into a `Handover`, 
 engine has a row, pages and a place in its batch. Nothing of it names a page, a slot or a row: each engine has its own.
 `n` tokens committed, `L` layers.
 Sources: SGLang, python/sglang/srt/disaggregation/ (prefill.py, decode.py, `MetadataBuffers` of utils.py); vLLM,
-vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics.md, S-HANDOVER-1.
+vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics/handover.md, S-HANDOVER-1.
 """
 
 from __future__ import annotations

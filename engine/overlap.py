@@ -1,7 +1,7 @@
 """An engine whose host plans a step while the one before runs, and processes its results a step late.
 
 The device alone knows lengths and pending tokens in time (relay.py); the host plans by bounds on them
-(overlap_scheduler.py). Sources: docs/semantics.md, S-OVERLAP.
+(overlap_scheduler.py). Sources: docs/semantics/overlap.md, S-OVERLAP.
 
 `R` rows of a batch, `W` verify width.
 """

@@ -1,7 +1,7 @@
 """Scheduling while a step runs: by what is known of the steps before it, and bounds on what is not.
 
 Sources: vLLM's `AsyncScheduler` (placeholders of tokens that are not known, no step behind an end that is certain) and
-SGLang's overlap scheduling (docs/semantics.md, S-OVERLAP).
+SGLang's overlap scheduling (docs/semantics/overlap.md, S-OVERLAP).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packed launches of the target: rows of any lengths one behind another, chunks of prompts and verify rows.
 
 `T` packed tokens that are live, `B` rows of the launch, one for each token (a captured number, or T when none holds
-them), `R` rows that verify, `W` verify width, `D` hidden width. Source: vLLM's packed batches, docs/semantics.md,
+them), `R` rows that verify, `W` verify width, `D` hidden width. Source: vLLM's packed batches, docs/semantics/mixed.md,
 "Mixed steps".
 """
 

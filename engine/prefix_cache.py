@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from draftproof.engine.states.slots import StateSlots
@@ -155,8 +156,11 @@ class PrefixCache:
 
     def prefix(self, node: Node) -> Tokens:
         """Return the tokens up to the end of a page, and those that its key has behind it."""
-        above = self.prefix(node.parent) if node.parent else ()
-        return above[: len(above) - self._lookahead] + node.key if above else node.key
+        pages = [node.key]
+        while node.parent is not None:
+            node = node.parent
+            pages.append(node.key[: self._page_size])
+        return tuple(chain.from_iterable(reversed(pages)))
 
     def check(self, running: Sequence[Sequence[Node]]) -> None:
         """Raise RuntimeError unless pages are locked once for each path that runs on them, and no slot is lost."""

@@ -1,7 +1,7 @@
 """What a round hands on to the next one on the device, without the host: lengths and pending tokens.
 
 `R` rows of requests, `B` rows of a launch. Source: SGLang's `FutureMap` and `new_seq_lens`, vLLM's
-`prev_sampled_token_ids` (docs/semantics.md, S-OVERLAP-2).
+`prev_sampled_token_ids` (docs/semantics/overlap.md, S-OVERLAP-2).
 """
 
 from __future__ import annotations

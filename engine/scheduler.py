@@ -1,6 +1,6 @@
 """Continuous batching: who is admitted, prefilled in chunks, decoded, preempted, and how many drafts each row gets.
 
-With preemption pages are taken on demand (docs/semantics.md, S-SCHED-8): the rule of vLLM's scheduler for who gives
+With preemption pages are taken on demand (S-SCHED-8): the rule of vLLM's scheduler for who gives
 way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
 """
 

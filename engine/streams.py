@@ -1,6 +1,6 @@
 """Streams: work that a device runs in order while its host goes on, and events for which the host waits.
 
-Source: the forward stream of SGLang's and vLLM's schedulers (docs/semantics.md, S-OVERLAP).
+Source: the forward stream of SGLang's and vLLM's schedulers (docs/semantics/overlap.md, S-OVERLAP).
 """
 
 from __future__ import annotations

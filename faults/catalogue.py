@@ -125,7 +125,8 @@ def validate_names(file: FaultFile) -> None:
         hint = did_you_mean(contract, contracts)
         raise PatchError(f"{file.path}: invalid contract {contract!r}: expected a contract of `draftproof check`{hint}")
     if channel and channel not in CHANNELS and not channel.startswith(PREFIX):
-        raise PatchError(f"{file.path}: invalid channel {channel!r}: expected one of docs/semantics.md, or kernel.*")
+        problem = f"{file.path}: invalid channel {channel!r}"
+        raise PatchError(f"{problem}: expected one of docs/semantics/channels.md, or kernel.*")
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def run(subject: Subject, scenario: Scenario) -> Evidence:
     the same run done right, `varied` what the subject did under the scenario's variant (None: it has none); `scenario`
     and `script` are what it was given. `trace.channel(name)` has the values of a channel by their keys: token ids,
     positions from 0, counts of tokens, vectors as float64 of shape [size] of a checkpoint, and as the bytes of their
-    64-bit integers of a probe (docs/semantics.md has the table of channels). Of several ranks these are of the first,
+    64-bit integers of a probe (docs/semantics/channels.md is the table). Of several ranks these are of the first,
     and `ranks` has all.
 
     Raises UnfitError where no change makes the scenario runnable for the subject, CheckpointError for a model that

@@ -1,4 +1,4 @@
-"""The runs of ranks beside each other, and their evidence put together (docs/semantics.md, S-RANK, S-TP)."""
+"""The runs of ranks beside each other, and their evidence put together (docs/semantics/ranks.md, S-RANK, S-TP)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fit a generated scenario to what a subject can run (docs/semantics.md, S-SUBJECT-2)."""
+"""Fit a generated scenario to what a subject can run (docs/semantics/subjects.md, S-SUBJECT-2)."""
 
 from __future__ import annotations
 

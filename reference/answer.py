@@ -1,4 +1,4 @@
-"""What would have been right for what a subject did: the reference's answer to a run (docs/semantics.md, S-FOLLOW).
+"""What would have been right for what a subject did: the reference's answer to a run (S-FOLLOW).
 
 The rounds are those of the drafts that the subject verified; whatever comes of them is the reference's own. All that it
 knows of the subject is a value `ObservedRun`, read off the trace once.

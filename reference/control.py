@@ -1,4 +1,4 @@
-"""The step-count controllers by definition: pure functions of what was accepted (docs/semantics.md, S-ADAPT-1, -7).
+"""The step-count controllers by definition: pure functions of what was accepted (S-ADAPT-1, -7).
 
 A row of a batch is (K, correct_len): the drafts that it verified and how many were right, uncut by any limit.
 Everything is IEEE double in just this order of operations, so that an engine can be held to the last bit.

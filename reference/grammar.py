@@ -1,4 +1,4 @@
-"""The target of a request with a grammar (docs/semantics.md, S-GRAMMAR): logits of tokens that may not follow are none.
+"""The target of a request with a grammar (S-GRAMMAR): logits of tokens that may not follow are none.
 
 What may follow a text is read off the derivatives of its pattern; no automaton is built, and nothing is followed along.
 """

@@ -1,4 +1,4 @@
-"""What a subject told of its tokens beside a real model, held to its definition (docs/semantics.md, S-SAMPLE-15).
+"""What a subject told of its tokens beside a real model, held to its definition (S-SAMPLE-15).
 
 Weights come from floats, so that rounding may tell others: the gap says how far logits would have to be off for it.
 `V` vocabulary.

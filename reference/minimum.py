@@ -1,4 +1,4 @@
-"""The target of a request with a minimum of tokens (docs/semantics.md, S-LIMIT-15): stop tokens have no logits before.
+"""The target of a request with a minimum of tokens (S-LIMIT-15): stop tokens have no logits before.
 
 How many tokens a row's text has is read off the text, row by row; nothing is counted along.
 """

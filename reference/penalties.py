@@ -1,4 +1,4 @@
-"""Logits of a request with penalties (docs/semantics.md, S-PENALTY), of probes in whole numbers of any size.
+"""Logits of a request with penalties (docs/semantics/logits.md, S-PENALTY), of probes in whole numbers of any size.
 
 What a text is penalised for is read off the text, row by row; nothing is counted along.
 """

@@ -24,7 +24,7 @@ class ReferenceTarget(Protocol):
     """How many times as far as a real model's own the logits may be off, 1 or more; 0 of a probe, whose are exact."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""
+        """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics/heads.md)."""
 
 
 class _OfEntries(Protocol):

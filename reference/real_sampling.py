@@ -1,4 +1,4 @@
-"""Draws of a request beside a real model (docs/semantics.md, S-SAMPLE-13, S-SAMPLE-14).
+"""Draws of a request beside a real model (docs/semantics/sampling.md, S-SAMPLE-13, S-SAMPLE-14).
 
 Weights come from floats, so that rounding may draw another token: `gap` says how far logits would have to be off for
 it. `V` vocabulary.

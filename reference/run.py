@@ -390,7 +390,7 @@ class _RequestTrace:
                 self._say("commit.kv", number, vector(entries[position]), layer=layer, row=position)
 
     def _commit_states(self, number: int, whole: Pass, span: Span, ended: bool) -> None:
-        """docs/semantics.md, "States and their two ways of commit"; a row of `whole.states` is the state after it."""
+        """docs/semantics/states.md; a row of `whole.states` is the state after it."""
         if not self._linear:
             return
         ended = ended and self._knows_ends

@@ -1,4 +1,4 @@
-"""The choice of a sampled request (docs/semantics.md, S-SAMPLE), in whole numbers of any size.
+"""The choice of a sampled request (docs/semantics/sampling.md, S-SAMPLE), in whole numbers of any size.
 
 `V` vocabulary; weights are a list of V whole numbers, of which the sum is at least 1.
 """

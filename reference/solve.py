@@ -2,7 +2,7 @@
 
 What a subject verified in a round that is not forced, and in a dynamic scenario how many drafts a round has, shows when
 it has run. So a script says what is forced wherever a round may begin, and `resolve` works out the rounds by what was
-verified (docs/semantics.md, S-FOLLOW).
+verified (docs/semantics/follow.md, S-FOLLOW).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a subject stored of entries in FP8, which a pass follows where rounding cannot tell (docs/semantics.md, S-KV-6).
+"""What a subject stored of entries in FP8, which a pass follows where rounding cannot tell (S-KV-6).
 
 A rounding to three bits makes a difference of float32's last bits one of a sixteenth, and all that is computed from it
 another. So the entries that a subject reports are read as it rounded them, but only between two neighbours that a

@@ -1,4 +1,4 @@
-"""The text contract (docs/semantics.md, S-TEXT): how far each token that a subject emitted is from the target's best.
+"""The text contract (S-TEXT): how far each token that a subject emitted is from the target's best.
 
 One pass over the subject's own text; nothing is decoded, so that it goes on behind a token that rounding made another.
 """

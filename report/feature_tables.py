@@ -1,66 +1,62 @@
-"""The tables of features in the documentation, made from their rows: `python -m draftproof.report.feature_tables`.
-
-Each stands between two comments that name it; what is around them is written by hand.
-"""
+"""The tables of features in the documentation, made from their rows (tables.py writes them)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import textwrap
+from collections.abc import Iterator
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.features import FEATURES
+from draftproof.properties.features import BY_NAME, FEATURES, refusal, refused_beside
+from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import KINDS
-from draftproof.properties.values.files import write_whole
+from draftproof.report.definitions import linked
+from draftproof.report.markdown import anchor, table
 
-
-class TableError(DraftproofError, ValueError):
-    """A page has no place for a table; the message says which."""
-
-
-def beside() -> str:
-    """Return what is not defined together: features with each other, with drafts and with checkpoints, and why."""
-    return _table(("feature", "never beside", "because"), _pairs())
+OF_PROBES = "it is defined for probes"
 
 
 def features() -> str:
     """Return every feature with what a scenario of it has."""
-    return _table(("feature", "what a scenario has"), ((f"`{one.name}`", one.what) for one in FEATURES))
+    return table(("feature", "what a scenario has"), ((f"`{one.name}`", one.what) for one in FEATURES))
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"docs/semantics.md": beside, "docs/cli.md": features}
-"""Pages, each with its table."""
+def overview() -> str:
+    """Return every feature with all that it is not defined beside, as links to the reasons."""
+    return table(("feature", "never beside"), map(_summary, FEATURES))
 
 
-def written(page: str, table: str) -> str:
-    """Return a page with a table between its two comments. Raises TableError if it has none."""
-    pattern = re.compile(r"(<!-- features -->\n\n).*?(\n\n<!-- /features -->)", re.DOTALL)
-    if len(pattern.findall(page)) != 1:
-        raise TableError("invalid page: expected <!-- features --> and <!-- /features --> once, with lines between")
-    return pattern.sub(lambda found: found[1] + table + found[2], page)
+def beside() -> str:
+    """Return a section for each feature: what it is not defined beside, and why; a pair stands in both of its two."""
+    return "\n\n".join(map(_section, FEATURES))
 
 
-def main() -> None:
-    """Write the tables into the pages of this repository. Raises TableError."""
-    for name, table in PAGES.items():
-        path = Path(__file__).resolve().parent.parent / name
-        write_whole(path, written(path.read_text(encoding="utf-8"), table()))
+def _summary(feature: Feature) -> tuple[str, str]:
+    others = [f"[`{other}`](#{anchor(feature.name)})" for other in _others(feature)]
+    return f"[`{feature.name}`](#{anchor(feature.name)})", ", ".join([*others, *_lacking(feature)]) or "-"
 
 
-def _pairs() -> Iterator[tuple[str, str, str]]:
-    for one in FEATURES:
-        yield from ((f"`{one.name}`", f"`{other}`", because) for other, because in one.refuses.items())
-        if others := ", ".join(f"`{kind.name}`" for kind in KINDS if not one.drafts(kind)):
-            yield f"`{one.name}`", f"a draft {others}", one.because
-        if one.of_probes:
-            yield f"`{one.name}`", "a checkpoint", "it is defined for probes"
+def _section(feature: Feature) -> str:
+    title = f"### {feature.name}\n\n"
+    about = f"{feature.what[0].upper()}{feature.what[1:]} ({linked(feature.rule)})."
+    rows = [*((f"`{other}`", linked(refusal(feature.name, other))) for other in _others(feature)), *_of_drafts(feature)]
+    if not rows:
+        about += " It is defined beside every other feature, with every draft and with checkpoints."
+        return title + textwrap.fill(about, 120, break_on_hyphens=False)
+    return f"{title}{about}\n\n{table(('never beside', 'because'), rows)}"
 
 
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def _others(feature: Feature) -> tuple[str, ...]:
+    refused = refused_beside(feature.name)
+    return tuple(name for name in BY_NAME if name in refused)
 
 
-if __name__ == "__main__":
-    main()
+def _lacking(feature: Feature) -> Iterator[str]:
+    """Yield the drafts that cannot have a feature, as one entry, and checkpoints if it is not defined for them."""
+    if others := ", ".join(f"`{kind.name}`" for kind in KINDS if not feature.drafts(kind)):
+        yield f"a draft {others}"
+    if feature.of_probes:
+        yield "a checkpoint"
+
+
+def _of_drafts(feature: Feature) -> Iterator[tuple[str, str]]:
+    for what in _lacking(feature):
+        yield what, OF_PROBES if what == "a checkpoint" else feature.because

@@ -46,6 +46,7 @@ ALWAYS = (
     "tests/test_layers.py",
     "tests/test_packaging.py",
     "tests/test_reach.py",
+    "tests/test_semantics.py",
     "tests/test_shapes.py",
     "tests/test_shared.py",
     "tests/test_structure.py",
@@ -58,6 +59,7 @@ READS = {
     "fuzz/bisect/revision.py": ("engine", "kernels"),
     "harness/remote_process.py": ("engine", "kernels", "properties", "subjects"),
     "tests/test_docs.py": ("README.md", "CONTRIBUTING.md", "DESIGN.md", "docs", "examples", "mkdocs.yml"),
+    "tests/test_semantics.py": ("docs", "examples", "mkdocs.yml"),
 }
 """What a file reads and does not name as a path."""
 

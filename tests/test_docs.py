@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from draftproof.report.definitions import place_of
+from draftproof.report.markdown import anchor
+from tests.definitions import defined
 from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "DESIGN.md")] + sorted((ROOT / "docs").glob("*.md"))
 PAGES += DECISIONS
+CHAPTERS = sorted((ROOT / "docs/semantics").glob("*.md"))
+PAGES += CHAPTERS
 INDEX = ROOT / "docs/decisions/README.md"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -97,7 +102,7 @@ def links(page: Path) -> Iterator[str]:
 
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return set(map(anchor, headings))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -138,7 +143,6 @@ def test_the_readme_is_short():
     assert len(README.split()) < 1050
 
 
-SEMANTICS = (ROOT / "docs/semantics.md").read_text(encoding="utf-8")
 CITED = re.compile(r"S-[A-Z]+-\d+")
 
 
@@ -167,22 +171,10 @@ def test_the_design_is_one_page():
     assert len((ROOT / "DESIGN.md").read_text(encoding="utf-8").splitlines()) <= 40
 
 
-def test_the_contents_of_the_definitions_list_its_sections():
-    listed = re.findall(r"\[([^\]]+)\]\(#", SEMANTICS.partition("\n## ")[0])
-    sections = re.findall(r"^## (.+)$", SEMANTICS, flags=re.MULTILINE)
-    assert [title for title in listed if title in sections] == sections
-
-
 def test_the_limits_of_the_tutorial_are_those_of_its_example():
     page, example = (ROOT / name for name in ("docs/own-engine.md", "examples/own_engine.py"))
     shown = next(body for body in blocks("text", page) if body.startswith("limits = "))
     assert shown in re.sub(r"^    ", "", example.read_text(encoding="utf-8"), flags=re.MULTILINE)
-
-
-def test_every_definition_has_one_number():
-    numbers = re.findall(r"\*\*(S-[A-Z]+-\d+)", SEMANTICS)
-    assert len(numbers) > 100
-    assert len(set(numbers)) == len(numbers)
 
 
 def test_every_contract_cites_a_definition():
@@ -192,12 +184,11 @@ def test_every_contract_cites_a_definition():
 
 
 def test_every_cited_definition_exists():
-    numbers = set(re.findall(r"\*\*(S-[A-Z]+-\d+)", SEMANTICS))
     rooms = ("draftproof", "engine", "faults", "fuzz", "harness", "kernels", "properties", "reference", "report")
     rooms += ("subjects",)
     sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     cited = {number for path in [*sources, *PAGES] for number in CITED.findall(path.read_text(encoding="utf-8"))}
-    assert cited - numbers == set()
+    assert cited - set(defined()) == set()
 
 
 CLAUSES = (ROOT / "docs/engine-contract.md").read_text(encoding="utf-8")
@@ -218,16 +209,12 @@ def test_clauses_for_engines_are_numbered_and_few():
     assert len(CLAUSES.split()) <= 900
 
 
-def test_clauses_for_engines_link_definitions_to_their_sections():
-    sections: dict[str, str] = {}
-    for section in re.split(r"^##+ ", SEMANTICS, flags=re.MULTILINE)[1:]:
-        anchor = re.sub(r"[^\w\- ]", "", section.partition("\n")[0].lower()).replace(" ", "-")
-        sections |= dict.fromkeys(re.findall(r"\*\*(S-[A-Z]+-\d+)", section), anchor)
+def test_clauses_for_engines_link_definitions_to_their_places():
     for clause in clauses():
-        links = re.findall(r"\[(S-[A-Z]+-\d+)\]\(semantics\.md#([\w-]+)\)", clause[3])
+        links = re.findall(r"\[(S-[A-Z]+-\d+)\]\(([^)]+)\)", clause[3])
         assert links, clause[1]
         assert [name for name, _ in links] == CITED.findall(clause[3]), clause[1]
-        assert [(name, anchor) for name, anchor in links if sections.get(name) != anchor] == []
+        assert [(name, place) for name, place in links if place_of(name, "docs/") != place] == []
 
 
 def test_clauses_for_engines_name_contracts_that_check_their_definitions():

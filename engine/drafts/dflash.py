@@ -4,7 +4,7 @@ The context entry of a position is made of the outputs of chosen layers of the t
 pending token and K masked ones; each of its rows sees the whole context and the whole block. What the block leaves in
 the slots of its positions is overwritten by the features of what was accepted, and never read otherwise.
 `B` rows of a launch, `W` verify width (and the most rows of a block), `Df` width of the features.
-Source: sgl-project/sglang#25029; docs/semantics.md.
+Source: sgl-project/sglang#25029; docs/semantics/dflash.md.
 """
 
 from __future__ import annotations

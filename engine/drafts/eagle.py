@@ -1,6 +1,6 @@
 """EAGLE with topk = 1: a chain of K proposals from a head that takes (token, hidden).
 
-`B` rows of a launch, `W` verify width, `D` hidden width. Source: Li et al., "EAGLE" (2024); docs/semantics.md.
+`B` rows of a launch, `W` verify width, `D` hidden width. Source: Li et al., "EAGLE" (2024); docs/semantics/eagle.md.
 """
 
 from __future__ import annotations

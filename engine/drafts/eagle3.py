@@ -2,7 +2,7 @@
 
 Only entries of what was committed are made of the target's states, which `fc` joins; draft steps take the head's own.
 `B` rows of a launch, `D` width of the features, `Dd` width of the head. Source: Li et al., "EAGLE-3" (2025);
-docs/semantics.md.
+docs/semantics/eagle.md.
 """
 
 from __future__ import annotations

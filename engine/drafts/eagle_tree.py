@@ -1,7 +1,7 @@
 """EAGLE with topk > 1: a tree of drafts, of all candidates of K steps those with the best scores.
 
 `B` rows of a launch, `D` hidden width, `K` steps, k beams of a step. Sources: Li et al., "EAGLE-2" (2024); SGLang's
-`draft_forward`; docs/semantics.md, S-TREE.
+`draft_forward`; docs/semantics/trees.md, S-TREE.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of layer j are made with proposals; they are computed again once the true tokens
 entries before its round. All proposals of a round come from the extend of the round before.
 `B` rows of a launch, `R` requests, `L` layers, `W` verify width, `D` hidden width. An extend has L - 1 + W entries a
 row.
-Sources: DeepSeek-V3 (2024); sgl-project/sglang#22041; docs/semantics.md.
+Sources: DeepSeek-V3 (2024); sgl-project/sglang#22041; docs/semantics/mtp.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is launched and nothing is taken of the target but its tokens. The index of a request grows by the tokens that a
 round emits and is dropped with the request.
-Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md, S-NGRAM-1.
+Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics/ngram.md, S-NGRAM-1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """N-gram drafts as a tree: what followed several occurrences of the longest suffix, merged in a trie.
 
-Nothing is launched, as of a chain. Sources: SGLang's n-gram draft; docs/semantics.md, S-NGRAM-4.
+Nothing is launched, as of a chain. Sources: SGLang's n-gram draft; docs/semantics/ngram.md, S-NGRAM-4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Its entry i is the token at position i. A round takes K forwards, from the pendi
 the entries of everything that was committed, so that there is none of a rejected token, and none missing after a round
 that accepted everything.
 `B` rows of a launch, `W` verify width. Source: Leviathan et al., "Fast Inference from Transformers via Speculative
-Decoding" (2023); docs/semantics.md.
+Decoding" (2023); docs/semantics/ngram.md.
 """
 
 from __future__ import annotations

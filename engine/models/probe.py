@@ -1,4 +1,4 @@
-"""Probe target in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+"""Probe target in the ring of integers modulo 2^64 (docs/semantics/probes.md).
 
 Drafts of entries are in probe_entries.py, an EAGLE-3 head in probe_eagle3.py, a block draft in probe_dflash.py. `T`
 packed tokens, `D` lanes, `N` heads, `H` head sizes, `V` vocabulary; all int64.
@@ -185,7 +185,7 @@ class ProbeTarget:
     logit_units = 1
 
     def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
-        """See `SampledTarget`: powers of two (docs/semantics.md, S-SAMPLE-5)."""
+        """See `SampledTarget`: powers of two (docs/semantics/sampling.md, S-SAMPLE-5)."""
         sixteenths = (temperatures * 16).to(torch.int64)[:, None]
         values = logits.to(torch.int64)
         drop = (values.amax(1, keepdim=True) - values) * 1024 // (sixteenths.clamp(min=1) << 24)

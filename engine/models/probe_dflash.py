@@ -1,4 +1,4 @@
-"""The block draft of a probe: masked tokens filled in by one pass over features (docs/semantics.md, "Probe models").
+"""The block draft of a probe: masked tokens filled in by one pass over features (docs/semantics/probes.md).
 
 `B` rows of a launch, `W` columns of a block, `T` packed tokens (B * W in a block), `D` lanes of the target, `Dd` lanes
 of the draft, `Df` lanes of the features, `N` kv heads, `H` head sizes, `V` vocabulary; all int64.

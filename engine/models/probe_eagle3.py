@@ -1,4 +1,4 @@
-"""The EAGLE-3 head of a probe (docs/semantics.md, "Probe models").
+"""The EAGLE-3 head of a probe (docs/semantics/probes.md).
 
 `T` packed tokens, `D` lanes of the target, `Df` lanes of the features, `Dd` lanes of the head, `De` lanes of its
 embedding, `V` vocabulary, `Vd` vocabulary of the head; all int64.

@@ -1,7 +1,7 @@
 """Drafts of a probe made of entries (token, hidden): an EAGLE head, and chained multi-token prediction.
 
 `T` packed tokens, `D` lanes of the target, `Dd` lanes of the draft, `V` vocabulary, `V'` what the draft can propose of
-it; all int64. Definitions: docs/semantics.md, "Probe models".
+it; all int64. Definitions: docs/semantics/probes.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A gated delta net layer of a probe, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+"""A gated delta net layer of a probe, in the ring of integers modulo 2^64 (docs/semantics/probes.md).
 
 `T` packed tokens, `D` lanes, `Q` channels of the convolution, `U` value heads, `E` value size; all int64.
 """

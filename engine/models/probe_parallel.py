@@ -1,4 +1,4 @@
-"""Layers of a probe that tensor-parallel ranks share out, and whole ones without ranks (docs/semantics.md, S-TP).
+"""Layers of a probe that tensor-parallel ranks share out, and whole ones without ranks (docs/semantics/ranks.md, S-TP).
 
 As in Megatron-LM: projections of heads are cut by columns of what they give, those behind them by columns of what they
 take, tables of tokens by rows. `T` packed tokens, `D` lanes, `V` vocabulary; all int64.

@@ -1,4 +1,4 @@
-"""What a tensor-parallel rank has of a probe's layers: its heads, its lanes of the mixing (docs/semantics.md, S-TP).
+"""What a tensor-parallel rank has of a probe's layers: its heads, its lanes of the mixing (S-TP).
 
 `D` lanes, `C` width of the convolution.
 """

@@ -1,1 +1,1 @@
-"""Is acceptance what it should be? (docs/semantics.md, S-AUDIT)."""
+"""Is acceptance what it should be? (docs/semantics/audits.md, S-AUDIT)."""

@@ -32,7 +32,7 @@ class Contract:
     reports them. `concerns` picks the scenarios. While a fact in
     `minimum` (coverage/facts.py) never was, a pass proves nothing. In channels of `partial` it judges what is reported,
     not all that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows`
-    where the subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it
+    where the subject decides how many drafts a round has. `cites` are the definitions in docs/semantics/ that it
     checks.
     """
 

@@ -31,7 +31,7 @@ class WorkParts(NamedTuple):
 
 
 def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
-    """Return the work of a launch by its kind and by the layers of target and draft (docs/semantics.md, S-BATCH-6)."""
+    """Return the work of a launch by its kind and by the layers of target and draft (S-BATCH-6)."""
     kinds = list(evidence.reference.channel("config.routing").values())
     linear = kinds.count(LayerKind.LINEAR_ATTENTION)
     full = len(kinds) - linear

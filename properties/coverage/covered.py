@@ -1,6 +1,6 @@
 """Which facts cannot be, and are not demanded: with a draft, a model, a subject, or the features of scenarios.
 
-What a subject does not report, or cannot be given, is S-SUBJECT-3 in docs/semantics.md.
+What a subject does not report, or cannot be given, is S-SUBJECT-3 in docs/semantics/subjects.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a run was seen at all: scenarios, texts and drafts (docs/semantics.md, S-SUBJECT-5 and S-SUBJECT-6)."""
+"""What of a run was seen at all: scenarios, texts and drafts (S-SUBJECT-5 and S-SUBJECT-6)."""
 
 from __future__ import annotations
 

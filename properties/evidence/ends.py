@@ -1,4 +1,4 @@
-"""What ended a request, and which stop tokens and sequences in its text did not (docs/semantics.md, S-LIMIT)."""
+"""What ended a request, and which stop tokens and sequences in its text did not (docs/semantics/limits.md, S-LIMIT)."""
 
 from __future__ import annotations
 

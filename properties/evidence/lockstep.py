@@ -1,4 +1,4 @@
-"""What ranks that run in lockstep have to agree on: the most of what each has to run (docs/semantics.md, S-RANK)."""
+"""What ranks that run in lockstep have to agree on: the most of what each has to run (S-RANK)."""
 
 from __future__ import annotations
 

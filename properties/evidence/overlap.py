@@ -1,6 +1,6 @@
 """What an overlap makes of a run, by definition: who runs after its end, what the host knows when, what it allocates.
 
-`n` the context length of a round, `w` the drafts that it wants, `P` page size (docs/semantics.md, S-OVERLAP).
+`n` the context length of a round, `w` the drafts that it wants, `P` page size (docs/semantics/overlap.md, S-OVERLAP).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics.md, S-CACHE).
+"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics/cache.md, S-CACHE).
 
 It follows a run: who was admitted, preempted and done in which step, and which pages their tables had. What it knows of
 texts is what the reference says. `P` page size.

@@ -1,4 +1,4 @@
-"""Tensor-parallel ranks: what each of them has of the values that all of them make together (docs/semantics.md, S-TP).
+"""Tensor-parallel ranks: what each of them has of the values that all of them make together (S-TP).
 
 `N` KV heads, `H` key size, `E` value size, `C` width of the convolution, `Q` its channels.
 """

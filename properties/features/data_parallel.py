@@ -1,4 +1,4 @@
-"""Requests spread unevenly over ranks that run in lockstep (docs/semantics.md, S-RANK)."""
+"""Requests spread unevenly over ranks that run in lockstep (docs/semantics/ranks.md, S-RANK)."""
 
 from __future__ import annotations
 

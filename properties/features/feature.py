@@ -33,7 +33,7 @@ def _every_draft(_kind: DraftKind) -> bool:
 class Feature:
     """A feature: its name in `check --with`, limits, reports and documents, and what it is in a line.
 
-    `rule` is its definition in docs/semantics.md. `has` tells whether a scenario has it and `without` takes it
+    `rule` is its definition in docs/semantics/. `has` tells whether a scenario has it and `without` takes it
     away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn
     with the model or the requests), `beside` has what draws features behind it otherwise where it is, by their names,
     and `finish` changes what goes by all the rest, when that has been drawn.

@@ -1,4 +1,4 @@
-"""Scenarios that tensor-parallel ranks serve together (docs/semantics.md, S-TP)."""
+"""Scenarios that tensor-parallel ranks serve together (docs/semantics/ranks.md, S-TP)."""
 
 from __future__ import annotations
 

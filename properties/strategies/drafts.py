@@ -47,7 +47,7 @@ FormName = Literal[
     "span",
 ]
 Forms = Mapping[FormName, str]
-"""What of a draft is one way or another (docs/semantics.md, S-HEAD-6), by name."""
+"""What of a draft is one way or another (docs/semantics/heads.md, S-HEAD-6), by name."""
 _OF_ENTRIES, _LAYERED, _WIDE = (Eagle, Mtp), (DFlash, Standalone), (DFlash, Eagle3)
 FORMS: Mapping[FormName, tuple[tuple[type, ...], tuple[str, ...]]] = {
     "takes": (_OF_ENTRIES, ("after_norm", "before_norm")),

@@ -1,4 +1,4 @@
-"""Controllers of the step count: what changes how many drafts a round may have (docs/semantics.md, S-ADAPT)."""
+"""Controllers of the step count: what changes how many drafts a round may have (S-ADAPT)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from draftproof.properties.values.drafts import Small
 
 
 class Adaptive(Value, frozen=True, kw_only=True, tag="one list", tag_field="kind"):
-    """The step-count controller of SGLang up to 0.5.12 (docs/semantics.md, S-ADAPT-1): what it may choose, its gains.
+    """The step-count controller of SGLang up to 0.5.12 (S-ADAPT-1): what it may choose, its gains.
 
     `initial` is in force first and is a candidate even if `candidates` lacks it.
     """
@@ -44,7 +44,7 @@ class AdaptiveSlot(Value, frozen=True, kw_only=True):
 
 
 class AdaptiveByBatch(Value, frozen=True, kw_only=True, tag="by batch", tag_field="kind"):
-    """The step-count controller of later releases of SGLang (docs/semantics.md, S-ADAPT-7): one of `slots` a batch.
+    """The step-count controller of later releases of SGLang (S-ADAPT-7): one of `slots` a batch.
 
     A slot begins with `initial`, or with its middle candidate. `rounding`: a number of rows counts as the smallest of
     these that is no smaller, if there is one (SGLang: the captured sizes).

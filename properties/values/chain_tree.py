@@ -1,4 +1,4 @@
-"""A chain of drafts as the tree that it is: of one beam a step, whose nodes are its drafts (docs/semantics.md)."""
+"""A chain of drafts as the tree that it is: of one beam a step, whose nodes are its drafts (S-TREE-14)."""
 
 from __future__ import annotations
 

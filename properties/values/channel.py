@@ -16,7 +16,9 @@ class Channel:
 
     `keys` are those beside request and round, `value` is the type of every value (see observed.py), `scope` says
     whether it belongs to a request or to the whole engine: then the request is -1 and the round mostly the engine
-    step. `commit` names the one way to commit states that has it. `what` says in words what is reported.
+    step. `commit` names the one way to commit states that has it. `what` says in words what is reported, `at` what
+    the keys mean and in which rounds there is a value, `holds` what the value is by the definitions
+    (docs/semantics/channels.md shows all of them).
     """
 
     name: str
@@ -28,6 +30,8 @@ class Channel:
     scope: Literal["request", "engine"] = "request"
     commit: Literal["", "snapshot", "replay"] = ""
     what: str = ""
+    at: str = ""
+    holds: str = ""
 
     @property
     def order(self) -> tuple[int, int]:

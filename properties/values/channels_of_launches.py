@@ -6,12 +6,60 @@ from draftproof.properties.values import observed
 from draftproof.properties.values.channel import Channel
 
 OF_LAUNCHES = (
-    Channel("verify.ids", "verify", 1, ("row",), int, "id", what="the input token of a verify row"),
-    Channel("verify.positions", "verify", 2, ("row",), int, "token", what="the position of a verify row"),
-    Channel("verify.slots", "verify", 3, ("row",), int, "KV slot", what="the KV slot of a verify row"),
-    Channel("verify.parents", "verify", 4, ("row",), int, "row", what="the parent row of a verify row"),
     Channel(
-        "verify.hidden", "verify", 5, ("row",), observed.Vector, "-", what="the target's hidden state of a verify row"
+        "verify.ids",
+        "verify",
+        1,
+        ("row",),
+        int,
+        "id",
+        what="the input token of a verify row",
+        at="row i = 0 … K",
+        holds="t_n in row 0, d_i in row i",
+    ),
+    Channel(
+        "verify.positions",
+        "verify",
+        2,
+        ("row",),
+        int,
+        "token",
+        what="the position of a verify row",
+        at="row i = 0 … K",
+        holds="n + i; of a tree n + depth",
+    ),
+    Channel(
+        "verify.slots",
+        "verify",
+        3,
+        ("row",),
+        int,
+        "KV slot",
+        what="the KV slot of a verify row",
+        at="row i = 0 … K",
+        holds="the slot of that position; of a tree that of column n + i (S-TREE-6)",
+    ),
+    Channel(
+        "verify.parents",
+        "verify",
+        4,
+        ("row",),
+        int,
+        "row",
+        what="the parent row of a verify row",
+        at="row m = 1 …",
+        holds="of a tree: the parent row, as the launch had it",
+    ),
+    Channel(
+        "verify.hidden",
+        "verify",
+        5,
+        ("row",),
+        observed.Vector,
+        "-",
+        what="the target's hidden state of a verify row",
+        at="row i = 0 … K",
+        holds="h at the row's position",
     ),
     Channel(
         "verify.allowed",
@@ -21,6 +69,8 @@ OF_LAUNCHES = (
         observed.TokenIds,
         "id",
         what="the tokens that grammar or minimum allow after a verify row",
+        at="row i = 0 … K; in round 0 row 0",
+        holds="with a grammar or a minimum of tokens: what is allowed after the row, as the launch had it",
     ),
     Channel(
         "verify.choice",
@@ -30,6 +80,8 @@ OF_LAUNCHES = (
         observed.Choice,
         "id, logit",
         what="the target's choice after a verify row",
+        at="row i = 0 … K; in round 0 row 0: the choice after the prompt",
+        holds="y_i",
     ),
     Channel(
         "verify.discarded",
@@ -40,6 +92,11 @@ OF_LAUNCHES = (
         "slots",
         scope="engine",
         what="the surplus columns and padding rows of a verify launch",
+        at="request -1, round: engine step, step: launch",
+        holds=(
+            "a `DiscardedRow` for each surplus column and padding row of the launch, by place and column, as "
+            "it ran; nothing for a launch that has none"
+        ),
     ),
     Channel(
         "verify.packed",
@@ -50,8 +107,24 @@ OF_LAUNCHES = (
         "slots",
         scope="engine",
         what="the rows of a packed launch",
+        at="request -1, round: engine step, step: launch",
+        holds="a `PackedRow` for each row of a packed launch, in its order",
     ),
-    Channel("extend.ids", "extend", 1, ("layer", "row"), int, "id", what="the input token of a draft extend"),
+    Channel(
+        "extend.ids",
+        "extend",
+        1,
+        ("layer", "row"),
+        int,
+        "id",
+        what="the input token of a draft extend",
+        at="layer, row: position",
+        holds=(
+            "t_{i+1} at entry i (a chain: t_{i+1+j} in layer j). Entries 0 … n - 1 in round 0, n … n + a "
+            "later, in layer 0; in each layer of a chain the entries begin at max(0, n - (N - 1)). A "
+            "standalone draft has t_i; a block draft has no ids"
+        ),
+    ),
     Channel(
         "extend.positions",
         "extend",
@@ -60,6 +133,8 @@ OF_LAUNCHES = (
         int,
         "token",
         what="the position of a draft extend's input token",
+        at="layer, row: position",
+        holds="i, for the same entries",
     ),
     Channel(
         "extend.slots",
@@ -69,6 +144,8 @@ OF_LAUNCHES = (
         int,
         "KV slot",
         what="the KV slot of a draft extend's input token",
+        at="layer, row: position",
+        holds="the slot of that position, for the same entries",
     ),
     Channel(
         "extend.hidden_in",
@@ -78,12 +155,33 @@ OF_LAUNCHES = (
         observed.Vector,
         "-",
         what="the hidden state that a draft extend is fed",
+        at="layer, row: position",
+        holds=(
+            "h_i for EAGLE; the features f_i for EAGLE-3 and block drafts; in layer j > 0 of a chain what "
+            "layer j - 1 handed on. A standalone draft has none"
+        ),
     ),
     Channel(
-        "extend.kv", "extend", 5, ("layer", "row"), observed.Vector, "-", what="the draft's KV entry of a position"
+        "extend.kv",
+        "extend",
+        5,
+        ("layer", "row"),
+        observed.Vector,
+        "-",
+        what="the draft's KV entry of a position",
+        at="layer, row: position",
+        holds="the same entries, in every layer of the draft",
     ),
     Channel(
-        "extend.proposal", "extend", 6, ("layer",), observed.Choice, "id", what="the token that a draft extend proposes"
+        "extend.proposal",
+        "extend",
+        6,
+        ("layer",),
+        observed.Choice,
+        "id",
+        what="the token that a draft extend proposes",
+        at="layer j",
+        holds="the choice d_{j+1} of the next round; an EAGLE head has layer 0, block and standalone drafts have none",
     ),
     Channel(
         "extend.discarded",
@@ -94,6 +192,11 @@ OF_LAUNCHES = (
         "slots",
         scope="engine",
         what="the surplus columns and padding rows of an extend launch",
+        at="request -1, round: engine step, step: launch",
+        holds=(
+            "a `DiscardedRow` for each surplus column and padding row of the launch, by place and column, as "
+            "it ran; nothing for a launch that has none"
+        ),
     ),
     Channel(
         "graph.replay",
@@ -104,6 +207,8 @@ OF_LAUNCHES = (
         "rows",
         scope="engine",
         what="the launches of an engine step",
+        at="request -1, round: engine step, step: launch",
+        holds="`LaunchRecord`",
     ),
     Channel(
         "graph.work",
@@ -114,5 +219,7 @@ OF_LAUNCHES = (
         "calls",
         scope="engine",
         what="how often a launch did each part of its work",
+        at="request -1, round: engine step, step: launch; none for a capture",
+        holds="`LaunchWork` (S-BATCH-6)",
     ),
 )

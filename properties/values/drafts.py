@@ -52,7 +52,7 @@ class _Sized(Value, frozen=True, kw_only=True):
 
 
 class _OfEntries(_Sized, frozen=True, kw_only=True):
-    """What a draft of entries (token, hidden) is fed with, and what it has of its own (docs/semantics.md, S-HEAD-6).
+    """What a draft of entries (token, hidden) is fed with, and what it has of its own (S-HEAD-6).
 
     It `takes` the target's last state after or before its final norm; `handed` says the same of what a layer hands on.
     `head_vocab` ids of the target are all that it can propose (0: every one). With `masks_first` the embedding of the
@@ -247,6 +247,8 @@ KINDS: tuple[DraftKind, ...] = (
                 NgramMatch,
                 "tokens",
                 what="the n-gram match: (tokens, place of the token that follows it)",
+                at="every decode round",
+                holds="`NgramMatch`",
             ),
         ),
         extends=False,

@@ -1,4 +1,4 @@
-"""Entries of a real model in FP8: which models and drafts can have them, beside what (docs/semantics.md, S-KV-4)."""
+"""Entries of a real model in FP8: which models and drafts can have them, beside what (S-KV-4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text of a request may be (docs/semantics.md, S-GRAMMAR), and what tokens spell. Free of torch."""
+"""What the text of a request may be (docs/semantics/logits.md, S-GRAMMAR), and what tokens spell. Free of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subject can run, as a value (docs/semantics.md, S-SUBJECT-1).
+"""What a subject can run, as a value (docs/semantics/subjects.md, S-SUBJECT-1).
 
 A scenario that asks for more is fitted (properties/fit.py); what follows for verdicts is in coverage/covered.py.
 """

@@ -71,7 +71,7 @@ class Observed(msgspec.Struct, frozen=True, order=True):
 class BatchRow(Observed, frozen=True):
     """One request's row of a batch, in channel round.rows.
 
-    `place` in the batch; `count` drafts of a decode row or tokens of a prefill chunk; `phase` 0 prefill, 1 decode;
+    `place` in the batch; `count` drafts (K) of a decode row or tokens of a prefill chunk; `phase` 0 prefill, 1 decode;
     `size` captured rows of the graph that ran (0: eager); `step` engine step.
     """
 
@@ -85,9 +85,9 @@ class BatchRow(Observed, frozen=True):
 class LaunchRecord(Observed, frozen=True):
     """One launch, in channel graph.replay.
 
-    `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far, `width` verify width of the
-    runtime that the launch belongs to (0: none), `layer` of a chain's extend (0 otherwise). Of a packed launch `size`
-    is captured tokens, and `tokens` of them are live; of any other that is 0.
+    `kind` of the launch; `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far, `width`
+    verify width of the runtime that the launch belongs to (0: none), `layer` of a chain's extend (0 otherwise). Of a
+    packed launch `size` is captured tokens, and `tokens` of them are live; of any other that is 0.
     """
 
     kind: LaunchKind
@@ -121,7 +121,7 @@ PackedRows = tuple[PackedRow, ...]
 class LaunchWork(Observed, frozen=True):
     """How often a launch did each part of its work, in channel graph.work: a call for a layer, or for all of them.
 
-    `writes` of KV entries, `attentions`, `recurrences` of linear layers (docs/semantics.md, S-BATCH-6), `commits` of
+    `writes` of KV entries, `attentions`, `recurrences` of linear layers (S-BATCH-6), `commits` of
     their states, `decisions` (choices among logits, and acceptance); `kernels` of any kind in all.
     """
 
@@ -152,7 +152,7 @@ class Collective(Observed, frozen=True):
 
 
 class BufferKind(IntEnum):
-    """What a buffer holds that host and device share (docs/semantics.md, S-OVERLAP)."""
+    """What a buffer holds that host and device share (docs/semantics/overlap.md, S-OVERLAP)."""
 
     INPUTS = 0
     ROUNDS = 1
@@ -160,8 +160,9 @@ class BufferKind(IntEnum):
 
 
 class Returned(Observed, frozen=True):
-    """The engine step that returned what a round emitted, and whether the request had ended then, in channel
-    accept.returned.
+    """When a round came back, in channel accept.returned.
+
+    The engine `step` that returned what the round emitted, and whether that `finished` its request (S-LIMIT-17).
     """
 
     step: int
@@ -175,7 +176,7 @@ class SharedUse(Observed, frozen=True):
     """One side uses a buffer that host and device share, in channel overlap.buffers.
 
     `place` of the buffer among those of its `kind`; `side` 0 the host, 1 the device, which does so in work number
-    `work`. The host has `waited` for the work up to this number.
+    `work` (1, 2, … as they are given). The host has `waited` for the work up to this number.
     """
 
     kind: BufferKind
@@ -188,7 +189,8 @@ class SharedUse(Observed, frozen=True):
 class DiscardedRound(Observed, frozen=True):
     """A round that a request ran after it had ended, in channel overlap.discarded.
 
-    Its `context` before it, `drafts` it verified (-1: there was no position for it), and `committed` tokens.
+    Its `context` before it, `drafts` it verified (-1: there was no position for it, it ran as a padding row), and
+    `committed` tokens.
     """
 
     context: int
@@ -197,7 +199,10 @@ class DiscardedRound(Observed, frozen=True):
 
 
 class WrittenPlace(Observed, frozen=True):
-    """One place whose bytes a launch changed in any layer, in channel commit.written."""
+    """One place whose bytes a launch changed in any layer, in channel commit.written.
+
+    `region` of memory; `place` in it.
+    """
 
     region: MemoryRegion
     place: int
@@ -213,8 +218,9 @@ WriteSet = tuple[WrittenPlace, ...]
 class DiscardedRow(Observed, frozen=True):
     """One row of a launch whose results are thrown away, in draft.discarded, verify.discarded, extend.discarded.
 
-    `place` in the launch; `column` of a verify, a block or an extend, or the draft step; the position, KV slot, request
-    row and state slot that it ran with (0 where a launch has no states).
+    `place` in the launch; `column` of a verify, a block or an extend, or the draft step (of a tree's steps:
+    (s - 1) k + b); the `position`, KV `slot`, request row (`req_row`) and `state_slot` that it ran with (0 where a
+    launch has no states: only a verify has).
     """
 
     place: int
@@ -230,7 +236,7 @@ DiscardedRows = tuple[DiscardedRow, ...]
 
 
 class Owner(Observed, frozen=True):
-    """The request that owns a page or a state slot."""
+    """The request that owns a page or a state slot: `index` of that, and the `request`."""
 
     index: int
     request: int
@@ -240,7 +246,10 @@ class Owner(Observed, frozen=True):
 
 
 class PoolReport(Observed, frozen=True):
-    """The pages in use after an engine step, by page, in channel pool.owners."""
+    """The pages in use after an engine step, in channel pool.owners.
+
+    `free_pages` and `free_rows` are numbers; `owners` of the others, by page.
+    """
 
     free_pages: int
     free_rows: int
@@ -250,7 +259,7 @@ class PoolReport(Observed, frozen=True):
 class CachedPage(Observed, frozen=True):
     """A page that a prefix cache keeps after an engine step, in channel pool.cached.
 
-    `locks` requests run on it; `tokens` are all of the text that its entries are made of.
+    `page` is its number; `locks` requests run on it; `tokens` are all of the text that its entries are made of.
     """
 
     page: int
@@ -266,7 +275,7 @@ CachedPages = tuple[CachedPage, ...]
 
 
 class KeptCheckpoint(Observed, frozen=True):
-    """The slot of a recurrent state that a prefix cache keeps, and the tokens that its page is known by."""
+    """The `slot` of a recurrent state that a prefix cache keeps, and the `tokens` that its page is known by."""
 
     slot: int
     tokens: TokenIds
@@ -276,7 +285,10 @@ class KeptCheckpoint(Observed, frozen=True):
 
 
 class CheckpointReport(Observed, frozen=True):
-    """The checkpoints of a prefix cache after an engine step, by slot, in channel pool.checkpoints."""
+    """The checkpoints of a prefix cache after an engine step, in channel pool.checkpoints.
+
+    `free_slots` is a number; the others are `kept`, by slot.
+    """
 
     free_slots: int
     kept: tuple[KeptCheckpoint, ...]
@@ -294,7 +306,10 @@ class Footprint(Observed, frozen=True):
 
 
 class StatePoolReport(Observed, frozen=True):
-    """The state slots in use after an engine step, by slot, in channel pool.states."""
+    """The state slots in use after an engine step, in channel pool.states.
+
+    `free_slots` is a number; `owners` of the others, by state slot.
+    """
 
     free_slots: int
     owners: tuple[Owner, ...]
@@ -303,7 +318,7 @@ class StatePoolReport(Observed, frozen=True):
 class ConfigSeen(Observed, frozen=True):
     """The configuration object as it was at one point of a run, in channel config.seen.
 
-    `crc` is the CRC-32 of its canonical JSON.
+    `crc` is the CRC-32 of its canonical JSON, `num_layers` the number of layers, `layer_kinds` the type of each.
     """
 
     crc: int
@@ -326,7 +341,10 @@ class DraftNeeds(Observed, frozen=True):
 
 
 class IndexBytes(Observed, frozen=True):
-    """How many bytes an index has in the narrowest tensor of its kind, in channel config.index_bytes; 0: in none."""
+    """How many bytes an index has in the narrowest tensor of its kind, in channel config.index_bytes; 0: in none.
+
+    Those of `token_ids`, `positions`, `slots` (shown by taps), `pages`, `req_rows` and `state_slots`.
+    """
 
     token_ids: int
     positions: int
@@ -337,7 +355,10 @@ class IndexBytes(Observed, frozen=True):
 
 
 class StepsInForce(Observed, frozen=True):
-    """The controller before an engine step: most drafts of a round, verifies counted so far; channel control.steps."""
+    """The controller before an engine step, in channel control.steps.
+
+    `steps` for this step's decode batch: the most drafts of a round; `verifies` counted before it (of its slot).
+    """
 
     steps: int
     verifies: int

@@ -1,4 +1,4 @@
-"""Regular expressions of grammars, and what is left of one after a letter (docs/semantics.md, S-GRAMMAR-1 and -3).
+"""Regular expressions of grammars, and what is left of one after a letter (S-GRAMMAR-1 and -3).
 
 What is left is the derivative of Brzozowski, "Derivatives of Regular Expressions" (1964). Expressions are made by
 `then`, `either`, `star` and `letters` only: these leave out whatever matches nothing, so that an expression matches

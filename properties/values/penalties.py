@@ -1,4 +1,4 @@
-"""What changes a request's logits before a token is chosen (docs/semantics.md, S-PENALTY). Free of torch."""
+"""What changes a request's logits before a token is chosen (docs/semantics/logits.md, S-PENALTY). Free of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded log of rounds: what an engine was asked, and what it drafted and emitted (docs/semantics.md, S-AUDIT-3).
+"""A recorded log of rounds: what an engine was asked, and what it drafted and emitted (S-AUDIT-3).
 
 One JSON object a line. A request comes before its rounds, which are numbered 1, 2, ..; round 0, what the prompt itself
 emitted, may be left out where its token is the first of `emitted` of no round:

@@ -1,4 +1,4 @@
-"""How a request's tokens are drawn (docs/semantics.md, S-SAMPLE). Free of torch."""
+"""How a request's tokens are drawn (docs/semantics/sampling.md, S-SAMPLE). Free of torch."""
 
 from __future__ import annotations
 

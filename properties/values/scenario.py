@@ -65,7 +65,7 @@ class Linear(Value, frozen=True, kw_only=True):
 
 
 class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """A target exact by construction, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+    """A target exact by construction, in the ring of integers modulo 2^64 (docs/semantics/probes.md).
 
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
@@ -124,7 +124,7 @@ class Memory(Value, frozen=True, kw_only=True):
 class States(Value, frozen=True, kw_only=True):
     """How a round commits recurrent states, and after how many tokens it keeps a checkpoint of them (0: never).
 
-    Defined in docs/semantics.md, "Gated delta net layers".
+    Defined in docs/semantics/states.md.
     """
 
     commit: Literal["snapshot", "replay"] = "snapshot"
@@ -148,7 +148,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` the requests are
     served a second time after the first; only what is kept is looked at then. With `preemption` pages are taken on
-    demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8). With a
+    demand, and a request that decodes gives way where they run out (docs/semantics/admission.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
     one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
@@ -170,7 +170,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class Ranks(Value, frozen=True, kw_only=True):
-    """Engines that run beside each other: data parallelism (docs/semantics.md, S-RANK), or tensor parallelism (S-TP).
+    """Engines that run beside each other: data parallelism (S-RANK), or tensor parallelism (S-TP).
 
     Each request is served by one of `data` ranks. Or all of them by `tensor` ranks together, of which each has a part
     of the heads of every layer; the draft is cut among as many (`draft_tensor`), or each of them has it whole (1).
@@ -189,7 +189,7 @@ class Ranks(Value, frozen=True, kw_only=True):
 class RoundPlan(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced).
 
-    `wrong` is the token that stands in place of the first that is not right (docs/semantics.md, S-PLAN-3). Of a tree
+    `wrong` is the token that stands in place of the first that is not right (S-PLAN-3). Of a tree
     `num_drafts` is the depth, and drafts that are forced have a `shape` with a path of `num_correct` rows (S-TREE-10).
     """
 
@@ -440,7 +440,7 @@ def drafts_if_forced(scenario: Scenario, plan: RoundPlan, depth: int) -> int:
 
 
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
-    """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
+    """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics/limits.md)."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
 
 

@@ -10,7 +10,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 Finish = Literal["cut", "uncut"]
-"""What the round that ends a request commits: the run cut at the end, or all of it (docs/semantics.md, S-LIMIT-11)."""
+"""What the round that ends a request commits: the run cut at the end, or all of it (S-LIMIT-11)."""
 
 
 class RoundScript(Value, frozen=True, kw_only=True):

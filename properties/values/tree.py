@@ -1,4 +1,4 @@
-"""Draft trees: their sizes, and the shapes that plans force (docs/semantics.md, S-TREE).
+"""Draft trees: their sizes, and the shapes that plans force (docs/semantics/trees.md, S-TREE).
 
 `K` drafts of a chain, here the depth of a tree; a row's parent is a row before it, row 0 is the pending token.
 """

@@ -1,7 +1,8 @@
 """The block draft of probe models (DFlash), in numpy uint64 modulo 2^64.
 
 Shapes: `T` positions of context, `W` rows of a block, `D` lanes of the target, `Df` lanes of features, `Dd` lanes of
-the draft, `Hk` and `Hv` sizes of the keys and values of an entry, `V` vocabulary. Definitions: docs/semantics.md.
+the draft, `Hk` and `Hv` sizes of the keys and values of an entry, `V` vocabulary.
+Definitions: docs/semantics/probes.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The drafts of probe models that are made of entries (token, hidden): an EAGLE head, and the layers of a chain.
 
 Arithmetic modulo 2^64. Shapes: `T` new rows, `J` all rows so far, `D` lanes of the target, `Dd` lanes of the draft.
-Definitions: docs/semantics.md.
+Definitions: docs/semantics/probes.md.
 """
 
 from __future__ import annotations

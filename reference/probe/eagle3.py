@@ -1,7 +1,7 @@
 """The EAGLE-3 head of probe models, in numpy uint64 modulo 2^64.
 
 Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of the head, `De` lanes of its embedding,
-`V` vocabulary, `Vd` that part of the vocabulary that it has. Definitions: docs/semantics.md.
+`V` vocabulary, `Vd` that part of the vocabulary that it has. Definitions: docs/semantics/probes.md.
 """
 
 from __future__ import annotations

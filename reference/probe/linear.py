@@ -1,4 +1,4 @@
-"""The gated delta net layer of a probe in numpy uint64, token by token (docs/semantics.md, "Gated delta net layers").
+"""The gated delta net layer of a probe in numpy uint64, token by token (docs/semantics/states.md).
 
 Shapes: `T` new rows, `J` all rows so far, `D` lanes, `N` key heads, `U` value heads, `H` key size, `E` value size, `C`
 width of the convolution, `Q` its channels: all queries, all keys, all values. A state is one row: the window [C-1, Q],

@@ -1,7 +1,7 @@
 """Probe targets in numpy uint64: all arithmetic modulo 2^64, so every result is exact in any order of summation.
 
 Shapes: `T` new rows, `J` all rows so far, `D` lanes, `V` vocabulary, `Nq` query heads, `N` key-value heads, `H` key
-size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics.md.
+size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics/probes.md.
 Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe_block.py.
 """
 

@@ -130,7 +130,7 @@ class MtpGenerator(OwnGenerator):
 
 
 class BlockGenerator(OwnGenerator):
-    """A DFlash draft, whose block is as long as the round's drafts ask for (docs/semantics.md, S-DFLASH-2)."""
+    """A DFlash draft, whose block is as long as the round's drafts ask for (docs/semantics/dflash.md, S-DFLASH-2)."""
 
     def __init__(self, inner: CandidateGenerator) -> None:
         super().__init__(inner)

@@ -39,9 +39,10 @@ NAMES = [
     "scenarios",
 ]
 MODULES = {"draftproof": draftproof, "draftproof.subject": subject, "draftproof.op": op}
-SHOWN = [*sorted(ROOT.glob("examples/**/*.*")), *sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
+SHOWN = [ROOT / "README.md", *sorted(ROOT.glob("examples/**/*.*"))]
+SHOWN += [page for folder in ("docs", "docs/semantics") for page in sorted(ROOT.glob(f"{folder}/*.md"))]
 _MODULE = r"(draftproof(?:\.\w+)*)"
-_USES = re.compile(rf"^\s*(?:[$#>] )?(?:from|import) {_MODULE}|python -m {_MODULE}", re.MULTILINE)
+_USES = re.compile(rf"^\s*(?:>>> )?(?:from|import) {_MODULE}|python -m {_MODULE}", re.MULTILINE)
 
 
 def test_the_public_names_are_these():
@@ -94,7 +95,7 @@ def test_examples_and_pages_import_public_modules_only():
 
 def test_another_import_would_be_seen():
     assert used("    from draftproof.errors import X\n") == {"draftproof.errors"}
-    assert used("import draftproof.harness.check") == {"draftproof.harness.check"}
+    assert used(">>> import draftproof.harness.check") == {"draftproof.harness.check"}
     assert used("python=$(python -m draftproof.fuzz.releases)") == {"draftproof.fuzz.releases"}
 
 

@@ -34,7 +34,7 @@ def to_double(value: Fraction) -> Fraction:
 
 
 class Definition:
-    """docs/semantics.md, "Adaptive steps", each operation done exactly and then rounded to a double."""
+    """docs/semantics/adaptive.md, each operation done exactly and then rounded to a double."""
 
     def __init__(self, config: AdaptiveConfig) -> None:
         self.config, self.candidates = config, sorted({config.initial, *config.candidates})

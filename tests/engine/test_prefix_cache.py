@@ -24,6 +24,13 @@ def test_a_page_is_known_by_all_that_its_entries_are_made_of(lookahead, tokens):
     assert freed == (4,) if len(tokens) == 3 else (3, 4)
 
 
+def test_a_text_of_thousands_of_pages_is_known_as_well():
+    text = tuple(range(3000))
+    tree = PrefixCache(page_size=1, lookahead=1, keeps=True)
+    tree.insert(text, extended=2999, pages=tuple(range(1, 3001)), locked=())
+    assert max(pages(tree), key=len) == text
+
+
 @pytest.mark.parametrize(("lookahead", "count", "found"), [(0, 6, 2), (0, 7, 3), (1, 6, 2), (1, 7, 3), (3, 6, 1)])
 def test_at_least_the_last_token_is_left_to_run(lookahead, count, found):
     tree = cache(lookahead)

@@ -5,40 +5,41 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
 from draftproof.properties.features import BY_NAME, FEATURES, refusal, refused_beside
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import KINDS
-from draftproof.report.feature_tables import PAGES, TableError, beside, written
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-SEMANTICS = (ROOT / "docs/semantics.md").read_text(encoding="utf-8")
-DEFINED = set(re.findall(r"\*\*(S-[A-Z]+-\d+)", SEMANTICS))
+from draftproof.report.feature_tables import beside, overview
+from tests.definitions import defined
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_the_table_as_it_is(name: str) -> None:
-    """Otherwise run `make tables`."""
-    page = (ROOT / name).read_text(encoding="utf-8")
-    assert written(page, PAGES[name]()) == page
+def sections() -> dict[str, list[tuple[str, str]]]:
+    """Return feature -> what its section says it is never beside, each with the reason."""
+    parts = re.split(r"^### ([\w-]+)$", beside(), flags=re.MULTILINE)[1:]
+    return {
+        name: [row for row in re.findall(r"^\| (.+?) \| (.+) \|$", text, flags=re.MULTILINE) if row[0] not in _HEADS]
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
-def test_a_page_without_a_place_is_told() -> None:
-    with pytest.raises(TableError, match="invalid page: expected <!-- features -->"):
-        written("# A page", beside())
-    assert written("a\n\n<!-- features -->\n\nold\n\n<!-- /features -->\n\nb", "new").split() == [
-        *("a", "<!--", "features", "-->", "new", "<!--", "/features", "-->", "b")
-    ]
+_HEADS = ("never beside", "---")
 
 
-def test_the_table_has_every_pair_once_and_all_that_drafts_and_checkpoints_lack() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \| (.+) \|$", beside(), flags=re.MULTILINE)
+def test_a_pair_stands_with_its_reason_in_the_sections_of_both_of_its_features() -> None:
+    rows = [(name, *row) for name, of in sections().items() for row in of]
     told = Counter(frozenset((name, other.strip("`"))) for name, other, _ in rows if other.startswith("`"))
-    pairs = (pair for pair in combinations(BY_NAME, 2) if refusal(*pair))
-    assert told == Counter(map(frozenset, pairs))
+    pairs = [pair for pair in combinations(BY_NAME, 2) if refusal(*pair)]
+    assert told == Counter({frozenset(pair): 2 for pair in pairs})
+    reasons = {(name, other.strip("`")): re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", why) for name, other, why in rows}
+    for one, other in pairs:
+        assert reasons[one, other] == reasons[other, one] == refusal(one, other)
+
+
+def test_the_sections_have_all_that_drafts_and_checkpoints_lack() -> None:
+    assert list(sections()) == list(BY_NAME)
+    rows = [(name, *row) for name, of in sections().items() for row in of]
     drafts = {name: set(re.findall(r"`(\w+)`", other)) for name, other, _ in rows if other.startswith("a draft ")}
     lacking = {one.name: {kind.name for kind in KINDS if not one.drafts(kind)} for one in FEATURES}
     assert drafts == {name: others for name, others in lacking.items() if others}
@@ -47,9 +48,17 @@ def test_the_table_has_every_pair_once_and_all_that_drafts_and_checkpoints_lack(
     }
 
 
+def test_the_overview_names_what_the_sections_explain() -> None:
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(#[\w-]+\) \| (.+) \|$", overview(), flags=re.MULTILINE)
+    assert [name for name, _ in rows] == list(BY_NAME)
+    for name, others in rows:
+        listed = set(re.findall(r"\[`([\w-]+)`\]", others))
+        assert listed == {other.strip("`") for other, _ in sections()[name] if other.startswith("`")}
+
+
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
 def test_a_row_names_definitions_and_features_that_there_are(feature: Feature) -> None:
-    assert feature.rule in DEFINED
+    assert feature.rule in defined()
     assert feature.what
     assert "\n" not in feature.what
     for other, because in feature.refuses.items():
@@ -58,7 +67,7 @@ def test_a_row_names_definitions_and_features_that_there_are(feature: Feature) -
         assert feature.name not in BY_NAME[other].refuses, "a pair stands in one of its two rows"
         cited = re.findall(r"S-[A-Z]+-\d+", because)
         assert cited
-        assert set(cited) <= DEFINED
+        assert set(cited) <= set(defined())
     assert set(feature.needs) <= BY_NAME.keys()
     assert bool(feature.because) == any(not feature.drafts(kind) for kind in KINDS)
 

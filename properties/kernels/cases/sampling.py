@@ -157,7 +157,7 @@ def _with_carry(seed: int, position: int, draw: int, most: int) -> int:
 
 
 def _coin(seed: int, position: int, draw: int, most: int) -> int:
-    """Return the number below `most` that docs/semantics.md (S-SAMPLE-4) has for a draw at a position."""
+    """Return the number below `most` that docs/semantics/sampling.md (S-SAMPLE-4) has for a draw at a position."""
     words, key = [position, draw, 0, 0], [seed & _WORD, seed >> 32 & _WORD]
     for _ in range(10):
         left, right = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]

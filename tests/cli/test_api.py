@@ -39,8 +39,8 @@ NAMES = [
     "scenarios",
 ]
 MODULES = {"draftproof": draftproof, "draftproof.subject": subject, "draftproof.op": op}
-SHOWN = [ROOT / "README.md", *sorted(ROOT.glob("examples/**/*.*"))]
-SHOWN += [page for folder in ("docs", "docs/semantics") for page in sorted(ROOT.glob(f"{folder}/*.md"))]
+SHOWN = [ROOT / "README.md", *sorted(ROOT.glob("examples/**/*.*")), *sorted(ROOT.glob("docs/*.md"))]
+CHAPTERS = sorted(ROOT.glob("docs/semantics/*.md"))
 _MODULE = r"(draftproof(?:\.\w+)*)"
 _USES = re.compile(rf"^\s*(?:>>> )?(?:from|import) {_MODULE}|python -m {_MODULE}", re.MULTILINE)
 
@@ -91,6 +91,19 @@ def test_examples_and_pages_import_public_modules_only():
     wrong = {path.name: used(path.read_text(encoding="utf-8")) - MODULES.keys() for path in SHOWN if path.is_file()}
     assert {name: modules for name, modules in wrong.items() if modules} == {}
     assert used((ROOT / "examples/own_engine.py").read_text(encoding="utf-8")) == {"draftproof", "draftproof.subject"}
+
+
+def test_chapters_take_public_names_from_public_modules():
+    """What else they import is of the reference: they show what definitions come to."""
+    imports = [
+        (path.name, module, name)
+        for path in CHAPTERS
+        for module, names in re.findall(rf"^>>> from {_MODULE} import (.+)$", path.read_text(), re.MULTILINE)
+        for name in names.split(", ")
+    ]
+    assert len(imports) > 10
+    public = {name for module in MODULES.values() for name in module.__all__}
+    assert [one for one in imports if one[2] in public and one[1] not in MODULES] == []
 
 
 def test_another_import_would_be_seen():

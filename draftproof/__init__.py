@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from draftproof.properties.evidence.evidence import Evidence as Evidence
     from draftproof.properties.fit import UnfitError as UnfitError
     from draftproof.properties.fit import fit as fit
+    from draftproof.properties.formats.case import read_case as read_case
     from draftproof.properties.judge import Judgement as Judgement
     from draftproof.properties.judge import judge as judge
     from draftproof.properties.strategies.drawn import scenarios as scenarios
     from draftproof.properties.strategies.scenarios import generate as generate
-    from draftproof.properties.values.case import read_case as read_case
     from draftproof.properties.values.verdict import Divergence as Divergence
     from draftproof.properties.values.verdict import Outcome as Outcome
     from draftproof.properties.values.verdict import Verdict as Verdict
@@ -43,10 +43,10 @@ _NAMES = {
     "properties.conformance": "conformance",
     "properties.evidence.evidence": "Evidence",
     "properties.fit": "UnfitError fit",
+    "properties.formats.case": "read_case",
     "properties.judge": "Judgement judge",
     "properties.strategies.drawn": "scenarios",
     "properties.strategies.scenarios": "generate",
-    "properties.values.case": "read_case",
     "properties.values.verdict": "Divergence Outcome Verdict",
     "pytest_checks": "assert_holds",
     "pytest_failures": "ContractError",

@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    from draftproof.properties.values.durations import DurationError, parse_duration
+    from draftproof.properties.lib.durations import DurationError, parse_duration
 
     try:
         return parse_duration(text, "--draftproof-time")

@@ -21,11 +21,11 @@ from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
+from draftproof.properties.formats.case import Case, case_text, read_case
 from draftproof.properties.judge import RUNS, Judgement, summarise
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from
-from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import Checkpoint, Scenario

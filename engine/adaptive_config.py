@@ -15,7 +15,7 @@ from typing import Any
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 MAX_STEPS = 64
 MAX_HYSTERESIS = 64.0

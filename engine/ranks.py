@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 
 class RankOp(IntEnum):

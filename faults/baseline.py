@@ -10,7 +10,7 @@ import msgspec
 
 from draftproof.faults.trial import death_of, has_died
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import ProbeModel, RoundPlan, Scenario
 
 AGREEMENT = 192

@@ -12,14 +12,14 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, by_path, parse
 from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_SETS, DraftSet
-from draftproof.properties.values.names import did_you_mean
 
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent

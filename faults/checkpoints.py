@@ -11,9 +11,9 @@ import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from draftproof.errors import CheckpointError
 from draftproof.harness.checkpoint_scenarios import KvDtypes, RealDraft, every_draft, one_draft, real_scenarios
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import BY_NAME, DraftSet, KvCacheDtype
 from draftproof.properties.values.fp8 import FP8
 from draftproof.properties.values.scenario import Scenario

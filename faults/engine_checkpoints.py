@@ -31,21 +31,19 @@ LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 def write_all(directory: Path, seed: int = tiny.SEED) -> None:
     """Write every checkpoint into a folder of its own."""
-    shared = tiny.shared_tensors(seed, WIDTH)
+    alike = tiny.Alike(seed, WIDTH)
     compressed = {name: value for name, value in SIZES.items() if name != "head_dim"}
     for name, architecture, fields in (
         ("glm4-moe", "Glm4MoeForCausalLM", {**tiny.GLM4_MOE, **SIZES}),
         ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **LATENTS, **SCORING}),
     ):
-        target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, shared)
+        target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, alike)
         sparse = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "num_mtp_layers": 0}
-        tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), shared)
+        tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), alike)
     plain = {**tiny.SIZES, **SIZES}
-    tiny.add_mtp_of_mimo(
-        tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", shared), shared, 1, plain
-    )
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", alike), alike, 1, plain)
     # The three layers that feed an EAGLE-3 head by default are others only in a target of seven layers or more.
-    tiny.write(tiny.model("Qwen3ForCausalLM", {**plain, "num_hidden_layers": 8}), directory / "qwen3", shared)
-    tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", shared)
-    llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **SIZES}), directory / "llama", shared)
+    tiny.write(tiny.model("Qwen3ForCausalLM", {**plain, "num_hidden_layers": 8}), directory / "qwen3", alike)
+    tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", alike)
+    llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **SIZES}), directory / "llama", alike)
     write_head(llama, directory / "eagle-llama", None, seed)

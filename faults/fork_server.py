@@ -46,7 +46,7 @@ _IMPORTED = (
     "torch.overrides",
     "torch.utils._python_dispatch",
     "draftproof.harness.execute",
-    "draftproof.properties.values.probe",
+    "draftproof.properties.weights.probe",
 )
 _TICK = 0.05
 Report = Callable[[TaskResult], None]

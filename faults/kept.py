@@ -16,15 +16,15 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.matrix import Made, versions
 from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin
 from draftproof.faults.served import Serve
-from draftproof.harness.cluster.node import sources
+from draftproof.harness.own_sources import sources
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.strategies.version import VERSION as STRATEGIES
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import decode
-from draftproof.properties.values.invalid import InvalidScenarioError
 
 _SHOWN = 3
 """A message names no more faults than this."""

@@ -13,8 +13,9 @@ import msgspec
 
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.trial import FaultOutcome
+from draftproof.harness.machine import commit
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 NOTICED = (FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG, FaultOutcome.DETECTED_BY_OTHER)
@@ -198,8 +199,10 @@ def totals(results: Sequence[FaultResult]) -> Totals:
 
 
 def versions() -> tuple[Made, ...]:
-    """Return what the matrix is made with here; nothing of the machine."""
+    """Return what the matrix is made with here, with the commit if that is a checkout; nothing of the machine."""
     found = [Made(package="python", version=platform.python_version())]
+    if at := commit():
+        found.append(Made(package="commit", version=at))
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
             found.append(Made(package=package, version=version(package)))

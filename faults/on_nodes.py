@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from draftproof.errors import CheckpointError
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.checkpoints import is_tiny, tiny_folder
 from draftproof.faults.orders import Batch, Task, TaskResult
@@ -25,7 +24,8 @@ from draftproof.faults.served import ForkServer
 from draftproof.harness.cluster.messages import Device, Ran
 from draftproof.harness.cluster.pool import ClusterPool, Job
 from draftproof.harness.workers.start import Start
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 

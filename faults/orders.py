@@ -9,7 +9,7 @@ import msgspec
 
 from draftproof.faults.baseline import BaselineRun, followed
 from draftproof.faults.trial import Expectation, SeedResult
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 CLEAN = "(clean twin)"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 _HEADER = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _SIGNS = (" ", "-", "+")

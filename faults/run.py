@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.baseline import unsteered
 from draftproof.faults.catalogue import FaultFile, read_sources, validate_names
 from draftproof.faults.checkpoints import Checkpoints, tiny
@@ -24,6 +23,7 @@ from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
 from draftproof.properties.values.scenario import Scenario

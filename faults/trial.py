@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.ends import DEADLINE
 from draftproof.harness.workers.messages import Answer, AnyOrder
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 HANG = "HANG"

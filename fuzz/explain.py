@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.search import PartsReport
 from draftproof.fuzz.shrinking.shrink_case import ShrinkReport
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, worst
 
 

@@ -11,9 +11,9 @@ from draftproof.harness.workers.bound import DONE, LEFT_OUT, MODULE, TAKEN
 from draftproof.harness.workers.messages import Answer, BoundOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.start import spawning
-from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.properties.values.kernel_fault import KernelFault
-from draftproof.properties.values.kernel_report import KernelHeld, KernelRelease, KernelReport
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_report import KernelHeld, KernelRelease, KernelReport
 from draftproof.properties.values.verdict import Outcome, worst
 
 _ABSENT, _NOT_IMPORTABLE = "AbsentError", "WheelImportError"

@@ -9,16 +9,16 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import divergence
 from draftproof.harness.signals import exits_noticed
+from draftproof.properties.formats.kernel_binding import BindingError, KernelBinding, bindings_of
 from draftproof.properties.kernels import scratch
 from draftproof.properties.kernels.adapted import adapted, calls_of, free_elements, verify
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import check
 from draftproof.properties.kernels.others.table import EVERY
-from draftproof.properties.values.kernel_binding import BindingError, KernelBinding, bindings_of
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.verdict import Divergence
 from draftproof.reference import ops, others
 

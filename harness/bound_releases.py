@@ -9,11 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.bound_kernels import kernel_of
 from draftproof.harness.interpreter import mend
-from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.properties.values.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.subjects.kernels.packages import PACKAGES
 from draftproof.subjects.wheels.change import changed
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules

@@ -26,6 +26,7 @@ from draftproof.properties.coverage.effects import in_effect, together, without_
 from draftproof.properties.coverage.shown import shown_in_part, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fitted
+from draftproof.properties.formats.case import Case, case_text
 from draftproof.properties.judge import (
     COMMON,
     REAL,
@@ -36,13 +37,12 @@ from draftproof.properties.judge import (
     skipped_where_unconcerned,
     summarise,
 )
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.strategies.covering import Met, met_by
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES, algorithm
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.names import group_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice

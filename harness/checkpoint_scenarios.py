@@ -15,11 +15,12 @@ from draftproof.properties.features.codes import without_codes
 from draftproof.properties.features.prefix_cache import without_prefix_cache
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.fit import fitted
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.strategies.base import unforced
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, generated
 from draftproof.properties.strategies.shapes import SIZES
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
     BY_NAME,
@@ -37,7 +38,6 @@ from draftproof.properties.values.fp8 import draft_keeps
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
-from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo

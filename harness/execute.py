@@ -25,14 +25,14 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import Reference, Solved, solved
 

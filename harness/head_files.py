@@ -10,11 +10,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config, read_object
-from draftproof.properties.values.checkpoint_config.base import invalid
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.formats.checkpoint_config import read_config, read_object
+from draftproof.properties.formats.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.lib.errors import CheckpointError
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.attention import head_size, kv_head_count
 from draftproof.reference.models.eagle_head import EMBEDDING, head_shapes
 from draftproof.reference.models.registry import MODELS

@@ -6,8 +6,8 @@ import hashlib
 import re
 from typing import Literal
 
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence
 
 Level = Literal["contract", "channel", "relation", "exact"]

@@ -13,14 +13,14 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import OF_DRAFTS, unseen
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.judged_log import LoggedRun
+from draftproof.properties.formats.round_log import LogError
 from draftproof.properties.judge import RUNS, Judgement, judge, summarise
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import Ngram, is_free
-from draftproof.properties.values.judged_log import LoggedRun
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.round_log import LogError
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import subprocess
 import sys
+from pathlib import Path
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
@@ -64,6 +66,25 @@ def diagnose() -> MachineReport:
             for (name, checks, missing), here in zip(_LANES, runs, strict=True)
         ),
     )
+
+
+def commit() -> str:
+    """Return the short commit of the checkout that this runs from, with a + where its code has changed; "" elsewhere.
+
+    Documents are left out: what measures a commit writes some of them.
+    """
+    checkout = Path(__file__).resolve().parent.parent
+    if not (checkout / ".git").exists():
+        return ""
+    asked = (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "--", ".", ":!docs"))
+    try:
+        git = [
+            subprocess.run(["git", *one], cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
+            for one in asked
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return git[0] + ("+" if git[1] else "")
 
 
 def _version(name: str) -> str:

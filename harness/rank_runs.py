@@ -13,12 +13,12 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.rank_work import rank_work
 from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_rank
+from draftproof.properties.validate import runs_anything
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.properties.values.validate import runs_anything
 from draftproof.reference.solved import Solved, for_limits
 
 

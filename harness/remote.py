@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from draftproof.errors import ConditionError, DraftproofError
 from draftproof.harness.remote_process import (
     SilentSubjectError,
     SubjectEndedError,
@@ -17,7 +16,8 @@ from draftproof.harness.remote_process import (
     SubjectProcess,
     interpreter,
 )
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject

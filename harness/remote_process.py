@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.process_tree import kill_tree
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.subjects.remote import bootstrap
 from draftproof.subjects.remote.messages import (
     LENGTH,

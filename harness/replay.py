@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
@@ -14,7 +13,8 @@ from draftproof.properties.coverage.effects import acts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import features_of
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.measurement import Measurement
+from draftproof.properties.formats.measurement import Measurement
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, worst
 
 FALSE_ALARMS = 0.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from draftproof.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
 
 
 class SubjectCrashedError(DraftproofError):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.coverage.covered import Level, level_of
 from draftproof.properties.fit import fit
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario

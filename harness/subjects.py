@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.signals import exits_noticed
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject

@@ -67,6 +67,6 @@ class WeightGuard:
         return (
             f"{tensor.name} of the {tensor.model} has no effect in scenario {number} of seed {self._seed} (draft "
             f"{algorithm(ran.scenario.draft)}): perturbed, it changes nothing that is compared, so neither side can be "
-            "wrong about it. Mend its values in properties/values/probe.py, or compare what depends on it; if nothing "
+            "wrong about it. Mend its values in properties/weights/probe.py, or compare what depends on it; if nothing "
             "can, list it with the reason (S-VAC-2)"
         )

@@ -7,10 +7,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-from packaging.version import Version
-
-from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.lib.extras import require_extra
 from draftproof.subjects.kernels.packages import PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 
@@ -45,6 +43,9 @@ def wheels_of(
 
     Raises WheelError, also for a wheel of another package than the bindings'.
     """
+    require_extra("releases", "--wheel")
+    from packaging.version import Version
+
     tops = {binding.modules[0].split(".")[0] for binding in bindings}
     known = {wheel for package in PACKAGES if package.name in tops for wheel in package.wheels} or tops
     found = []
@@ -55,6 +56,8 @@ def wheels_of(
 
 
 def _in_folder(folder: Path, known: set[str]) -> list[Path]:
+    from packaging.utils import canonicalize_name
+
     files = [file for file in sorted(folder.glob("*.whl")) if canonicalize_name(file.name.split("-")[0]) in known]
     if not files:
         raise WheelError(f"invalid --wheels '{folder}': expected wheels of {' or '.join(sorted(known))} in it")

@@ -109,7 +109,7 @@ class LaunchShape:
     programs: int = 0
 
 
-# By padded number of inputs; see benchmarks/linear_speed.py, which tries others.
+# By padded number of inputs; `benchmarks/bench.py linear` tries others.
 _SHAPES = {8192: LaunchShape(16384, 8), 4096: LaunchShape(16384, 8)}
 _DEFAULT = LaunchShape(8192, 4)
 # The same of gate and up for one token: two programs for almost every processor of an H200, which leaves half of its

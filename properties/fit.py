@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from draftproof.errors import DraftproofError
 from draftproof.properties.features import BY_NAME, FEATURES
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.fp8 import FP8, draft_keeps, target_keeps
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -27,7 +28,6 @@ from draftproof.properties.values.scenario import (
     Schedule,
     pages_needed,
 )
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.properties.variants import needed_by_variant
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
 from draftproof.properties.features import refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit_generated
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS, kind_of
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel, Scenario

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from draftproof.properties.features import BY_NAME as FEATURES
 from draftproof.properties.features import refusal
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
 from draftproof.properties.values.drafts import OF_TREES
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.served_alone import served_alone
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.base import invalid
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, Ngram
 from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint

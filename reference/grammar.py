@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from draftproof.properties.lib.pattern import NOTHING, Expression, derivative, has_empty, parse
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.pattern import NOTHING, Expression, derivative, has_empty, parse
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.decode import Verification
 from draftproof.reference.memo import Pass

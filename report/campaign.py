@@ -12,7 +12,7 @@ from draftproof.fuzz.campaign.finding_rows import divergence_of
 from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.coverage.covered import Level
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.text import sentence
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 FOLDER = "docs/semantics"
 DEFINITION = re.compile(r"\bS-[A-Z]+-\d+\b")

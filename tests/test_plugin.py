@@ -17,7 +17,7 @@ import pytest
 import draftproof
 from draftproof import plugin
 from draftproof.process import CRASHED
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.pytest_checks import make_subject
@@ -136,7 +136,7 @@ def properties(path: Path) -> dict[str, str]:
 SHARED = """
 import pathlib
 import sys
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 
 def test_which(draftproof_scenarios, draftproof_share):
     for number, one in enumerate(draftproof_scenarios):

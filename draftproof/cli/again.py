@@ -22,7 +22,7 @@ def again(*words: str | Path, **options: object) -> str:
     line = command(*words, **options)
     if len(line) <= LONGEST:
         return line
-    from draftproof.properties.values.files import write_whole
+    from draftproof.properties.lib.files import write_whole
 
     name = "-".join(word for word in words if isinstance(word, str))
     path = FOLDER / f"{name}-{hashlib.sha256(line.encode()).hexdigest()[:8]}.sh"

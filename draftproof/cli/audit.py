@@ -19,7 +19,7 @@ from draftproof.report.text import show_versions
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen
-    from draftproof.properties.values.audit import AuditReport
+    from draftproof.properties.formats.audit import AuditReport
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
 TOKENS = 64
@@ -127,7 +127,7 @@ def audit(
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     from draftproof.harness.audit.audit import Question, Seen
     from draftproof.harness.audit.audit import audit as run
-    from draftproof.properties.values.round_log import read_log
+    from draftproof.properties.formats.round_log import read_log
     from draftproof.reference.audit.mistakes import mistakes as known
 
     budget = tokens or TOKENS

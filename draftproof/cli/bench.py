@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from draftproof.harness.slower import Compared, Comparison
-    from draftproof.properties.values.measurement import Measurement
+    from draftproof.properties.formats.measurement import Measurement
 
 app = typer.Typer(help="Measurements of benchmarks.", no_args_is_help=True)
 History = Annotated[
@@ -53,7 +53,7 @@ def compare_(history: History, base: Base = None, new: New = None, json: inputs.
 
 def _read(path: Path) -> list[Measurement]:
     """Return the measurements of a file. Raises InputError."""
-    from draftproof.properties.values.measurement import MeasurementError, history
+    from draftproof.properties.formats.measurement import MeasurementError, history
 
     try:
         return history(path)

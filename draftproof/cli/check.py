@@ -15,9 +15,9 @@ from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
 from draftproof.cli.again import again
 from draftproof.cli.groups import taking
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.drafts import EXAMPLES
 from draftproof.properties.values.limits import NO_LIMITS
-from draftproof.properties.values.names import group_of
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command

@@ -46,8 +46,8 @@ def _found(under_test: subjects.UnderTest) -> int | None:
     from draftproof.harness.execute import DEADLINE, Executor
     from draftproof.harness.workers.messages import Order
     from draftproof.harness.workers.pool import Pool
+    from draftproof.properties.formats.case import Case, case_text
     from draftproof.properties.strategies.scenarios import generated
-    from draftproof.properties.values.case import Case, case_text
     from draftproof.reference.solved import solved
 
     without = Executor(inputs.engine("cpu"))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from draftproof.cli import cases, history, inputs, parts, screen, shrink, subjects
 from draftproof.cli.again import again
 from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration
+from draftproof.properties.lib.durations import parse_duration
 from draftproof.report.commands import command
 from draftproof.report.text import describe_scenario, row
 
@@ -172,7 +172,7 @@ def _with_history(search: Search, done: ExplainReport) -> ExplainReport:
 
 def _summary(done: ExplainReport, under_test: subjects.UnderTest) -> Iterator[str]:
     """Yield the failure as a block, with what was found of it."""
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.formats.case import read_case
 
     report, answer = done.shrunk, done.shrunk.answer
     assert answer is not None

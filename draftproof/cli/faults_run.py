@@ -77,10 +77,9 @@ def run(
     from draftproof.faults.on_nodes import EVERY, ClusterServer
     from draftproof.faults.orders import is_twin
     from draftproof.faults.run import InterruptedRunError, run_faults
-    from draftproof.harness.cluster.address import require_cluster
     from draftproof.harness.signals import interrupted_once
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     every_seed = inputs.seeds(seed, seeds)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)

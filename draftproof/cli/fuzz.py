@@ -11,7 +11,7 @@ import typer
 from draftproof.cli import drafts, inputs, live, screen, subjects
 from draftproof.cli.again import again
 from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration, show_duration
+from draftproof.properties.lib.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command, subject_options
@@ -72,9 +72,8 @@ def fuzz(
     Run the same command again to resume the campaign.
     """
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
-    from draftproof.harness.cluster.address import require_cluster
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.

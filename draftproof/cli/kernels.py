@@ -17,9 +17,9 @@ from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.harness.bound_check import KernelsAsked, Release
-    from draftproof.properties.values.kernel_binding import KernelBinding
-    from draftproof.properties.values.kernel_fault import FaultHeld, KernelFaultReport
-    from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
+    from draftproof.properties.formats.kernel_binding import KernelBinding
+    from draftproof.properties.formats.kernel_fault import FaultHeld, KernelFaultReport
+    from draftproof.properties.formats.kernel_report import KernelHeld, KernelReport
 
 EXAMPLES, TIMEOUT = 24, 600.0
 app = typer.Typer(help="Hold kernels, your own or a package's, to the contracts of their ops.", no_args_is_help=True)

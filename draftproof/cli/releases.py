@@ -13,6 +13,7 @@ import typer
 from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
 from draftproof.cli.again import again
+from draftproof.properties.lib.extras import require_extra
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.text import block
 
@@ -85,6 +86,7 @@ def releases(
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     target = drafts.given(draft, model, draft_model, mtp)
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
@@ -131,11 +133,12 @@ def bisect(
     json: inputs.Json = None,
 ) -> None:
     """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = kept.read([case])
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     told = case_subject(case)
     if subject is None and told.name:
@@ -215,7 +218,7 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
     known = releases.recipe.parts if in_parts else ()
     for name in wanted or ():
         if name not in [one.name for one in known]:
-            from draftproof.properties.values.names import did_you_mean
+            from draftproof.properties.lib.names import did_you_mean
 
             expected = f"a part of {releases.package}" if known else "none, as it is not run in parts"
             raise inputs.InputError(

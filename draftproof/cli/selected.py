@@ -10,7 +10,7 @@ import typer
 from draftproof.cli import drafts, inputs, screen
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.report.numbers import plural
 
 if TYPE_CHECKING:

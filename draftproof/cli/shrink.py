@@ -13,7 +13,7 @@ import typer
 
 from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration
+from draftproof.properties.lib.durations import parse_duration
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -129,7 +129,7 @@ def tried(report: ShrinkReport) -> str:
 
 
 def _show(report: ShrinkReport, path: Path, again: str) -> None:
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.formats.case import read_case
 
     answer, scenario = report.answer, read_case(path)[0]
     assert answer is not None

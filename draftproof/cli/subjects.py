@@ -269,7 +269,7 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
 
 def require_whose(case: Path, under_test: UnderTest) -> None:
     """Raise InputError for a case that was found with another subject, unless the options name one."""
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     recorded = case_subject(case)
     if recorded == BUILT_IN or under_test.is_named:

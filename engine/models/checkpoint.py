@@ -10,8 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_object
+from draftproof.properties.formats.checkpoint_config import read_object
+from draftproof.properties.lib.errors import CheckpointError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 # Early Llama checkpoints store the rotary frequencies, which follow from config.json; scales of entries are read where

@@ -2,7 +2,7 @@
 
 Target and draft are built from one configuration object. Each reads its own deep copy, so that neither can change what
 the other sees, nor what the user keeps. What the fields of a checkpoint may be is checked by
-`properties.values.checkpoint_config`.
+`properties.formats.checkpoint_config`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import text_fields
-from draftproof.properties.values.checkpoint_config.base import FULL, LINEAR
+from draftproof.properties.formats.checkpoint_config import text_fields
+from draftproof.properties.formats.checkpoint_config.base import FULL, LINEAR
+from draftproof.properties.lib.errors import CheckpointError
 
 SLIDING = "sliding_attention"
 

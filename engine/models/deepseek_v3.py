@@ -18,8 +18,8 @@ from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import inverse_frequencies, rms_norm
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
 
 # The norms of latents do not take rms_norm_eps.
 LATENT_EPS = 1e-6

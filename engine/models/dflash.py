@@ -24,8 +24,8 @@ from draftproof.engine.models.decoder import run_layers
 from draftproof.engine.models.layers import LayerSizes, head_norm, rms_norm
 from draftproof.engine.models.llama import read_layers
 from draftproof.engine.models.target import CheckpointTarget, LanguageModel
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 
 
 class DFlashModel(LanguageModel):

@@ -18,9 +18,9 @@ from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take, take_integers
 from draftproof.engine.models.layers import LayerSizes, inverse_frequencies, read_attention, read_mlp, rms_norm
 from draftproof.engine.models.target import CheckpointTarget, LanguageModel
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 
 EMBEDDING = "embed_tokens.weight"
 

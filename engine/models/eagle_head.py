@@ -18,8 +18,8 @@ from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take
 from draftproof.engine.models.layers import LayerSizes, inverse_frequencies, read_attention, read_mlp, rms_norm
 from draftproof.engine.models.target import LanguageModel
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 
 EMBEDDING = "embed_tokens.weight"
 

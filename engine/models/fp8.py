@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import Network
 from draftproof.engine.models.checkpoint import take_wide
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 
 
 def keep_in_fp8(model: Network, tensors: Mapping[str, Tensor], prefixes: Sequence[str]) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import in_blocks, read_experts, run_experts
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 
 # What transformers adds to the sum that shares are divided by.
 _NORM_EPS = 1e-20

@@ -18,8 +18,8 @@ from draftproof.engine.models.config_fields import target_fields
 from draftproof.engine.models.layers import LayerSizes
 from draftproof.engine.models.llama import Llama, LlamaLayer, read_layers
 from draftproof.engine.models.mtp_chain import ChainForm, MtpChain, NextTokenLayer
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
 
 PREFIX = "model.mtp_layers"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.layers import Mlp, read_mlp
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 # Made at once, in elements: weights that few tokens gather, or what all experts make of many.
 GATHERED = 1 << 27

@@ -126,7 +126,7 @@ class ProbeLayer:
 
 
 class ProbeTarget:
-    """The target; weights as `properties.values.probe.target_weights` names them, as int64 tensors.
+    """The target; weights as `properties.weights.probe.target_weights` names them, as int64 tensors.
 
     `config` is in the form of Hugging Face's, shared with the head, and is only read.
     """
@@ -198,5 +198,5 @@ class ProbeTarget:
 
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
-    """Return a standalone draft of `properties.values.probe.standalone_weights`: attention in every layer."""
+    """Return a standalone draft of `properties.weights.probe.standalone_weights`: attention in every layer."""
     return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group)

@@ -18,9 +18,9 @@ from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import Moe, read_moe
 from draftproof.engine.models.mtp_chain import MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 # Where a model with a vision part keeps its text part; a text model has it right below "model".
 _TEXT, _PLAIN = "model.language_model", "model"

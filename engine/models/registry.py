@@ -18,8 +18,8 @@ from draftproof.engine.models.mimo import Mimo
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.step3p5 import Step3p5
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import invalid
 
 MODELS: dict[str, type[CheckpointTarget[Any]]] = {
     "LlamaForCausalLM": Llama,

@@ -13,9 +13,9 @@ from torch import Tensor
 from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, Chain, LayerOutputs, StateShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, run_layers
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.base import FULL, TargetConfig
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.base import FULL, TargetConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.lib.errors import CheckpointError
 
 C = TypeVar("C", bound=TargetConfig)
 _SUM_BITS = 46

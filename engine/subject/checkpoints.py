@@ -24,13 +24,13 @@ from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.registry import build_target, load_target
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.engine.subject.pair import Pair
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import LINEAR
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import LINEAR
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 

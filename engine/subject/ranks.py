@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from draftproof.engine.ranks import Group
-from draftproof.properties.values.rank_journal import RankJournal
+from draftproof.properties.formats.rank_journal import RankJournal
 from draftproof.properties.values.subject import RankPlace
 
 

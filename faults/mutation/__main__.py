@@ -15,17 +15,15 @@ import jinja2
 import typer
 from rich.console import Console
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings, beside
 from draftproof.faults.kept import described as described_files
 from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Mutant, Sample
 from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
-from draftproof.faults.on_nodes import ClusterServer
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
-from draftproof.harness.cluster.address import require_cluster
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.drafts import BY_NAME, read_from
-from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 
 _INTERRUPTED = 130
@@ -71,7 +69,10 @@ def main(
     md: Document = None,
 ) -> None:
     """Mutate the engine and the kernels, and see what the contracts notice."""
-    require_cluster(cluster)
+    if cluster:
+        from draftproof.harness.cluster.address import require_cluster
+
+        require_cluster(cluster)
     console = Console(stderr=True)
     if read:
         mutants = list(decode(read.read_bytes(), Sample, name=str(read)).mutants)
@@ -100,8 +101,11 @@ def main(
     )
     with ExitStack() as stack:
         kept = stack.enter_context(_kept(json, settings, mutants, console)) if json else None
-        server = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)) if cluster else None
-        serve = server.run if server else None
+        serve = None
+        if cluster:
+            from draftproof.faults.on_nodes import ClusterServer
+
+            serve = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)).run
         keep = kept.serve if kept else lambda serve: serve
         try:
             score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve, keep)

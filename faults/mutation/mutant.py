@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 
 from draftproof.faults.catalogue import read_sources
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 LEFT_OUT = {
     "engine/subject/": "the observer: what it no longer sees, no healthy engine shows; faults and wrong traces hold it",

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from draftproof.faults.catalogue import read_sources
+from draftproof.faults.matrix import Made, versions
 from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
 from draftproof.faults.orders import CLEAN, Batch, Task, TaskResult, is_twin
 from draftproof.faults.patched_sources import write_copy
@@ -20,8 +21,9 @@ from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import OPS
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.base import Value
+from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.scenario import Scenario
 
@@ -64,7 +66,7 @@ class Score(Value, frozen=True, kw_only=True):
     """The score of those that could be imported as Python.
 
     `score` is killed / (all - equivalent), null if there are none; `by_contract` of the killed were noticed by a
-    contract, the others by a crash or a hang.
+    contract, the others by a crash or a hang. `strategies` is the version of the scenarios that they met.
     """
 
     seed: int
@@ -75,6 +77,8 @@ class Score(Value, frozen=True, kw_only=True):
     score: float | None
     by_kind: dict[str, tuple[int, int]]
     mutants: tuple[JudgedMutant, ...]
+    strategies: int = VERSION
+    versions: tuple[Made, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -272,6 +276,7 @@ def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = No
         score=killed.total() / len(counted) if counted else None,
         by_kind={kind: (killed[kind], kinds[kind]) for kind in sorted(kinds)},
         mutants=rows,
+        versions=versions(),
     )
 
 

@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, named
 from draftproof.fuzz.bisect.worktree import GitError, Revision, attempt, commit, git, worktree
 from draftproof.harness.identity import Identity
 from draftproof.harness.signals import handled
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import read_case
+from draftproof.properties.formats.case import read_case
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.located import located
 from draftproof.properties.values.verdict import Outcome
 

@@ -16,13 +16,13 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.subjects import Unmade, import_engine, make
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice

@@ -16,7 +16,7 @@ from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.fit import within
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario

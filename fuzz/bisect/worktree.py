@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 
 # Set where git runs a hook or an alias: they would point every command of ours at that repository.
 _ELSEWHERE = """

@@ -20,8 +20,8 @@ from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.shrinking.shrink import shrink
 from draftproof.harness.identity import Level
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import Case, case_text, encode, read_case
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.formats.case import Case, case_text, encode, read_case
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice

@@ -12,8 +12,8 @@ import msgspec
 from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.patched_sources import write_copy
 from draftproof.fuzz.campaign.settings import Asked, CampaignError, DiskError, Settings, fresh, read, resumed
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 
 SETTINGS = "campaign.json"
 _OURS = frozenset({SETTINGS, "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.lib.errors import DraftproofError
 
 _POLL = 0.2
 

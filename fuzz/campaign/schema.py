@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.harness.identity import Identity
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 VERSION = 6

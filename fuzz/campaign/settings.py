@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.strategies.version import VERSION as STRATEGIES
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvCacheDtype
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 
 Until = Literal["closure", "stall"]

@@ -14,7 +14,7 @@ from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.fuzz.releases.trial import Releases, timed
 from draftproof.harness.identity import Identity, Level
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.releases.packages import Recipe
+from draftproof.properties.lib.errors import DraftproofError
 
 LIMIT = 3600.0
 """Seconds for one call of pip."""

@@ -12,7 +12,7 @@ from draftproof.fuzz.releases.plans import Plan
 from draftproof.fuzz.releases.trial import PartAnswers, Releases, timed
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome, worst

@@ -12,9 +12,9 @@ from draftproof.properties.features import FEATURES
 from draftproof.properties.features.hybrid import without_hybrid
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.lib.paths import get, lower, put, without
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import DFlash, Eagle3
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
 
 OFF: tuple[tuple[str, object], ...] = (

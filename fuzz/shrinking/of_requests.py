@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
 from draftproof.properties.features.data_parallel import first_ranks
 from draftproof.properties.features.some_requests import without_stops
+from draftproof.properties.lib.paths import get, lower, put, without
 from draftproof.properties.values.grammar import Grammar, end_token
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.tree import TreeShape

@@ -10,7 +10,7 @@ from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 

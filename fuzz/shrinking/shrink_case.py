@@ -8,10 +8,10 @@ from pathlib import Path
 from draftproof.fuzz.shrinking.shrink import ALIKE, Run, Shrunk, confirm, shrink
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, case_text, read_case
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.formats.case import Case, case_text, read_case
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario

@@ -23,9 +23,9 @@ from draftproof.harness.audit.statistics import (
     spread,
 )
 from draftproof.harness.audit.tally import OneRound, Tally, by_prompt, tally
-from draftproof.properties.values.audit import AuditReport, Explanation, ObservedCounts, PositionRate
+from draftproof.properties.formats.audit import AuditReport, Explanation, ObservedCounts, PositionRate
+from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.drafts import Algorithm
-from draftproof.properties.values.round_log import LoggedText
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from draftproof.properties.values.round_log import LoggedRound, LoggedText
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.reference.audit.play import Played
 
 SameRounds = Sequence[Sequence[bool]]

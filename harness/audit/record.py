@@ -11,9 +11,10 @@ import msgspec
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_run import run_subject
 from draftproof.properties.fit import fit
+from draftproof.properties.formats.round_log import LogError, LoggedRound, LoggedText, Prompt
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.round_log import LogError, LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -26,7 +27,6 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
-from draftproof.properties.values.validate import validate
 
 _ROWS, _PAGE, _CHUNK, _WAITING = 4, 16, 64, 64
 _DURING = "on the prompts"

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from draftproof.harness.audit.statistics import LEAST_PROMPTS
-from draftproof.properties.values.audit import Explanation
+from draftproof.properties.formats.audit import Explanation
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import AS_DEFINED
 

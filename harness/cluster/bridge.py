@@ -35,7 +35,7 @@ from draftproof.harness.cluster.messages import (
     Ran,
     ToCluster,
 )
-from draftproof.harness.cluster.node import sources
+from draftproof.harness.own_sources import sources
 from draftproof.harness.workers.worker import private_streams, say
 from draftproof.subjects.process import die_with_parent
 

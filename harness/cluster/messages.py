@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Device = Literal["cpu", "cuda"]
 

@@ -31,7 +31,7 @@ from draftproof.harness.cluster.messages import (
 from draftproof.harness.workers.pool import UNCALIBRATED, WorkerStartError
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawning
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 AWAY_SECONDS = 600.0
 """How long a cluster that was joined may be away before the campaign ends."""

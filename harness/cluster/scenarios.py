@@ -11,7 +11,7 @@ from draftproof.harness.cluster.pool import ClusterPool, Job
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.start import Start
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 
 class GivenSubject(Value, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.subjects.remote.messages import LENGTH

@@ -14,7 +14,7 @@ import msgspec
 
 from draftproof.harness.hunk_counters import COUNTER, HunkCounters
 from draftproof.harness.ranks.messages import RankOrder, RankRaised, RankTraced, receive, send
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.subjects.making import made
 from draftproof.subjects.process import die_with_parent

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import COUNTER
 from draftproof.harness.ranks.messages import (
     RANKS_IN,
@@ -32,7 +31,8 @@ from draftproof.harness.ranks.messages import (
     send,
 )
 from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
-from draftproof.properties.values.rank_journal import RankJournal
+from draftproof.properties.formats.rank_journal import RankJournal
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, BoundOrder, SubjectSpec
 from draftproof.harness.workers.process import LONGEST_TAIL
 from draftproof.harness.workers.worker import main
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import msgspec
 
 from draftproof.harness.identity import Identity, Level, identity_of
 from draftproof.properties.diagnosis.timeline import Timeline
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome

@@ -17,11 +17,11 @@ from typing import Self
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, WorkerEnd
 from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawn
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.subject_choice import BUILT_IN
 

@@ -18,7 +18,7 @@ from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
 from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.start import Start, spawn
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 LONGEST_TAIL = 16_000
 """Characters of a log that are kept in an answer."""

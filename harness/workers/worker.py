@@ -25,7 +25,7 @@ from draftproof.harness.hunk_counters import HunkCounters, replays
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, Ready, SubjectSpec
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome

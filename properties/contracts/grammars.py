@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.lib.pattern import NOTHING, derivative, has_empty, parse
 from draftproof.properties.values.grammar import end_token, token_texts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.pattern import NOTHING, derivative, has_empty, parse
 from draftproof.properties.values.relations import Different
 
 

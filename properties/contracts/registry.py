@@ -34,7 +34,7 @@ from draftproof.properties.contracts import (
     work,
 )
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.names import did_you_mean
 
 _OF_REQUESTS = (drafts, trees, rounds, grammars, ends, returned, steering, states, slots)
 _OF_SCHEDULE = (schedule, progress, preemption, aborts, step_tokens, prefix_cache, handovers, overlap)

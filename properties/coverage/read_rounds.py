@@ -18,10 +18,10 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
-from draftproof.properties.values.probe import draft_vocabulary
 from draftproof.properties.values.scenario import ProbeModel, Request, delta_of, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
+from draftproof.properties.weights.probe import draft_vocabulary
 
 
 def read_samples(evidence: Evidence) -> Samples:

@@ -12,7 +12,7 @@ import msgspec
 
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum

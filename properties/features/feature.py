@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import Fact
+from draftproof.properties.lib.paths import get, put
 from draftproof.properties.values.drafts import DraftKind
-from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import VARIANTS, Request, Scenario, Variant
 
 Draw = Callable[[Choose, Scenario], Scenario]

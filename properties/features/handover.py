@@ -11,8 +11,8 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.features.lasting import lasting
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import DraftKind
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
 _ROOMY = (True, False)

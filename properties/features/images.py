@@ -10,7 +10,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request, field_put, in_turn, requests_put
 from draftproof.properties.features.lasting import with_pages_of
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Image, ProbeModel, Request, Scenario, delta_of
 
 # Frames, height, width. All but one take more tokens than positions, so that what follows is behind its index.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 
 _MOST = 5

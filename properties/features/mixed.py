@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not, field_put, in_turn
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import kind_of
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
 _LONGER, _MOST_TOKENS = 9, 8

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
 _SOON = 1

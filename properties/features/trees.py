@@ -13,9 +13,9 @@ from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.lasting import lasting
 from draftproof.properties.features.sampling import with_greedy_drafts
 from draftproof.properties.features.some_requests import together
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.chain_tree import pages_as_tree
 from draftproof.properties.values.drafts import DraftKind, Eagle, Ngram, kind_of
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from draftproof.properties.formats.kernel_binding import BindingError, KernelBinding
 from draftproof.properties.kernels.buffers import DRAWS, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
 from draftproof.properties.kernels.listed import calls
 from draftproof.properties.kernels.others.table import EVERY, INDICES
-from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.names import did_you_mean
 
 Arguments = Mapping[str, Buffer | int | float]
 _INT32_MAX = 2**31 - 1

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME as FEATURES
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.rows import (
     DIMENSIONS,
     POINTS,
@@ -22,7 +23,6 @@ from draftproof.properties.strategies.rows import (
     points_of,
 )
 from draftproof.properties.strategies.shapes import SIZES
-from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.features.some_requests import endless
 from draftproof.properties.features.trees import with_nodes
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import (
     BY_NAME,
@@ -28,7 +29,6 @@ from draftproof.properties.values.drafts import (
     Standalone,
     algorithm,
 )
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
 
 Controller = Adaptive | AdaptiveByBatch

@@ -8,11 +8,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from draftproof.properties.choose import DrawnChoose
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.strategies.rows import CHOSEN, DIMENSIONS, POINTS, Point, allowed, needed_by, row_of
 from draftproof.properties.strategies.scenarios import scenario_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 
 _MOST_QUANTITIES = 2

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.features.step_budget import whole_step
+from draftproof.properties.lib.paths import get, put, put_in
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
-from draftproof.properties.values.paths import get, put, put_in
 from draftproof.properties.values.scenario import (
     ProbeModel,
     Request,
@@ -27,7 +28,6 @@ from draftproof.properties.values.scenario import (
     TokenSpan,
     pages_needed,
 )
-from draftproof.properties.values.validate import is_valid
 
 Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import Small
 
 

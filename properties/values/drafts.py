@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channel import Channel
 from draftproof.properties.values.observed import NgramMatch
 

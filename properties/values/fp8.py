@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
+from draftproof.properties.lib.invalid import require
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, proposing
-from draftproof.properties.values.invalid import require
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
 FP8: KvCacheDtype = "fp8_e4m3"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 

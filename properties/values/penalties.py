@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 REPETITION_UNIT = 1 / 16
 """Repetition penalties of probes are multiples of this: exact in integers."""

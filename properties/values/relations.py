@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Part = Literal["output", "read only", "around", "outside"]
 """Memory of a kernel's argument: what it writes, what it only reads, what lies around and between the elements."""

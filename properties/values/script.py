@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 Finish = Literal["cut", "uncut"]

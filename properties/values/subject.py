@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script

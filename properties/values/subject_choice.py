@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 
 class SubjectChoice(Value, frozen=True, kw_only=True):

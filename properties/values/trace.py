@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Row = Annotated[int, Meta(ge=0, le=64)]
 

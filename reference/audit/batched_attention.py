@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from draftproof.properties.values.checkpoint_config.base import RopeParameters
+from draftproof.properties.formats.checkpoint_config.base import RopeParameters
 from draftproof.reference.models.attention import head_size, project, project_heads
 from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
 from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe

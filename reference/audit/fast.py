@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from draftproof.properties.formats.round_log import LoggedText, Prompt
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.round_log import LoggedText, Prompt
 from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.batched import padded
 from draftproof.reference.audit.fast_pair import FastPair

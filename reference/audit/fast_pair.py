@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.reference.audit.batched import BatchedTarget
 from draftproof.reference.audit.batched_attention import ATTENTION

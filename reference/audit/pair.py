@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.base import invalid
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.reference.audit.entries import EntryPlayer
 from draftproof.reference.audit.heads import Model, PlayedEagle, PlayedEagle3

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from draftproof.properties.values.round_log import LoggedRound
+from draftproof.properties.formats.round_log import LoggedRound
 from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.models.target import TargetPass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftproof.properties.values.round_log import LoggedText, Prompt
+from draftproof.properties.formats.round_log import LoggedText, Prompt
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.audit.pair import AuditedPair, others
 from draftproof.reference.audit.play import Played, follow, play

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.block import ReferenceProbeBlock

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass

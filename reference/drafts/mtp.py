@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.drafts import Mtp
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass

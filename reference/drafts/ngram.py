@@ -14,8 +14,8 @@ import numpy as np
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import NgramMatch
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.base import ReferenceProposal, Said
 from draftproof.reference.memo import Memo, Pass
 

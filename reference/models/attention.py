@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import DecoderConfig
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.base import DecoderConfig
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.layers import KV, EntryStore, Places, attend_causally, rms_norm, rotate_first
 from draftproof.reference.models.tensors import Shapes
 

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 from draftproof.reference.models.attention import project_heads
 from draftproof.reference.models.layers import (
     KV,

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.layers import (
     EntryStore,

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 from draftproof.properties.values.drafts import StateOf
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
 from draftproof.reference.models.layers import EntryStore, Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.llama import dense_shapes
@@ -64,7 +64,7 @@ class ReferenceEagleHead:
 
     @classmethod
     def random(cls, target: ReferenceCheckpointTarget[Any], seed: int) -> "ReferenceEagleHead":
-        """Return the head of `properties.values.eagle_weights.random_head` for this target."""
+        """Return the head of `properties.weights.eagle.random_head` for this target."""
         return cls.from_arrays(target, random_head(head_sizes(target), seed))
 
     @classmethod

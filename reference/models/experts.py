@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 from draftproof.reference.models.layers import mlp, mlp_shapes
 from draftproof.reference.models.target import FedForward
 from draftproof.reference.models.tensors import Shapes

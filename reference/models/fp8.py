@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.memo import ALL_SURE, Memo
 from draftproof.reference.models.layers import KV
 from draftproof.reference.models.tensors import read_scales

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.experts import grouped_experts, grouped_shapes
 from draftproof.reference.models.layers import mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
+from draftproof.properties.formats.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.reference.models.tensors import Shapes
 
 KV = tuple[Tensor, Tensor]

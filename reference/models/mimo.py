@@ -9,7 +9,7 @@ measured it; the modelling file published with XiaomiMiMo/MiMo-7B-RL.
 
 from pathlib import Path
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
 from draftproof.reference.models.attention import head_size, kv_head_count
 from draftproof.reference.models.layers import with_prefix
 from draftproof.reference.models.llama import ReferenceLlama, dense_shapes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.attention import attention_shapes
 from draftproof.reference.models.experts import expert_shapes, softmax_experts

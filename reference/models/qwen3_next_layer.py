@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rotate_first, silu
 

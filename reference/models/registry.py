@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.base import invalid
 from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
 from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe
 from draftproof.reference.models.llama import ReferenceLlama

@@ -17,8 +17,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.base import TargetConfig, invalid
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, Places, look_up, mlp, rms_norm, with_prefix

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_object
+from draftproof.properties.formats.checkpoint_config import read_object
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.stacked import stacked_shapes, unstacked
 
 Shapes = dict[str, tuple[int, ...]]

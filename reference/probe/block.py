@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights, draft_weights
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned

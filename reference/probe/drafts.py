@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
-from draftproof.properties.values.probe import Weights, draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights, draft_weights, standalone_model
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned

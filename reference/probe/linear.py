@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Linear
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.probe.ring import ONE, mix, turned
 
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
-from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel
+from draftproof.properties.weights.probe import Weights, target_weights
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.linear import LinearLayer

@@ -18,8 +18,8 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.coverage.bins import name_of
 from draftproof.properties.coverage.covered import level_of
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.durations import show_duration
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.commands import command

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints
 
 _RULE = "fla.ops.gated_delta_rule"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints, of_no_slot
 
 _CONV = ("sglang.kernels.ops.mamba.causal_conv1d_triton", "sglang.srt.layers.attention.mamba.causal_conv1d_triton")

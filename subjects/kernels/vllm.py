@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.vllm_states import *  # noqa: F403
 
 _SPEC = ("vllm.v1.spec_decode.utils",)

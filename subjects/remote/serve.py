@@ -8,7 +8,7 @@ import signal
 import traceback
 from typing import BinaryIO
 
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
 from draftproof.subjects.making import EngineMissingError, UnknownSubjectError, made

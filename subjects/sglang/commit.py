@@ -17,12 +17,11 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
 from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 BACKEND: Place = ("layers.attention.hybrid_linear_attn_backend", "HybridLinearAttnBackend")
 V2: tuple[Place, ...] = (
@@ -120,12 +119,8 @@ def _named(name: str) -> Iterator[None]:
 class StateCommit(WorkerSubject):
     """Which states are committed; `worker` is "v2", "v1" or "multi-layer v1"."""
 
-    name = "sglang-commit"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
+    name = "sglang commit"
+    limits = on_probes()
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})
 
     def __init__(self, wheel: str, worker: str = "v2") -> None:

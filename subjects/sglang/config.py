@@ -9,7 +9,6 @@ from typing import Any
 
 from draftproof.engine.models.config_fields import FULL, LINEAR
 from draftproof.engine.subject.pair import Pair
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose
@@ -38,13 +37,7 @@ class SharedConfig(SimpleNamespace):
 class DraftConfig(WorkerSubject):
     """The constructor of a draft of Qwen3-Next or Qwen3.5: `model` is "qwen3_next" or "qwen3_5"."""
 
-    name = "sglang-config"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("eagle",),
-        variants=(),
-    )
+    name = "sglang config"
     own = frozenset({"config.seen"})
 
     def __init__(self, wheel: str, model: str = "qwen3_next") -> None:

@@ -157,7 +157,7 @@ class WorkerSteps(EagleDraft):
 class DraftDecode(WorkerSubject):
     """`draft_forward` of an EAGLE worker, "v2" or "v1", eagerly and through its graph runner."""
 
-    name = "sglang-draft"
+    name = "sglang draft"
     own = frozenset(f"draft.step.{name}" for name in ("ids", "positions", "slots", "hidden_in", "proposal"))
     own |= {"propose.tokens"}
 

@@ -275,7 +275,7 @@ class _WithoutRunner:
 class EagleExtend(WorkerSubject):
     """An extend of an EAGLE worker, "v2" or "v1": `stage` is "prefill", "verify" or "verify, graphs"."""
 
-    name = "sglang-extend"
+    name = "sglang extend"
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
 
     def __init__(self, wheel: str, worker: str = "v2", stage: str = "verify, graphs") -> None:

@@ -24,7 +24,6 @@ from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import Launch, PrefillRow
 from draftproof.engine.subject.taps import RecordingTaps, Tapped
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.sglang.bare import Loose, Unset, bare
 from draftproof.subjects.sglang.extending import (
@@ -39,7 +38,7 @@ from draftproof.subjects.sglang.extending import (
 )
 from draftproof.subjects.sglang.graphs import graph_runners
 from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere, run_alone
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 WORKER: Place = ("speculative.multi_layer_eagle_worker_v2", "MultiLayerEagleDraftWorker")
 ALGORITHMS: Place = ("speculative.spec_info", "SpeculativeAlgorithm")
@@ -266,13 +265,8 @@ def _starts(rows: Sequence[PrefillRow], lookback: int) -> list[int]:
 class ChainExtend(WorkerSubject):
     """An extend of the multi-layer worker: `stage` is "prefill", "verify" or "verify, graphs"."""
 
-    name = "sglang-mtp"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("mtp",),
-        variants=(),
-    )
+    name = "sglang mtp"
+    limits = on_probes("mtp")
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
     needs = (WORKER,)
 

@@ -12,10 +12,9 @@ from typing import Any
 from draftproof.engine.adaptive import AdaptiveConfig, ControllerState
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 from draftproof.engine.parts import EngineParts
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 MODULE = "speculative.adaptive_spec_params"
 KINDS: dict[str, Place] = {
@@ -81,12 +80,8 @@ def _policy(kind: type, config: AdaptiveConfig | BatchAdaptiveConfig) -> WorkerP
 class AdaptivePolicy(WorkerSubject):
     """The decisions of the adaptive policy; `kind` is "list", "slots" or "slots with none"."""
 
-    name = "sglang-adaptive"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
+    name = "sglang adaptive"
+    limits = on_probes()
     own = frozenset({"control.steps", "control.average"})
 
     def __init__(self, wheel: str, kind: str = "slots with none") -> None:

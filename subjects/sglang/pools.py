@@ -18,14 +18,13 @@ from draftproof.engine.models.base import StateShape
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
 from draftproof.subjects.sglang.release import SglangRelease
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 POLICY: Place = ("speculative.adaptive_spec_params", "AdaptiveSpeculativeParams")
 CONFIGURATOR: Place = ("mem_cache.kv_cache_configurator", "KVCacheConfigurator")
@@ -99,12 +98,8 @@ class AllocatedStates(Snapshot):
 class PoolSteps(WorkerSubject):
     """The steps that pools of recurrent states are allocated for; `memory` is "plain" or "unified"."""
 
-    name = "sglang-pools"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
+    name = "sglang pools"
+    limits = on_probes()
     own = frozenset({"commit.intermediate"})
 
     def __init__(self, wheel: str, memory: str = "plain") -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -21,6 +22,11 @@ Place = tuple[str, str]
 """A module below sglang.srt, and a name in it."""
 
 
+def on_probes(*drafts: Algorithm) -> Limits:
+    """Return what a part can run: probes with these drafts, or with any."""
+    return Limits(models=("probe",), features=("controllers", "draft-batch"), drafts=drafts, variants=())
+
+
 class LackingPartError(ConditionError):
     """A release does not have a part; nothing of it ran."""
 
@@ -29,12 +35,7 @@ class WorkerSubject(EngineSubject):
     """A part of a release: `own` are the channels that it answers for, `needs` what the release must have."""
 
     packages = ("torch", "triton")
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("eagle",),
-        variants=(),
-    )
+    limits = on_probes("eagle")
     own: ClassVar[frozenset[str]]
     needs: tuple[Place, ...]
 

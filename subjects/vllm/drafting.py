@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.subjects.vllm.observing import StepTurn, choice, vector
 from draftproof.subjects.vllm.taps import Forward, StepSeen

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 

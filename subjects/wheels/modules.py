@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.subjects.wheels.guards import is_guarded
 from draftproof.subjects.wheels.stubs import StubModule, meant, stub_of
 from draftproof.subjects.wheels.unpack import WheelError

@@ -12,7 +12,7 @@ from draftproof.cli.subjects import UnderTest
 from draftproof.harness.check import CheckFinding, CheckReport, unless_skipped
 from draftproof.properties.contracts.registry import ALL, BY_NAME
 from draftproof.properties.kernels.table import NAMES as KERNELS
-from draftproof.properties.values.names import group_of
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging

@@ -15,7 +15,7 @@ import pytest
 
 from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
-from draftproof.properties.values.case import Case, encode
+from draftproof.properties.formats.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.reference.solved import solved

@@ -15,7 +15,7 @@ from draftproof.cli.app import run
 from draftproof.fuzz.bisect import history, search
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject

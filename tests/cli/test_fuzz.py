@@ -20,7 +20,7 @@ from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
 from tests.harness.forked import FORKED

@@ -7,7 +7,7 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.harness.bound_kernels import BUILT_IN, found
-from draftproof.properties.values.kernel_fault import KINDS
+from draftproof.properties.formats.kernel_fault import KINDS
 from draftproof.subjects.kernels.faults import faults_of
 
 EAGLE = """

@@ -11,7 +11,7 @@ from draftproof.cli import parts as command
 from draftproof.cli.inputs import Ended
 from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
 from tests.named import named

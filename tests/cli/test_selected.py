@@ -22,10 +22,10 @@ from draftproof.properties.coverage.facts import NAMES
 from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.select import NoScenarioError, select
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of

@@ -14,7 +14,7 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.values.case import Case, case_fault, decode, encode, read_case
+from draftproof.properties.formats.case import Case, case_fault, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve

@@ -16,7 +16,7 @@ from draftproof.engine.models.grouped_moe import GroupedMoe
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import SelfAttention
 from draftproof.engine.models.registry import load_target
-from draftproof.properties.values.checkpoint_config import read_fields
+from draftproof.properties.formats.checkpoint_config import read_fields
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.engine.paged import kept, paged, place
 from tests.reference.grouped_witness import MODELS, TOKENS, load_witness, witnessed

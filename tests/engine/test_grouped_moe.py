@@ -9,7 +9,7 @@ from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models import moe as moe_module
 from draftproof.engine.models.grouped_moe import GroupedMoe, read_grouped_moe
 from draftproof.engine.models.layers import Mlp
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 
 D = 10
 SIZES = Glm4MoeConfig(

@@ -18,7 +18,7 @@ from draftproof.engine.models.gated_delta import GatedDelta
 from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
-from draftproof.properties.values.checkpoint_config import read_fields
+from draftproof.properties.formats.checkpoint_config import read_fields
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import tiny_qwen3_5, tiny_qwen3_5_moe, tiny_qwen3_next
 from tests.engine.naive import NaiveCache, where

@@ -8,7 +8,7 @@ from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models import moe as moe_module
 from draftproof.engine.models.layers import Mlp
 from draftproof.engine.models.moe import Moe, read_moe
-from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import Qwen3NextConfig
 
 X, K, D, INNER, SHARED = 7, 3, 10, 6, 8
 

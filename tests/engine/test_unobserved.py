@@ -14,11 +14,11 @@ from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.subject import EngineSubject, build
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import solved
 from tests.named import OF_DRAFT, named
 

@@ -12,8 +12,8 @@ from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, Made, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
 from draftproof.faults.trial import FaultOutcome
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.matrix_page import interval_of, median_of, page
 

@@ -31,8 +31,8 @@ from draftproof.fuzz.campaign.settings import (
 from draftproof.fuzz.campaign.standing import Standing, Troubles
 from draftproof.fuzz.campaign.store import Store, hash_of
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from tests.harness.doubles import failing, passing
 from tests.named import named

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.scenario import Scenario
 

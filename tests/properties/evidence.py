@@ -18,6 +18,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
+from draftproof.properties.validate import validate
 from draftproof.properties.values.adaptive import Adaptive
 from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
@@ -40,7 +41,6 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import validate
 from tests.properties.ideal import IdealSubject
 
 T = TypeVar("T")

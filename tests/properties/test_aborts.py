@@ -12,12 +12,12 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import BatchRow, CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import (
     ABORTED,

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from draftproof.errors import CheckpointError
-from draftproof.properties.values import checkpoint_config as ours
-from draftproof.properties.values.checkpoint_config import parse_config, read_config
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats import checkpoint_config as ours
+from draftproof.properties.formats.checkpoint_config import parse_config, read_config
+from draftproof.properties.formats.checkpoint_config.base import (
     DecoderConfig,
 )
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 from tests.checkpoints import LLAMA3_ROPE
 from tests.properties.configs import (
     DEEPSEEK,

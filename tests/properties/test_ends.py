@@ -17,13 +17,13 @@ from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import ends
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.grammar import Grammar
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import PREEMPTED, STATIC, TREE, EngineSubject, with_observations
 from tests.properties.facts import names_of

@@ -23,16 +23,16 @@ from draftproof.properties.features import BY_NAME, FEATURES, features_of, refus
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
 from draftproof.properties.strategies.rows import CHOSEN, ArrayRow
 from draftproof.properties.strategies.scenarios import generate, scenario_of
 from draftproof.properties.strategies.shapes import SHAPES
+from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
-from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
 from tests.named import OF_DRAFT, named, names
 from tests.properties.facts import taking

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from draftproof.properties.features import BY_NAME, FEATURES, features_of
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.validate import is_valid
 from tests.properties.configs import LLAMA
 
 DRAWN = generate(0, 120, ALGORITHMS)

@@ -13,11 +13,11 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario, States
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
     HANDED_OVER,

@@ -16,9 +16,9 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.features import BY_NAME
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint, Graphs, PromptLogprobs, Scenario
-from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 from tests.properties.facts import names_of

@@ -15,12 +15,12 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import BY_NAME as BY_FEATURE
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import BY_NAME, Mtp
 from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import validate
 from tests.properties.evidence import (
     ADAPTIVE,
     CACHED,

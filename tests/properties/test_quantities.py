@@ -22,9 +22,9 @@ from draftproof.properties.strategies.quantities import (
 )
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.validate import is_valid, validate
 
 POWERS = {2**power for power in range(4, 13)}
 LARGE = {("steps", "above a power"), ("logprobs", "above a power")}

@@ -10,6 +10,7 @@ import pytest
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.validate import validate
 from draftproof.properties.values.adaptive import Adaptive
 from draftproof.properties.values.observed import (
     Datum,
@@ -37,7 +38,6 @@ from draftproof.properties.values.relations import (
 )
 from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request, with_observations
 from tests.properties.ideal import IdealSubject

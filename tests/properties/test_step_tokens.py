@@ -14,11 +14,11 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.evidence import (
     NGRAM,

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import BY_NAME, features_of
 from draftproof.properties.fit import fit
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
 from draftproof.properties.strategies.drawn import scenarios
@@ -23,11 +24,10 @@ from draftproof.properties.strategies.rows import PROMISED, ArrayRow, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, EXAMPLES, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
-from draftproof.properties.values.validate import validate
 
 RECORDED = (62, "09d1fa191371d04a153623ea65cb7e8b8863f9883ad10edd49c4aaf9f1d88e48")
 """A version of the strategies, and the fingerprint of what it generates."""
@@ -78,7 +78,7 @@ def test_the_same_arguments_give_the_same_list_and_a_longer_one_begins_with_it()
 MADE_ALONE = """
 import sys
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 print(*map(encode, generate(0, 12, ALGORITHMS)), sep="\\n")
 names = ("hypothesis", "draftproof.engine", "draftproof.kernels", "draftproof.reference")

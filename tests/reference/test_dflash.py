@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM, MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache

@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 from transformers import PreTrainedModel
 
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.experts import BIAS, ROUTER, grouped_shares
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget

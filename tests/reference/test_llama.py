@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget
@@ -24,7 +24,7 @@ TOKENS = tuple((i * i * 7 + 3 * i + 5) % VOCAB for i in range(41))
 
 
 def sharded_llama(directory: Path) -> Path:
-    return write(LlamaForCausalLM(LlamaConfig(**SIZES)), directory, seed=6, max_shard_size="20KB")
+    return write("LlamaForCausalLM", SIZES, directory, seed=6, max_shard_size="20KB")
 
 
 MODELS: dict[str, Callable[[Path], Path]] = {

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from draftproof.errors import CheckpointError
 from draftproof.reference.models.registry import load_target
@@ -121,7 +120,7 @@ def test_header_that_lies_about_its_length(llama: Path) -> None:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    path = write(LlamaForCausalLM(LlamaConfig(**SIZES)), tmp_path, seed=0, max_shard_size="20KB")
+    path = write("LlamaForCausalLM", SIZES, tmp_path, seed=0, max_shard_size="20KB")
     assert len(list(path.glob("model-*.safetensors"))) > 2
     return path
 

@@ -24,9 +24,9 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
 from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Mark
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.relations import RowTaken, Spot
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome

@@ -11,6 +11,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive import Adaptive
 from draftproof.properties.values.observed import (
     Datum,
     LaunchKind,
@@ -35,7 +36,7 @@ from draftproof.properties.values.relations import (
     VerifyRow,
     Zero,
 )
-from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
+from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request, with_observations

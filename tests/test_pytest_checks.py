@@ -14,7 +14,7 @@ from msgspec import structs
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.plugin import without_share
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.case import case_subject, read_case
+from draftproof.properties.formats.case import case_subject, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import RoundPlan, Scenario
@@ -291,8 +291,8 @@ def test_scenarios_of_a_profile_have_the_drafts_of_the_subject(tmp_path):
 
 
 def test_the_first_mtp_layer_of_a_checkpoint_may_be_the_head(tmp_path):
-    shared = tiny.shared_tensors(2)
-    mimo = tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), tmp_path / "mimo", shared)
-    tiny.add_mtp_of_mimo(mimo, shared, 2)
+    alike = tiny.Alike(2)
+    mimo = tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), tmp_path / "mimo", alike)
+    tiny.add_mtp_of_mimo(mimo, alike, 2)
     drafts = [one.draft for one in ProfileScenarios(seed=0, count=2, model=str(mimo), mtp=True)]
     assert [(algorithm(one), one.built_in) for one in drafts] == 2 * [("eagle", True)]

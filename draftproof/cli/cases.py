@@ -10,6 +10,7 @@ import typer
 
 from draftproof.cli import screen
 from draftproof.cli.subjects import CaseFile, UnderTest
+from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
@@ -23,7 +24,7 @@ Folder = Annotated[Path | None, typer.Option("--draft-model", help="The same of 
 
 def read(paths: Sequence[Path]) -> list[Scenario]:
     """Return the scenarios of case files whose checkpoints are there. Raises what `given` raises."""
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.formats.case import read_case
     from draftproof.properties.values.located import located, require_folders
 
     found = [located(read_case(path)[0]) for path in paths]
@@ -48,6 +49,11 @@ class GivenCase(NamedTuple):
         """Return the id of the fault that the case was found with and this run is without ("": none)."""
         return "" if self.fault == under_test.fault_id() else self.fault
 
+    def show_passing(self, under_test: UnderTest, verdict: Outcome, do: str) -> None:
+        """Say that the case does not fail, so that there is nothing to `do`, and which fault this run is without."""
+        show_missing(self.missing_fault(under_test))
+        screen.line(f"{self.path} does not fail: {verdict}. There is nothing to {do}.", "bold")
+
 
 def show_missing(fault: str) -> None:
     """Print why a case may not fail here: this run is without the fault that it was found with."""
@@ -57,7 +63,7 @@ def show_missing(fault: str) -> None:
 
 def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> GivenCase:
     """Return a case whose checkpoints are there. Raises InvalidScenarioError and CheckpointError."""
-    from draftproof.properties.values.case import case_fault, read_case
+    from draftproof.properties.formats.case import case_fault, read_case
     from draftproof.properties.values.located import located, require_folders
 
     scenario, script = read_case(case)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen
+from draftproof.cli.again import again
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
-from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import block
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draftproof.faults.matrix import FaultReport, FaultResult, Totals
     from draftproof.faults.run import InterruptedRunError
 
-SEEDS, EXAMPLES = 5, 30
+SEEDS, _EXAMPLES = 5, 30
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[
@@ -59,7 +59,7 @@ def run(
     smoke: Smoke = False,
     seed: inputs.Seed = 0,
     seeds: Seeds = SEEDS,
-    examples: Examples = EXAMPLES,
+    examples: Examples = _EXAMPLES,
     device: inputs.Device = "cpu",
     baseline: Baseline = False,
     parallel: Parallel = None,
@@ -74,13 +74,12 @@ def run(
     the same command again to resume a run that was cut.
     """
     from draftproof.faults.kept import RunSettings, described
-    from draftproof.faults.on_nodes import EVERY, ClusterServer
+    from draftproof.faults.on_nodes import ALL_AT_ONCE, ClusterServer
     from draftproof.faults.orders import is_twin
     from draftproof.faults.run import InterruptedRunError, run_faults
-    from draftproof.harness.cluster.address import require_cluster
     from draftproof.harness.signals import interrupted_once
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     every_seed = inputs.seeds(seed, seeds)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)
@@ -112,17 +111,17 @@ def run(
                     examples,
                     device=device,
                     baseline=baseline,
-                    parallel=EVERY if server else parallel,
+                    parallel=ALL_AT_ONCE if server else parallel,
                     progress=lambda name: None if is_twin(name) else advance(),
                     checkpoints=checkpoints,
                     serve=server.run if server else None,
                     keep=kept.serve if kept else lambda serve: serve,
                 )
         except InterruptedRunError as cut:
-            again = command("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
-            _show_cut(cut, kept, again)
+            repeated = again("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
+            _show_cut(cut, kept, repeated)
             raise inputs.Ended(EXIT_CODES[cut.report.verdict]) from None
-        _show_report(report, command("faults", "run", **which, **options))
+        _show_report(report, again("faults", "run", **which, **options))
         inputs.finish(json, report, report.verdict, then=kept.remove if kept else lambda: None)
 
 
@@ -136,18 +135,18 @@ def _kept(json: Path, settings: RunSettings, files: list[FaultFile]) -> KeptResu
     return kept
 
 
-def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) -> None:
+def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, repeated: str) -> None:
     """Print what there is of a run that was interrupted, and how to resume it."""
     if cut.report.faults:
         _show_rows(cut.report)
     if kept and kept.tried > len(cut.report.faults):
-        where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {again}"
+        where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {repeated}"
     elif kept and kept.tried:
-        where = f"{kept.path} keeps all results so far. Go on: {again}"
+        where = f"{kept.path} keeps all results so far. Go on: {repeated}"
     elif kept:
-        where = f"there are no results yet. Again: {again}"
+        where = f"there are no results yet. Again: {repeated}"
     else:
-        where = f"nothing was kept: --json FILE would keep results. Again: {again}"
+        where = f"nothing was kept: --json FILE would keep results. Again: {repeated}"
     screen.line(f"{cut.report.verdict}: {cut}; {where}", "bold")
 
 

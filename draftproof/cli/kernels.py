@@ -1,4 +1,4 @@
-"""`draftproof kernels`: somebody's kernels under the contracts of their ops."""
+"""`draftproof lab kernels`: somebody's kernels under the contracts of their ops."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.harness.bound_check import KernelsAsked, Release
-    from draftproof.properties.values.kernel_binding import KernelBinding
-    from draftproof.properties.values.kernel_fault import FaultHeld, KernelFaultReport
-    from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
+    from draftproof.properties.formats.kernel_binding import KernelBinding
+    from draftproof.properties.formats.kernel_fault import FaultHeld, KernelFaultReport
+    from draftproof.properties.formats.kernel_report import KernelHeld, KernelReport
 
-EXAMPLES, TIMEOUT = 24, 600.0
+_EXAMPLES, _TIMEOUT = 24, 600.0
 app = typer.Typer(help="Hold kernels, your own or a package's, to the contracts of their ops.", no_args_is_help=True)
 
 Impl = Annotated[
@@ -55,9 +55,9 @@ def check(
     wheels: WheelFolder = None,
     device: inputs.Device = "cpu",
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
-    timeout: Timeout = TIMEOUT,
-    workers: subjects.Workers = subjects.WORKERS,
+    examples: Examples = _EXAMPLES,
+    timeout: Timeout = _TIMEOUT,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Run kernels on generated calls beside the naive twins of their ops, and compare all memory afterwards.
@@ -69,8 +69,8 @@ def check(
     with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
         report = check_kernels(asked, releases, _tell)
     _show(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
-    screen.line(f"{report.verdict}. Again: {command('kernels', 'check', examples=examples, **again)}", "bold")
+    options = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {again('lab', 'kernels', 'check', examples=examples, **options)}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
@@ -82,9 +82,9 @@ def faults(
     wheels: WheelFolder = None,
     device: inputs.Device = "cpu",
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
-    timeout: Timeout = TIMEOUT,
-    workers: subjects.Workers = subjects.WORKERS,
+    examples: Examples = _EXAMPLES,
+    timeout: Timeout = _TIMEOUT,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Put mistakes into a package's kernels, one at a time, by changing their source text: each must be found."""
@@ -93,8 +93,8 @@ def faults(
     with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
         report = put_faults(asked, table_of(asked.module, asked.bindings), releases, _tell_fault)
     _show_faults(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
-    screen.line(f"{report.verdict}. Again: {command('kernels', 'faults', examples=examples, **again)}", "bold")
+    options = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {again('lab', 'kernels', 'faults', examples=examples, **options)}", "bold")
     inputs.finish(json, report, report.verdict)
 
 

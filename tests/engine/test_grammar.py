@@ -14,10 +14,10 @@ from draftproof.engine.stages import Commit, DecodeRow, GrammarParams, PrefillRo
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.pattern import NO_STRING, PatternError, parse
+from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.pattern import NO_STRING, PatternError, parse
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.reference.grammar import State, allowed, state_after
 from tests.grammars import drawn_pattern
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE

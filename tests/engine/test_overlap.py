@@ -7,11 +7,11 @@ import torch
 
 from draftproof.engine.config import Delay
 from draftproof.engine.engine import Engine
+from draftproof.engine.future_map import FutureMap
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.probes import Probes
-from draftproof.engine.relay import FutureMap
 from draftproof.engine.stages import BufferUse, StepPlan
 from draftproof.engine.staging import DEPTH, Staging
 from draftproof.engine.streams import HostStream, stream_of

@@ -15,8 +15,8 @@ from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, CacheS
 from draftproof.engine.models.config_fields import FULL_ATTENTION
 from draftproof.engine.models.probe import ProbeTarget, standalone
 from draftproof.engine.probes import Probes
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Linear, ProbeModel
+from draftproof.properties.weights.probe import draft_weights, target_weights
 from tests.engine.naive_drafts import (
     DFLASH,
     MTP,

@@ -17,7 +17,10 @@ SIZES = LinearSizes(key_heads=2, value_heads=4, key_dim=3, value_dim=5, conv=4)
 
 
 def group(rank: int, size: int) -> TensorGroup:
-    of = cast("Group", SimpleNamespace(rank=rank, size=size, lanes=lambda count: DataParallelGroup.lanes(of, count)))
+    of = cast(
+        "DataParallelGroup",
+        SimpleNamespace(rank=rank, size=size, lanes=lambda count: DataParallelGroup.lanes(of, count)),
+    )
     return TensorGroup(of)
 
 

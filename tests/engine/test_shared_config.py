@@ -20,11 +20,11 @@ from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import ENGINE_MODELS, build_target
 from draftproof.engine.subject.checkpoints import build_pair, load
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import CONFIGS, parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import TargetConfig
+from draftproof.properties.formats.checkpoint_config import CONFIGS, parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import TargetConfig
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
-from draftproof.reference.models.registry import ENGINE_MODELS as REFERENCE_MODELS
+from draftproof.reference.models.registry import REFERENCE_MODELS
 from tests.checkpoints import QWEN3_5, QWEN3_NEXT, tiny_head, tiny_qwen3, tiny_qwen3_5, tiny_qwen3_next
 
 CPU = torch.device("cpu")

@@ -146,7 +146,7 @@ class Serving:
     def right(self) -> bool:
         """Whether the logical state of every slot is that of its text."""
         slots = torch.tensor(list(self.owned))
-        conv, ssm = self.states.plain(slots)
+        conv, ssm = self.states.logical_states(slots)
         for i, (text, n) in enumerate(self.owned.values()):
             window, matrix = text.after(n)
             if not (torch.equal(conv[:, i], window) and torch.equal(ssm[:, i], matrix)):
@@ -287,7 +287,7 @@ def test_both_ways_give_the_same_states_after_every_tree() -> None:
     for parents, path, count in TREE_ROUNDS:
         for one in both:
             one.tree(1, parents, path, count)
-        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        snapshot, replay = (one.states.logical_states(torch.tensor([1, 3])) for one in both)
         assert same(snapshot, replay)
 
 
@@ -296,5 +296,5 @@ def test_both_ways_give_the_same_states_after_every_round() -> None:
     for width, accepted in ((4, {3: 4, 1: 2}), (1, {1: 1}), (3, {3: 1, 1: 3})):
         for one in both:
             one.round(width, accepted)
-        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        snapshot, replay = (one.states.logical_states(torch.tensor([1, 3])) for one in both)
         assert same(snapshot, replay)

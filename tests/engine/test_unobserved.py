@@ -10,11 +10,11 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.subject import EngineSubject, build
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import solved
 from tests.named import OF_DRAFT, named, with_other_draft
 

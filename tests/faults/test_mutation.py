@@ -21,6 +21,7 @@ from draftproof.faults.orders import TaskResult
 from draftproof.faults.patching import apply, parse
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 
 EXAMPLES = [(operator, example) for operator in OWN_OPERATORS.values() for example in operator.examples()]
 
@@ -170,9 +171,8 @@ def test_the_document_tells_contracts_from_crashes_and_hangs():
     noticed = [row(Fate.CONTRACT), row(Fate.CONTRACT, "e"), row(Fate.CRASHED), row(Fate.HUNG)]
     rows = [replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
     text = described(scored(5, [*rows, row(Fate.SURVIVED, "c"), row(Fate.BROKEN)], Triage()), 60)
-    assert (
-        "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each)." in text
-    )
+    assert "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each" in text
+    assert f"strategies version {STRATEGIES_VERSION}, python 3." in text
     assert "**By a contract: 40.0 %**, 2 of 5. By a crash or a hang: 2 (1 crashed, 1 hung)." in text
     assert "| noticed by | mutants |\n|---|---:|\n| draft.ids | 2 |\n| (crashed) | 1 |\n| (hung) | 1 |\n" in text
     assert "## Survivors\n\n- `engine/x.py` (boundary): `a` -> `c`: survived\n\n## Equivalent\n\nNone.\n" in text

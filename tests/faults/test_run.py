@@ -168,11 +168,11 @@ def test_captured_hits_count_only_if_a_graph_was_replayed():
         counters.hit(0)
 
     capture()
-    counters.settle(replays=0)
+    counters.end_run(replays=0)
     assert counters.effective == ()
     capture()
     counters.hit(1)
-    counters.settle(replays=2)
+    counters.end_run(replays=2)
     assert counters.effective == ("a", "b")
 
 

@@ -12,7 +12,7 @@ from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.covered import not_covered
-from draftproof.properties.features import CONTRACTS_BY_NAME as FEATURES
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import COMMON, REAL, WORK
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -25,7 +25,7 @@ LIMITS = Limits(
     models=("checkpoint",),
     steering="none",
     arrivals="together",
-    features=tuple(name for name in FEATURES if name not in LACKED),
+    features=tuple(name for name in FEATURES_BY_NAME if name not in LACKED),
     variants=(),
 )
 FOREIGN = Settings(drafts=("eagle",), subject=SubjectChoice(name="openai"), model="somewhere")

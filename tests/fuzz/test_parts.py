@@ -26,12 +26,12 @@ from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.kernels.registry import counted
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Ranks, Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.harness.forked import FORKED
 from tests.named import named, names

@@ -13,13 +13,13 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import fit
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.paths import get, lower, put, without
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import OF_DRAFT, named, names
 from tests.properties.evidence import BLOCK

@@ -29,8 +29,8 @@ from draftproof.fuzz.campaign.settings import (
 from draftproof.fuzz.campaign.standing import CampaignProgress, Troubles
 from draftproof.fuzz.campaign.store import Store, hash_of
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from tests.harness.doubles import failing, passing
 from tests.named import named
@@ -69,7 +69,7 @@ def filled(path: Path, numbers: list[int]) -> Store:
     store.queue(0, waiting())
     for number in numbers:
         take(store, number)
-    store.settle(range(len(SCENARIOS)))
+    store.finish_batch(range(len(SCENARIOS)))
     return store
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path: Path):
     store = Store(path)
     for number in range(taken, 12):
         take(store, number)
-    store.settle(range(12))
+    store.finish_batch(range(12))
     filled(tmp_path / "other.sqlite", list(range(12))).close()
     for table in (*TABLES, "scenarios"):
         assert rows(path, table) == rows(tmp_path / "other.sqlite", table), table

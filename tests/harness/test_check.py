@@ -13,10 +13,10 @@ from draftproof.harness.check import Checker, CheckReport
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.judge import judge
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario

@@ -12,12 +12,12 @@ from draftproof.harness.checkpoint_scenarios import KvDtypes, one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.fit import UnfitError, fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.tree import Tree
-from draftproof.properties.values.validate import validate
 from tests.checkpoints import tiny_deepseek_v3, tiny_llama
 from tests.named.real import real
 from tests.reference.test_fp8 import with_scales

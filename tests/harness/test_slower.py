@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from draftproof.harness.slower import SLOWER_FALSE_ALARMS, Comparison, compare, interval, labels
-from draftproof.properties.values.measurement import Measurement, MeasurementError, append, history
+from draftproof.properties.formats.measurement import Measurement, MeasurementError, append, history
 from draftproof.properties.values.verdict import Outcome
 
 MEASURES = ("prefill", "decode", "verify", "extend")

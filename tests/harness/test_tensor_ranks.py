@@ -26,15 +26,15 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tensor_ranks import STATE_CHANNELS, part_of_rank
 from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put as put_at
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective
-from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import ProbeModel, Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from tests.named import named, with_other_draft
 

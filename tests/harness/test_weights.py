@@ -9,12 +9,12 @@ import pytest
 
 from draftproof.harness import weights as guard
 from draftproof.harness.check import Checker, CheckReport
-from draftproof.properties.values import probe
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.properties.weights import probe
 from draftproof.reference import vacuity
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run
@@ -105,7 +105,7 @@ def test_a_tensor_without_effect_ends_a_check_that_every_contract_passes(
     assert "mlp.weight of the " in reason
     assert " in scenario " in reason
     assert "draft eagle" in reason
-    assert "properties/values/probe.py" in reason
+    assert "properties/weights/probe.py" in reason
 
 
 def fresh(scenario: Scenario) -> Scenario:

@@ -26,7 +26,7 @@ from draftproof.harness.workers.messages import Answer, BoundOrder, Order, Place
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.process import WorkerProcess, environments, visible_gpus
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice

@@ -14,12 +14,13 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
+from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive import Adaptive
 from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import (
-    Adaptive,
     Graphs,
     Linear,
     Memory,
@@ -36,7 +37,6 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import validate
 from tests.named import Nth
 from tests.properties.ideal import IdealSubject
 

@@ -11,12 +11,12 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.breaking import later
 from tests.properties.evidence import (

@@ -18,7 +18,7 @@ ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "f
 # Its own files, and the readers and writers of checkpoints, one function an algorithm.
 OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/", "reference/audit/mistakes.py")
 READERS = (
-    "properties/values/checkpoint_config/eagle3.py",
+    "properties/formats/checkpoint_config/eagle3.py",
     "engine/subject/checkpoints.py",
     "reference/audit/fast_pair.py",
     "reference/audit/pair.py",
@@ -26,8 +26,13 @@ READERS = (
     "faults/checkpoints.py",
     "faults/tiny_checkpoints.py",
 )
-# There it is the name of an option.
-PLUGIN = ("draftproof/plugin.py", "draftproof/pytest_apart.py", "draftproof/pytest_options.py")
+# There it is the name of an option, or of a part of a release.
+PLUGIN = (
+    "fuzz/releases/packages.py",
+    "draftproof/plugin.py",
+    "draftproof/pytest_apart.py",
+    "draftproof/pytest_options.py",
+)
 # There it is the name of a page of docs/semantics/.
 CHAPTERS = ("report/definitions.py",)
 

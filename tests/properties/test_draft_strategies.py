@@ -9,6 +9,7 @@ from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
     DRAFT_KINDS_BY_NAME,
@@ -21,7 +22,6 @@ from draftproof.properties.values.drafts import (
     algorithm,
 )
 from draftproof.properties.values.scenario import ProbeModel, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.named import named
 

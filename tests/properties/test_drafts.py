@@ -17,11 +17,12 @@ from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import COMMON, by_draft, judge, summarise
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, CheckpointDraft, algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.relations import (
     ChoiceOf,
     Missing,
@@ -38,7 +39,6 @@ from draftproof.properties.values.relations import (
 )
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import named, names
 from tests.properties.breaking import changed, edited, failure, with_value

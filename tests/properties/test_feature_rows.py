@@ -20,13 +20,13 @@ from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import DRAFT_KINDS, Algorithm, CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
 from tests.named import OF_DRAFT, Nth, named, names
 from tests.properties.facts import each, needing, taking

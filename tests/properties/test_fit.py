@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.validate import is_valid
 from tests.named import named, names
 from tests.properties.configs import LLAMA
 

@@ -12,12 +12,12 @@ from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject

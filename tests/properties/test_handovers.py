@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS as CHANNELS
+from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS
 from draftproof.properties.values.observed import Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario, States
 from draftproof.properties.values.trace import Key
@@ -47,7 +47,7 @@ def test_states_and_checkpoints_go_along(commit: Any) -> None:
 
 def test_what_is_handed_over_is_counted() -> None:
     counted = counts(handed_over())
-    assert all(counted[f"disaggregated_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
+    assert all(counted[f"disaggregated_{name}"] for name in ("in_chunks", "several_pages", "partial_pages"))
     assert counted["disaggregated_waiting"] > 0
     assert counted["disaggregated_hidden_states"] == counted["disaggregated_requests"]
 
@@ -99,5 +99,5 @@ def test_a_page_of_the_other_engine_is_noticed() -> None:
 
 
 def test_who_has_one_engine_tells_nothing_of_two() -> None:
-    assert not CHANNELS & EngineSubject().channels(STATIC)
-    assert EngineSubject().channels(HANDED_OVER) >= CHANNELS
+    assert not DISAGGREGATION_CHANNELS & EngineSubject().channels(STATIC)
+    assert EngineSubject().channels(HANDED_OVER) >= DISAGGREGATION_CHANNELS

@@ -9,9 +9,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
-from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.target import ReferenceProbeTarget

@@ -13,13 +13,13 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import FEATURES_BY_NAME as BY_FEATURE
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, Mtp
 from draftproof.properties.values.observed import CachedCheckpoint, CachedPages, CheckpointReport
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
-from draftproof.properties.values.validate import validate
 from tests.properties.breaking import edited
 from tests.properties.evidence import (
     ADAPTIVE,
@@ -119,7 +119,7 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
 
 
 def test_who_keeps_no_pages_keeps_no_states() -> None:
-    assert BY_FEATURE["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
+    assert FEATURES_BY_NAME["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.reachable import footprint, nodes_beyond
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.observed import Footprint
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.relations import Different, Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation

@@ -10,8 +10,8 @@ from draftproof.properties.coverage.shown import (
     CHANNELS_THAT_SHOW_DRAFTS,
     ObservationGaps,
     drafts_seen,
+    observation_gaps,
     shown_in_part,
-    unseen,
 )
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -99,7 +99,7 @@ def seen(scenarios: int, shown: int, texts: int, drafts: int) -> dict[str, int]:
 def test_what_was_not_seen_is_told_and_forbids_a_pass_unless_nobody_said_it_shows(
     counted: dict[str, int], channels: frozenset[str], missing: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
-    assert unseen(counted, channels) == ObservationGaps(missing, told)
+    assert observation_gaps(counted, channels) == ObservationGaps(missing, told)
 
 
 def test_channels_that_come_and_go_are_told() -> None:

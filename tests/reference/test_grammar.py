@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from draftproof.properties.lib.pattern import NO_STRING, PatternError, derivative, has_empty, parse
+from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.pattern import NO_STRING, PatternError, derivative, has_empty, parse
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.validate import validate
 from draftproof.reference.decode import verify
 from draftproof.reference.grammar import LOGIT_OF_EXCLUDED, ConstrainedTarget, allowed, state_after, state_of
 from draftproof.reference.memo import Pass

@@ -11,11 +11,11 @@ import torch
 from msgspec.structs import replace
 from transformers import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
 
+from draftproof.properties.validate import validate
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import validate
 from draftproof.reference.build import build
 from draftproof.reference.decode import verify
 from draftproof.reference.memo import Memo, Pass

@@ -19,8 +19,8 @@ from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Timeline, timeline
+from draftproof.properties.formats.case import encode
 from draftproof.properties.judge import judge
-from draftproof.properties.values.case import encode
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from tests.properties.evidence import evidence

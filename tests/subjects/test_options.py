@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.properties.values.case import Case, encode
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.formats.case import Case, encode
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
@@ -49,7 +49,7 @@ def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_pat
     assert f"--subject lean_subjects:Lean --python {lean_python} --set act=raises" in out
 
 
-@pytest.mark.parametrize("command", ["replay", "shrink", "bisect parts"])
+@pytest.mark.parametrize("command", ["replay", "explain", "lab bisect parts"])
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -179,7 +179,7 @@ def test_in_a_worker_it_has_a_place_and_a_deadline(pool, scenario, tmp_path):
         ("lean_subjects:absent", "AttributeError: module 'lean_subjects' has no attribute 'absent'"),
         ("no_such_module:Lean", "expected a module that"),
         ("engine", "expected a Python in which torch is installed, which subject 'engine' needs"),
-        ("engin", "a name that is registered here (engine, openai, sglang-adaptive, "),
+        ("engin", "a name that is registered here (engine, openai, sglang, "),
         ("engin", ", transformers, vllm) or in /"),
         ("engin", "bin/python (none); did you mean engine?"),
     ],

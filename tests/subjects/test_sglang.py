@@ -12,8 +12,9 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
-from draftproof.properties.values.scenario import Adaptive, Graphs
-from draftproof.properties.values.validate import validate
+from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive import Adaptive
+from draftproof.properties.values.scenario import Graphs
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.dflash import BlockAcceptance

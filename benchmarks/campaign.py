@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from draftproof.fuzz.campaign.drive import Campaign
 from draftproof.fuzz.campaign.plan import CampaignPlan, Planned
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.fuzz.campaign.store import Store, text
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
@@ -141,7 +141,7 @@ def _run(path: Path, subject: Instant, given: Namespace) -> list[dict[str, Any]]
             growth.append({"what": f"{status.scenarios} scenarios", "wall_s": time.perf_counter() - began, **sizes})
 
     with RunDir(path) as directory:
-        settings = directory.begin(Asked(seed=given.seed), {})
+        settings = directory.begin(RequestedSettings(seed=given.seed), {})
         planner = Repeating(CampaignPlan(settings.seed, settings.drafts), given.blocks)
         limits = CampaignLimits(36_000.0, None, given.scenarios)
         possible = universe(settings.drafts)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.harness.collector import settle
+from draftproof.harness.collector import tune_gc
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.observed_run import read_run
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.strategies.version import VERSION
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.answer import follow
 from draftproof.reference.solved import solved
@@ -37,14 +37,20 @@ def scenarios(given: Namespace) -> Iterator[dict[str, Any]]:
     # On a GPU kernels are compiled for sizes that come for the first time.
     for scenario in made if given.device == "cuda" else made[:1]:
         pair(subject, scenario, dict.fromkeys(PARTS, 0.0))
-    settle()  # as the processes of a check and of a campaign do
+    tune_gc()  # as the processes of a check and of a campaign do
     times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
     for scenario in made:
         pair(subject, scenario, times)
     wall, total = time.perf_counter() - start, sum(times.values())
     for part, taken in {**times, "base pair": total}.items():
         each = {"each_ms": 1e3 * taken / len(made), "per_cpu_second": len(made) / taken, "share": taken / total}
-        yield {"part": part, **each, "scenarios": len(made), "wall_per_second": len(made) / wall, "strategies": VERSION}
+        yield {
+            "part": part,
+            **each,
+            "scenarios": len(made),
+            "wall_per_second": len(made) / wall,
+            "strategies": STRATEGIES_VERSION,
+        }
 
 
 @contextmanager

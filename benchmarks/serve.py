@@ -85,7 +85,7 @@ def _preemption(given: Setup, dense: Llama, batch: int) -> dict[str, Any]:
     steps = [step for run in runs["few"][1:] for step in run]
     resumed = [step.seconds for step in steps if step.resumes]
     if not resumed:
-        raise RuntimeError(f"nobody of {batch} requests gave way with {few.pages} pages; there is nothing to time")
+        raise RuntimeError(f"none of {batch} requests was preempted with {few.pages} pages; there is nothing to time")
     rounds = [step.seconds for run in runs["all"][1:] for step in run if not step.plan.prefill]
     resume_ms, round_ms = 1e3 * statistics.median(resumed), 1e3 * statistics.median(rounds)
     return {

@@ -20,7 +20,7 @@ def option(config: pytest.Config, name: str, default: Any = None) -> Any:
 def choice(config: pytest.Config) -> SubjectChoice:
     """Return the subject that the options name. Raises UsageError."""
     from draftproof.properties.values.subject_choice import SubjectChoice
-    from draftproof.subjects.making import SubjectNameError, resolved
+    from draftproof.subjects.making import SubjectNameError, resolve_name
 
     name, python, url = (option(config, one, "") for one in ("subject", "python", "url"))
     given = option(config, "set", [])
@@ -31,7 +31,7 @@ def choice(config: pytest.Config) -> SubjectChoice:
         raise pytest.UsageError("invalid --draftproof-python, -url or -set: expected with --draftproof-subject")
     try:
         if name and not python:
-            resolved(name)
+            resolve_name(name)
     except SubjectNameError as error:
         raise pytest.UsageError(str(error).replace("invalid subject", "invalid --draftproof-subject", 1)) from None
     settings = {**({"url": url} if url else {}), **{key: value for key, _, value in pairs}}

@@ -4,7 +4,7 @@ It imports neither torch nor an engine, and it is there where a subject runs in 
 """
 
 from draftproof.properties.lib.errors import ConditionError
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
 from draftproof.properties.values.drafts import (
     CheckpointDraft,
     DFlash,
@@ -20,6 +20,7 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import (
     BatchRow,
     BufferKind,
+    CachedCheckpoint,
     CachedPage,
     CheckpointReport,
     Collective,
@@ -29,7 +30,6 @@ from draftproof.properties.values.observed import (
     DraftNeeds,
     Footprint,
     IndexBytes,
-    KeptCheckpoint,
     LaunchKind,
     LaunchRecord,
     LaunchWork,
@@ -76,6 +76,7 @@ __all__ = [
     "AdaptiveSlot",
     "BatchRow",
     "BufferKind",
+    "CachedCheckpoint",
     "CachedPage",
     "Checkpoint",
     "CheckpointDraft",
@@ -95,7 +96,6 @@ __all__ = [
     "Hook",
     "Image",
     "IndexBytes",
-    "KeptCheckpoint",
     "Key",
     "LaunchKind",
     "LaunchRecord",

@@ -47,10 +47,10 @@ from transformers import PreTrainedModel
 
 VOCAB, SEED = 67, 2
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 2900.0}
-SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 4}
-SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
-SIZES |= {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False}
-SIZES |= {"rms_norm_eps": 3e-3, "rope_parameters": ROPE}
+TINY_SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 4}
+TINY_SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
+TINY_SIZES |= {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False}
+TINY_SIZES |= {"rms_norm_eps": 3e-3, "rope_parameters": ROPE}
 EXPERTS: dict[str, Any] = {
     "moe_intermediate_size": 20,
     "n_routed_experts": 12,
@@ -58,18 +58,18 @@ EXPERTS: dict[str, Any] = {
     "n_shared_experts": 1,
 }
 EXPERTS |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7}
-LATENTS = {"q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
+_LATENTS = {"q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 GLM4_MOE: dict[str, Any] = {
-    **SIZES,
+    **TINY_SIZES,
     **EXPERTS,
     "rope_parameters": {**ROPE, "partial_rotary_factor": 0.5},
     "attention_bias": True,
     "use_qk_norm": True,
 }
-DEEPSEEK_V3 = {**SIZES, **EXPERTS, **LATENTS, "num_key_value_heads": 6}
+DEEPSEEK_V3 = {**TINY_SIZES, **EXPERTS, **_LATENTS, "num_key_value_heads": 6}
 del DEEPSEEK_V3["head_dim"]
 QWEN3_NEXT: dict[str, Any] = {
-    **SIZES,
+    **TINY_SIZES,
     "rope_parameters": {**ROPE, "partial_rotary_factor": 0.25},
     "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
     "linear_num_key_heads": 2,
@@ -91,20 +91,20 @@ del QWEN3_5_MOE["intermediate_size"], QWEN3_5_MOE["mlp_only_layers"]
 # Wavelengths of the eight pairs run from 6 to 7e3 tokens: with these limits some are short, some long, some between.
 LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
+LLAMA = {**TINY_SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
 # No two alike. The first is so small that the largest keys are beyond what FP8 holds.
 SCALES = ((0.006, 0.05), (0.31, 0.7))
 # Not two heads of keys: two and two would be two by two.
-DFLASH = {**SIZES, "num_key_value_heads": 3, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+DFLASH = {**TINY_SIZES, "num_key_value_heads": 3, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
 DFLASH |= {"target_layer_ids": [0, 2], "block_size": 8, "mask_token_id": VOCAB - 1}
 del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
-EAGLE3: dict[str, Any] = {name: SIZES[name] for name in ("vocab_size", "intermediate_size", "rms_norm_eps")}
+EAGLE3: dict[str, Any] = {name: TINY_SIZES[name] for name in ("vocab_size", "intermediate_size", "rms_norm_eps")}
 EAGLE3 |= {"num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16}
-EAGLE3 |= {"rope_parameters": SIZES["rope_parameters"]}
+EAGLE3 |= {"rope_parameters": TINY_SIZES["rope_parameters"]}
 EAGLE3_VOCAB, EAGLE3_WIDTH = 50, 40
 
 STEP: dict[str, Any] = {
-    **SIZES,
+    **TINY_SIZES,
     "rope_parameters": {"full_attention": {**ROPE, "partial_rotary_factor": 0.5}},
     "moe_intermediate_size": 20,
     "n_routed_experts": 12,
@@ -131,7 +131,7 @@ def _beside_epsilon(name: str, drawn: Tensor) -> Tensor:
     if name.endswith("q_a_proj.weight"):
         drawn *= _SMALL
     if name.endswith("kv_a_proj_with_mqa.weight"):
-        drawn[: LATENTS["kv_lora_rank"]] *= _SMALL
+        drawn[: _LATENTS["kv_lora_rank"]] *= _SMALL
     if name.endswith("conv1d.weight"):
         drawn[: 2 * QWEN3_NEXT["linear_num_key_heads"] * QWEN3_NEXT["linear_key_head_dim"]] *= _SMALL
     return drawn
@@ -153,7 +153,7 @@ class Weights(Protocol):
 class Alike:
     """Weights of targets that share embedding, final norm and head, and of drafts that often agree with them."""
 
-    def __init__(self, seed: int, width: int = SIZES["hidden_size"], vocab: int = VOCAB) -> None:
+    def __init__(self, seed: int, width: int = TINY_SIZES["hidden_size"], vocab: int = VOCAB) -> None:
         source = torch.Generator().manual_seed(seed)
         self.embedding = torch.randn(vocab, width, generator=source)
         self.norm = 1 + 0.3 * torch.randn(width, generator=source)
@@ -207,18 +207,18 @@ def write_all(directory: Path, seed: int = SEED, mtp_layers: int = 3) -> None:
             stack_experts(target)
         one = model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
         add_mtp_of_qwen(target, one, alike)
-    add_mtp_of_mimo(write(model("Qwen2ForCausalLM", SIZES), directory / "mimo", alike), alike, 2)
+    add_mtp_of_mimo(write(model("Qwen2ForCausalLM", TINY_SIZES), directory / "mimo", alike), alike, 2)
     write_step(directory / "step3p5", alike, 3)
-    write(model("Qwen3ForCausalLM", SIZES), directory / "qwen3", alike)
+    write(model("Qwen3ForCausalLM", TINY_SIZES), directory / "qwen3", alike)
     write(model("LlamaForCausalLM", LLAMA), directory / "llama", alike)
     add_scales(write(model("LlamaForCausalLM", LLAMA), directory / "llama-fp8", alike))
     write(model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", alike)
-    head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": SIZES["hidden_size"]}
+    head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": TINY_SIZES["hidden_size"]}
     ours = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 0]}, "hidden_size": EAGLE3_WIDTH}
     plain = {"architectures": ["LlamaForCausalLM"], **EAGLE3, **head}
     write_eagle3({**plain, **ours}, directory / "eagle3", alike)
     write_eagle3({**plain, "hidden_size": EAGLE3_WIDTH}, directory / "eagle3-unlisted", alike)
-    layer = {**EAGLE3, "hidden_size": SIZES["hidden_size"], "model_type": "qwen3"}
+    layer = {**EAGLE3, "hidden_size": TINY_SIZES["hidden_size"], "model_type": "qwen3"}
     theirs = {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "norm_before_residual": True}
     theirs |= {"eagle_aux_hidden_state_layer_ids": [3, 1], "transformer_layer_config": layer}
     write_eagle3({**head, **theirs, "draft_vocab_size": VOCAB}, directory / "eagle3-speculators", alike)
@@ -298,7 +298,7 @@ def stack_experts(directory: Path) -> None:
     save_file(kept, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def add_mtp_of_mimo(directory: Path, weights: Alike, count: int, sizes: dict[str, Any] = SIZES) -> None:
+def add_mtp_of_mimo(directory: Path, weights: Alike, count: int, sizes: dict[str, Any] = TINY_SIZES) -> None:
     """Make a Qwen2 checkpoint one of MiMo: add MTP layers, whose projection takes the hidden state first."""
     layers = model("Qwen2ForCausalLM", sizes, num_hidden_layers=count)
     found = _tensors(layers, directory / "mtp", weights)

@@ -14,7 +14,7 @@ from draftproof.harness.interpreter import mend
 from draftproof.properties.formats.kernel_binding import KernelBinding
 from draftproof.properties.formats.kernel_fault import KernelFault
 from draftproof.properties.lib.errors import DraftproofError
-from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.subjects.kernels.packages import KERNEL_PACKAGES
 from draftproof.subjects.wheels.change import changed
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
 
@@ -50,7 +50,7 @@ class ReleasedKernels:
     def _released(self, binding: KernelBinding, folder: str) -> ModuleType:
         if folder not in self._wheels:
             self._wheels[folder] = WheelModules(Path(folder))
-            for package in PACKAGES:
+            for package in KERNEL_PACKAGES:
                 package.prepare(Path(folder))
         wheel = self._wheels[folder]
         last: Exception = AbsentError(f"no module {' or '.join(binding.modules)} in this release")

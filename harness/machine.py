@@ -11,7 +11,7 @@ from pathlib import Path
 
 from draftproof.properties.lib.base import Value
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
 
 _LANES = (
@@ -59,7 +59,7 @@ def diagnose() -> MachineReport:
     return MachineReport(
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
-        versions={name: _version(name) for name in PACKAGES},
+        versions={name: _version(name) for name in _PACKAGES},
         devices=("cpu", *(f"cuda:{i} {name}" for i, name in enumerate(cuda))),
         lanes=tuple(
             MachineLane(name=name, runs=here, checks=checks, missing="" if here else missing)

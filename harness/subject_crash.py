@@ -1,4 +1,4 @@
-"""The error of a subject that raised, or whose trace cannot be judged: which run, and where."""
+"""The error of a subject that raised, or of a trace that cannot be judged: which run, and where."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.properties.formats.kernel_binding import KernelBinding
 from draftproof.properties.lib.extras import require_extra
-from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.subjects.kernels.packages import KERNEL_PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 
 _COMPILED = (".so", ".cubin", ".fatbin", ".pyd")
@@ -47,7 +47,7 @@ def wheels_of(
     from packaging.version import Version
 
     tops = {binding.modules[0].split(".")[0] for binding in bindings}
-    known = {wheel for package in PACKAGES if package.name in tops for wheel in package.wheels} or tops
+    known = {wheel for package in KERNEL_PACKAGES if package.name in tops for wheel in package.wheels} or tops
     found = []
     for file in files or _in_folder(folder or Path(), known):
         place = unpacked(file, wheels_folder())

@@ -15,9 +15,9 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 PATIENCE = 1000
-"""The search ends after so many scenarios in a row of which none has the features."""
+"""The search ends after this many scenarios in a row without the features."""
 _TURNS = 4 * len(ALGORITHMS)
-"""In so many scenarios every draft has had its turn, and what none of them can have will not come."""
+"""In this many scenarios every draft has had its turn: features that none of them had will not come."""
 
 
 class NoScenarioError(DraftproofError, ValueError):

@@ -7,15 +7,14 @@ from itertools import combinations
 
 import msgspec
 
-from draftproof.properties.features import BY_NAME as FEATURES
-from draftproof.properties.features import features_of, refusal
+from draftproof.properties.features import FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.lib.invalid import InvalidScenarioError, require
 from draftproof.properties.validate_request import validate_request
-from draftproof.properties.values.adaptive import Adaptive
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    KINDS,
+    DRAFT_KINDS,
     CheckpointDraft,
     DFlash,
     Eagle,
@@ -47,7 +46,7 @@ def validate(scenario: Scenario) -> Scenario:
     validate_fp8(scenario)
     beyond = max(scenario.eos, default=0)
     require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
-    require(runs_anything(scenario), "requests", "of which all are aborted as they come", "one that runs")
+    require(runs_anything(scenario), "requests", "that are all aborted as they arrive", "one that runs")
     for index in range(len(scenario.requests)):
         validate_request(scenario, index)
     _variant(scenario)
@@ -142,18 +141,18 @@ def _windows(scenario: Scenario) -> None:
 
 
 def _adaptive(scenario: Scenario) -> None:
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     if adaptive is None:
         return
     largest = max(adaptive.steps)
-    require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
+    require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive_steps, {largest}")
     if isinstance(adaptive, Adaptive):
-        # As in SGLang, of which the later controller takes one.
-        several = "two step counts or more with adaptive.initial among them, or no adaptive at all"
-        require(len(adaptive.steps) > 1, "adaptive.candidates", list(adaptive.steps), several)
+        # As in SGLang; its later controller takes a single one.
+        several = "two step counts or more with adaptive_steps.initial among them, or no adaptive_steps at all"
+        require(len(adaptive.steps) > 1, "adaptive_steps.candidates", list(adaptive.steps), several)
         return
     for name, sizes in (("slots.batch", [one.batch for one in adaptive.slots]), ("rounding", list(adaptive.rounding))):
-        require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
+        require(sizes == sorted(set(sizes)), f"adaptive_steps.{name}", sizes, "distinct and ascending")
 
 
 def _tree(scenario: Scenario) -> None:
@@ -172,11 +171,11 @@ def _features(scenario: Scenario) -> None:
     kind = kind_of(scenario.draft)
     present = features_of(scenario)
     for name in present:
-        row = FEATURES[name]
+        row = FEATURES_BY_NAME[name]
         if row.of_probes and not isinstance(scenario.model, ProbeModel):
             raise InvalidScenarioError(f"invalid {name} of a checkpoint: expected none: it is defined for probes")
         if not row.drafts(kind):
-            takers = ", ".join(one.name for one in KINDS if row.drafts(one))
+            takers = ", ".join(one.name for one in DRAFT_KINDS if row.drafts(one))
             problem = f"invalid {name} with draft {kind.name!r}: expected a draft that can have it, {takers}"
             raise InvalidScenarioError(f"{problem}: {row.because}")
     for one, other in combinations(present, 2):
@@ -204,7 +203,12 @@ def _variant(scenario: Scenario) -> None:
         fitting = "another one, or a scenario whose drafts could be trees"
         raise InvalidScenarioError(f"invalid variant chain_as_tree: expected {fitting}, but {problem}") from None
     pages, least = scenario.memory.pages, pages_as_tree(scenario)
-    require(pages >= least, "memory.pages", pages, f"at least {least} with chain_as_tree, so that nobody waits for any")
+    require(
+        pages >= least,
+        "memory.pages",
+        pages,
+        f"at least {least} with chain_as_tree, so that no request waits for pages",
+    )
 
 
 def _ranks(scenario: Scenario) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from draftproof.properties.lib.invalid import InvalidScenarioError, require
-from draftproof.properties.lib.pattern import NOTHING, SPELLED, PatternError, parse
+from draftproof.properties.lib.pattern import NO_STRING, SPELLED, PatternError, parse
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
@@ -68,8 +68,8 @@ def _ends(scenario: Scenario, at: str, request: Request) -> None:
     require(of_probe, at, f"with {names}", "none beside a checkpoint")
     top = max((token for tokens in request.stop_sequences for token in tokens), default=0)
     require(top < vocab, f"token in {at}.stop_sequences", top, f"below model.vocab = {vocab}")
-    for number, span in enumerate(request.sequences_at):
-        where, least = f"{at}.sequences_at[{number}]", -len(request.prompt)
+    for number, span in enumerate(request.stop_sequences_at):
+        where, least = f"{at}.stop_sequences_at[{number}]", -len(request.prompt)
         require(span.first >= least, f"{where}.first", span.first, f"at least {least}, the first token of the prompt")
         require(span.first <= span.last, f"{where}.last", span.last, f"at least {where}.first = {span.first}")
         hangs = request.sampling is not None and scenario.dynamic
@@ -157,6 +157,6 @@ def _grammar(scenario: Scenario, at: str, request: Request) -> None:
         raise InvalidScenarioError(f"invalid {where} {pattern}: {problem}, in the notation of {notation}") from None
     spelled = ", ".join(sorted(SPELLED))
     some_word = f"a pattern with a word of the letters that tokens spell, {spelled}"
-    require(expression != NOTHING, where, pattern, some_word)
+    require(expression != NO_STRING, where, pattern, some_word)
     ends, end = end_token(vocab) in request.stops, end_token(vocab)
     require(ends, f"{at}.stops", list(request.stops), f"the end token {end} among them, as there is a grammar")

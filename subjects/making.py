@@ -24,7 +24,7 @@ class SubjectNameError(DraftproofError, ValueError):
 
 
 class UnknownSubjectError(SubjectNameError):
-    """A name that nobody registers in this Python; `known` are those that are."""
+    """A name that is not registered in this Python; `known` are the registered names."""
 
     def __init__(self, name: str, known: Mapping[str, str]) -> None:
         self.known = tuple(sorted(known))
@@ -47,7 +47,7 @@ class EngineMissingError(SubjectNameError):
 
 
 class SettingError(ConditionError, ValueError):
-    """A setting whose value the subject does not take; the message says what is expected."""
+    """A setting with a value that the subject does not take; the message says what is expected."""
 
     def __init__(self, name: str, value: str, expected: str) -> None:
         super().__init__(f"invalid --set {name}={value}: expected {expected}")
@@ -58,7 +58,7 @@ def known() -> dict[str, str]:
     return {one.name: one.value for one in entry_points(group=GROUP)}
 
 
-def resolved(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return "package.module:name" for a name. Raises UnknownSubjectError."""
     if is_factory_name(name):
         return name
@@ -74,7 +74,7 @@ def made(name: str, settings: Mapping[str, str]) -> Subject:
     A setting that is annotated with a Literal is one of its values. Raises SubjectNameError, SettingError, ImportError
     and AttributeError, and whatever the call raises.
     """
-    module, _, attribute = resolved(name).partition(":")
+    module, _, attribute = resolve_name(name).partition(":")
     factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
     for needed in getattr(factory, "requires", ()):
         if importlib.util.find_spec(needed) is None:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from draftproof.harness.machine import commit
-from draftproof.properties.strategies.version import VERSION
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs/images"
 PICTURE, MADE = IMAGES / "report.png", IMAGES / "report.txt"
@@ -37,7 +37,7 @@ def main() -> None:
             sys.exit(f"the campaign on {_FAULT} ended with {ended.returncode}: expected {_FAILS}, a finding")
         subprocess.run([*draftproof, "report", run, "--out", page], check=True)
         subprocess.run([browser, *flags, f"--screenshot={PICTURE}", page], check=True)
-    MADE.write_text(f"strategies version {VERSION}, commit {commit()}\n", encoding="utf-8")
+    MADE.write_text(f"strategies version {STRATEGIES_VERSION}, commit {commit()}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

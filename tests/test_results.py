@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.strategies.version import VERSION
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -16,4 +16,6 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 def test_results_are_of_the_scenarios_of_today(name):
     said = re.search(r"(?:strategies )?version (\d+)", (DOCS / name).read_text(encoding="utf-8"))
     assert said is not None, f"docs/{name} does not say of which version of the strategies it is"
-    assert int(said[1]) == VERSION, f"docs/{name} is of version {said[1]} of {VERSION}: run make results, and commit"
+    assert int(said[1]) == STRATEGIES_VERSION, (
+        f"docs/{name} is of version {said[1]} of {STRATEGIES_VERSION}: run make results, and commit"
+    )

@@ -144,6 +144,27 @@ def test_no_file_of_tests_is_long():
     assert [path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
 
 
+ONE_IN_EACH = {
+    "ALGORITHM": "a file of engine/drafts/ has its draft's class under this name",
+    "CONTRACTS": "a module of properties/contracts/ has its contracts under this name",
+    "FEATURE": "a module of properties/features/ has its row under this name",
+}
+"""Constants that several modules have in one meaning, by which others find them."""
+
+
+def homes_of_constants(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Return the modules that define each public constant at their top level."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, tree in modules.items():
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        targets = [each for one in assigned for each in (one.targets if isinstance(one, ast.Assign) else [one.target])]
+        names = {name.id for each in targets for name in ast.walk(each) if isinstance(name, ast.Name)}
+        for name in sorted(names):
+            if name.isupper() and len(name) > 1 and not name.startswith("_"):
+                homes[name].append(module)
+    return homes
+
+
 def homes_of_classes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
     """Return the modules that define each public top-level class."""
     homes: dict[str, list[str]] = defaultdict(list)
@@ -159,6 +180,17 @@ def test_no_two_classes_have_one_name():
     assert len(homes) > 300
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
     assert len(homes_of_classes({"a": ast.parse("class A: ..."), "b": ast.parse("class A: ...")})["A"]) == 2
+
+
+def test_no_two_constants_have_one_name():
+    """A name that only its own module needs begins with an underscore."""
+    homes = homes_of_constants({module: tree for module, (_, tree) in sources().items()})
+    assert len(homes) > 300
+    doubled = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    assert {name: modules for name, modules in doubled.items() if name not in ONE_IN_EACH} == {}
+    assert ONE_IN_EACH.keys() <= doubled.keys()
+    made = {"a": ast.parse("OF, N = 1, 2"), "b": ast.parse("OF: int = 1\n_OF = 2"), "c": ast.parse("one = 1")}
+    assert homes_of_constants(made) == {"OF": ["a", "b"]}
 
 
 def test_every_room_is_read():

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from draftproof.cli import cases, history, inputs, parts, screen, shrink, subjects
 from draftproof.cli.again import again
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.lib.durations import parse_duration
 from draftproof.report.commands import command
 from draftproof.report.text import describe_scenario, row
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftproof.fuzz.explain import ExplainReport
     from draftproof.properties.values.limits import Limits
 
-TIME = "60s"
+_TIME = "60s"
 Repo = Annotated[
     Path | None,
     typer.Option(
@@ -78,13 +78,13 @@ def past(repo: Repo = None, good: Good = None, bad: Bad = None, setup: history.S
     return Past(repo, good, bad, setup)
 
 
-@taking(case=cases.given, before=past, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, before=past, under_test=subjects.chosen)
 def explain(
     case: cases.GivenCase,
     before: Past,
     under_test: subjects.UnderTest,
-    time: Time = TIME,
-    workers: subjects.Workers = subjects.WORKERS,
+    time: Time = _TIME,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     out: shrink.Out = None,
     json: inputs.Json = None,
 ) -> None:
@@ -103,7 +103,7 @@ def explain(
             screen.line("It has to fail here, too. Of the repository alone: draftproof lab bisect history")
         inputs.finish(json, done, done.outcome)
     done = rest(done, under_test, limits, workers, search, json)
-    asked = {**case.where, **before._asdict(), **under_test.arguments, "time": time if time != TIME else None}
+    asked = {**case.where, **before._asdict(), **under_test.arguments, "time": time if time != _TIME else None}
     repeated = again("explain", case.path, **asked, out=out)
     screen.line(f"{done.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done, done.outcome)
@@ -181,7 +181,9 @@ def _summary(done: ExplainReport, under_test: subjects.UnderTest) -> Iterator[st
     if not shrink.is_shrunk(report):
         yield row("flaky", f"it failed in none of {report.runs} runs more, so it cannot be bisected")
     if done.parts:
-        yield row("parts", parts.said(done.parts.found) if done.parts.found else "it failed once and then not again")
+        yield row(
+            "parts", parts.describe_parts(done.parts.found) if done.parts.found else "it failed once and then not again"
+        )
     if done.history:
         names = [f"{one.hash[:12]} {one.date} {one.subject}" for one in done.history.candidates]
         yield row("commit" if done.history.first else "one of", "; ".join(names))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _UNWRITTEN = 2
 """The exit code of a PASS, or of too little for one, whose files could not be written."""
 _NO_FINDING = (EXIT_CODES[Outcome.PASS], EXIT_CODES[Outcome.INCONCLUSIVE])
-LISTED = 12
+_LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
 DeviceName = Literal["cpu", "cuda"]
@@ -92,8 +92,8 @@ def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
     if name in allowed:
         return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
-    listed = ", ".join(allowed[:LISTED])
-    if more := len(allowed[LISTED:]):
+    listed = ", ".join(allowed[:_LISTED])
+    if more := len(allowed[_LISTED:]):
         listed = f"one of {len(allowed)} names" if hint else f"{listed} or one of {more} more"
     raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
 
@@ -132,16 +132,16 @@ def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[
     Raises InputError.
     """
     from draftproof.properties.contracts.registry import ALL
-    from draftproof.properties.kernels.table import NAMES as KERNELS
+    from draftproof.properties.kernels.table import KERNEL_CONTRACTS
 
-    known = [*(contract.name for contract in ALL), *KERNELS]
+    known = [*(contract.name for contract in ALL), *KERNEL_CONTRACTS]
     groups = dict.fromkeys(map(group_of, known))
     wanted = {choose(name, [*groups, *known], "--contract") for name in names or groups}
 
     def is_wanted(name: str) -> bool:
         return not wanted.isdisjoint((name, group_of(name)))
 
-    return tuple(one for one in ALL if is_wanted(one.name)), tuple(filter(is_wanted, KERNELS))
+    return tuple(one for one in ALL if is_wanted(one.name)), tuple(filter(is_wanted, KERNEL_CONTRACTS))
 
 
 def fault_report(option: str, path: Path, device: DeviceName | None = None) -> FaultReport:

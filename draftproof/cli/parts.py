@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.again import again
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.text import block
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from draftproof.fuzz.bisect.search import Bisection
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def parts(
     case: cases.GivenCase,
     under_test: subjects.UnderTest,
-    workers: subjects.Workers = subjects.WORKERS,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
@@ -32,7 +32,7 @@ def parts(
         show(report.found)
         if report.found.answer.first is not None:
             screen.line(block(report.found.answer.first))
-        screen.line(said(report.found), "red")
+        screen.line(describe_parts(report.found), "red")
         repeated = again("lab", "bisect", "parts", case.path, **case.where, **under_test.arguments)
         screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     elif report.flaky:
@@ -67,7 +67,7 @@ def show(found: Bisection) -> None:
         screen.line(f"{note}.")
 
 
-def said(found: Bisection) -> str:
+def describe_parts(found: Bisection) -> str:
     """Return the result as a sentence."""
     if not found.parts:
         return "There is no part that could be off."

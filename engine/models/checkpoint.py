@@ -61,7 +61,7 @@ class Tensors(Mapping[str, Tensor]):
         self._refuse(name for name in self if name not in ignored and not name.startswith(prefixes))
 
     def refuse_unread_of(self, *parts: str) -> None:
-        """As refuse_unread, but only of tensors whose names begin with one of `parts`."""
+        """Refuse unread tensors whose names begin with one of `parts`, as refuse_unread does for all."""
         self._refuse(name for name in self if name.startswith(parts))
 
     def _refuse(self, names: Iterable[str]) -> None:

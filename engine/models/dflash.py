@@ -55,7 +55,7 @@ class DFlashModel(LanguageModel):
             cache.write(i, k, v, metadata)
 
     def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [B, W], of which `metadata` has B * W -> states [B * W, D] after the final norm."""
+        """Return states [B * W, D] after the final norm for ids [B, W]; `metadata` has B * W tokens."""
         residual = F.embedding(ids.reshape(-1), self.embedding)
         return run_layers(self.layers, self.norm, residual, metadata, cache, self.sizes.rms_norm_eps)
 

@@ -56,7 +56,7 @@ class GroupedMoe:
         return shares * self.config.routed_scaling_factor, experts
 
     def _closed(self, ranked: Tensor) -> Tensor:
-        """ranked [T, X] with -inf for all but the best groups: those whose two best experts have the largest sum."""
+        """Set ranked [T, X] to -inf outside of the best groups: those whose two best experts have the largest sum."""
         groups, opened = self.config.n_group, self.config.topk_group
         if opened == groups:
             return ranked

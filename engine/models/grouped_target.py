@@ -86,7 +86,7 @@ class GroupedTarget(CheckpointTarget[G]):
         )
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the MTP layers."""
+        """Return the prefixes of the MTP layers."""
         return mtp_prefixes(self.config)
 
 

@@ -57,7 +57,7 @@ class Moe:
 
 
 def in_blocks(x: Tensor, chosen: int, gate_up: Tensor, down: Tensor, on_layer: Callable[[Tensor], Tensor]) -> Tensor:
-    """`on_layer` of x [T, D], so many tokens at once that about GATHERED elements are made on the way: [T, D]."""
+    """Return `on_layer` of x [T, D], run in blocks of tokens that each need about GATHERED elements of memory."""
     of_token = min(chosen * (gate_up[0].numel() + down[0].numel()), gate_up.shape[0] * 4 * down.shape[2])
     block = max(1, GATHERED // of_token)
     return torch.cat([on_layer(x[start : start + block]) for start in range(0, x.shape[0], block)])

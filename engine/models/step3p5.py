@@ -108,7 +108,7 @@ class Step3p5(CheckpointTarget[Step3p5Config]):
         )
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the MTP layers."""
+        """Return the prefixes of the MTP layers."""
         first = self.config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(self.config.num_nextn_predict_layers))
 

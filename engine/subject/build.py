@@ -28,7 +28,7 @@ from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
 from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario
@@ -109,14 +109,14 @@ def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiv
 
 
 def prefill_config(scenario: Scenario) -> EngineConfig:
-    """Return that of an engine of the same sizes that runs prompts for another.
+    """Return the configuration of an engine of the same sizes that runs prompts for another.
 
     It takes pages and state slots in the opposite order, so that a request has other numbers in both.
     """
     made = config(scenario)
     pages = made.page_order or tuple(range(1, made.pages + 1))
     states = made.state_order or tuple(range(1, made.request_slots + 1))
-    return replace(made, hands_over=True, page_order=pages[::-1], state_order=states[::-1])
+    return replace(made, prefill_only=True, page_order=pages[::-1], state_order=states[::-1])
 
 
 def config(scenario: Scenario) -> EngineConfig:
@@ -128,7 +128,7 @@ def config(scenario: Scenario) -> EngineConfig:
         random.Random(memory.page_seed).shuffle(order)
         random.Random(-memory.page_seed).shuffle(states)
     return EngineConfig(
-        steps=scenario.adaptive.initial if scenario.adaptive else scenario.steps,
+        steps=scenario.adaptive_steps.initial if scenario.adaptive_steps else scenario.steps,
         page_size=memory.page_size,
         pages=memory.pages,
         request_slots=memory.request_slots,
@@ -140,11 +140,11 @@ def config(scenario: Scenario) -> EngineConfig:
         row_seed=schedule.row_seed,
         page_order=tuple(order),
         state_order=tuple(states),
-        adaptive=_adaptive(scenario.adaptive) if scenario.adaptive else None,
+        adaptive_steps=_adaptive(scenario.adaptive_steps) if scenario.adaptive_steps else None,
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
         prefix_cache=schedule.prefix_cache,
-        step_tokens=schedule.step_tokens,
+        token_budget=schedule.token_budget,
         checkpoint_slots=memory.checkpoint_slots if schedule.prefix_cache else 0,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,

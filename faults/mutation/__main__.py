@@ -17,13 +17,13 @@ from rich.console import Console
 
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings, beside
 from draftproof.faults.kept import described as described_files
-from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Mutant, Sample
-from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
+from draftproof.faults.mutation.mutant import NOT_MUTATED, RULES, Mutant, Sample
+from draftproof.faults.mutation.score import KILLED, MUTANTS_AT_ONCE, Fate, Score, judge_all
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.lib.files import write_whole
-from draftproof.properties.values.drafts import BY_NAME, read_from
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, read_from
 from draftproof.properties.values.scenario import Scenario
 
 _INTERRUPTED = 130
@@ -108,7 +108,7 @@ def main(
             serve = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)).run
         keep = kept.serve if kept else lambda serve: serve
         try:
-            score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve, keep)
+            score = judge_all(mutants, seed, examples, models, progress, parallel or MUTANTS_AT_ONCE, serve, keep)
         except KeyboardInterrupt:
             where = "there are no results yet"
             if not kept:
@@ -143,7 +143,7 @@ def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count:
     fitting: set[Path] = set()
     for path in models:
         offered = list(every_draft(path.resolve(), None, seed).drafts)
-        if any(BY_NAME[one.name].layer_a_draft for one in offered):
+        if any(DRAFT_KINDS_BY_NAME[one.name].layer_a_draft for one in offered):
             # Its first MTP layer is a head as well.
             heads = read_from("directory or seed")
             offered += (one_draft(path.resolve(), name, None, seed, built_in=True) for name in heads)
@@ -172,7 +172,7 @@ def described(score: Score, examples: int) -> str:
     return template.render(
         score=score,
         examples=examples,
-        left_out=LEFT_OUT,
+        left_out=NOT_MUTATED,
         rules=RULES,
         noticed=sorted(noticed.items(), key=lambda item: (-item[1], item[0])),
         count=lambda fate: fates[fate],

@@ -13,7 +13,7 @@ from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.fitted import FittedPlanner, offered
 from draftproof.fuzz.campaign.plan import CampaignPlan
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.checkpoint_scenarios import KvDtypes
 from draftproof.harness.subjects import present
@@ -35,7 +35,7 @@ ON_GPU = 12
 
 def run_campaign(
     path: Path,
-    asked: Asked,
+    asked: RequestedSettings,
     limits: CampaignLimits,
     *,
     fault: FaultFile | None = None,

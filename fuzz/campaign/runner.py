@@ -27,7 +27,7 @@ class Workers(Protocol):
 
 
 class StoppedError(DraftproofError):
-    """Somebody wants the campaign to end now."""
+    """The campaign was asked to end now."""
 
 
 class _Errand(NamedTuple):

@@ -53,7 +53,7 @@ def python_of(package: str, version: str, recipe: Recipe, folder: Path) -> Path:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Wait until nobody else makes this environment."""
+    """Wait until no other process makes this environment."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

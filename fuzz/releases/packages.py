@@ -77,5 +77,5 @@ def recipe_of(package: str) -> Recipe:
 
 
 def packages_of(subject: str) -> tuple[str, ...]:
-    """Return the known packages whose releases a subject drives."""
+    """Return the known packages with releases that a subject drives."""
     return tuple(name for name, recipe in RECIPES.items() if subject and recipe.subject == subject)

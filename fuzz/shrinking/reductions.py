@@ -42,7 +42,7 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 PASSES: tuple[Pass, ...] = (
     of_requests.fewer_requests,
-    of_engine.plain,
+    of_engine.everything_off,
     of_requests.fewer_rounds,
     of_engine.without_features,
     of_engine.settings(of_engine.OFF),

@@ -71,7 +71,7 @@ def _wrong(trace: Trace, text: LoggedText, index: int, budget: int, vocab: int) 
     for one in text.rounds:
         where = f"of request {index}, round {one.round}"
         if one.drafts is None and "propose.tokens" in trace.channels:
-            return f"the trace lacks propose.tokens {where}: expected those of every round, () without drafts"
+            return f"the trace lacks propose.tokens {where}: expected the tokens of every round, () without drafts"
         most = len(one.emitted) if one.drafts is None else 1 + len(one.drafts)
         if not 1 <= len(one.emitted) <= most:
             return f"invalid accept.emitted {where}, {len(one.emitted)} tokens: expected 1 to {max(1, most)}"

@@ -10,12 +10,12 @@ import subprocess
 from draftproof.harness.cluster.messages import ClusterNode
 from draftproof.harness.own_sources import sources
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
 
 
 def this_node(device: str) -> ClusterNode:
     """Return what this process says of where it runs. On a GPU it takes hold of none."""
-    versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))
     where = _gpu() if device == "cuda" else f"{platform.machine()} CPU"
     python = f"python {platform.python_version()}"
     return ClusterNode(name=f"{platform.node()}: {where}, {python}, {versions}", sources=sources())

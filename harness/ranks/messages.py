@@ -1,4 +1,4 @@
-"""What a rank and whoever started it say to each other: length-prefixed msgpack, one message a frame."""
+"""What a rank and its parent say to each other: length-prefixed msgpack, one message a frame."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ANSWERS: msgspec.msgpack.Decoder[AnyRankAnswer] = msgspec.msgpack.Decoder(AnyRa
 
 
 def send(pipe: int, message: RankOrder | AnyRankAnswer) -> None:
-    """Write a whole message. Raises BrokenPipeError if nobody reads any more."""
+    """Write a whole message. Raises BrokenPipeError if the other end is closed."""
     content = msgspec.msgpack.encode(message)
     data = memoryview(LENGTH.pack(len(content)) + content)
     while data:

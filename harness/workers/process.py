@@ -135,7 +135,7 @@ class WorkerProcess:
 
 
 def environments(device: str, count: int) -> list[dict[str, str]]:
-    """Return that of each worker: it can import what the parent can, and several GPUs are shared out evenly."""
+    """Return each worker's environment: it can import what the parent can, and several GPUs are shared out evenly."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     gpus = visible_gpus() if device == "cuda" else []

@@ -31,7 +31,7 @@ def _every_draft(_kind: DraftKind) -> bool:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: its name in `check --with`, limits, reports and documents, and what it is in a line.
+    """A feature: its name in `check --with`, limits, reports and documents, and a line about it.
 
     `rule` is its definition in docs/semantics/. `has` tells whether a scenario has it and `without` takes it
     away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn

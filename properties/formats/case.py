@@ -16,24 +16,24 @@ from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.validate import validate
 from draftproof.properties.values.located import located
-from draftproof.properties.values.scenario import VERSION, Scenario
+from draftproof.properties.values.scenario import SCENARIO_VERSION, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 
 T = TypeVar("T", bound=Value)
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """A case file: a scenario, the script that the reference made of it, where it came from, and whose it is.
+    """A case file: a scenario, the reference's script of it, where it came from, and the subject that failed.
 
-    Without a script, as one writes it by hand, the reference makes it when the case runs.
+    A case that was written by hand has no script; the reference makes one when the case runs.
     """
 
     scenario: Scenario
     script: Script | None = None
     origin: str = ""
-    subject: SubjectChoice = BUILT_IN
-    version: int = VERSION
+    subject: SubjectChoice = BUILT_IN_SUBJECT
+    version: int = SCENARIO_VERSION
 
 
 def encode(value: Value) -> str:
@@ -53,8 +53,12 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
         raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}, got {type(raw).__name__}")
     of_scenario = raw.get("scenario") if "scenario" in kind.__struct_fields__ else None
     for at, one in (("version", raw), ("scenario.version", of_scenario)):
-        if isinstance(one, dict) and "version" in kind.__struct_fields__ and one.get("version", VERSION) != VERSION:
-            problem = f"{name}: invalid {at} {one['version']!r}: expected {VERSION}"
+        if (
+            isinstance(one, dict)
+            and "version" in kind.__struct_fields__
+            and one.get("version", SCENARIO_VERSION) != SCENARIO_VERSION
+        ):
+            problem = f"{name}: invalid {at} {one['version']!r}: expected {SCENARIO_VERSION}"
             raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
     try:
         return msgspec.convert(raw, kind)
@@ -131,9 +135,9 @@ def _require_no_report(path: Path, text: bytes) -> None:
 
 
 def case_subject(path: Path) -> SubjectChoice:
-    """Return whose failure a case file is; of a bare scenario nobody knows. Raises what `read_case` raises."""
+    """Return the subject of a case file, the built-in engine for a bare scenario. Raises what `read_case` raises."""
     case = _whole_case(path)
-    return case.subject if case else BUILT_IN
+    return case.subject if case else BUILT_IN_SUBJECT
 
 
 def case_fault(path: Path) -> str:

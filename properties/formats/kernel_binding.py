@@ -1,4 +1,4 @@
-"""A binding: how one of the ops is called on somebody's kernel, and what the kernel cannot do."""
+"""A binding: how an op is called on a package's kernel, and what the kernel cannot do."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class BindingError(DraftproofError, ValueError):
 class KernelBinding:
     """How an op is called on a kernel, the attribute `kernel` of the first of `modules` that there is.
 
-    The calls that are generated for the op become such as the kernel takes. `dtypes` are those of values that it takes
-    ((): all of the op's), `draws` further arguments of the op's strategy. `layout` gives an argument its order in
+    The generated calls of the op are changed to calls that the kernel takes. `dtypes` are the dtypes of values that it
+    takes ((): all of the op's), `draws` further arguments of the op's strategy. `layout` gives an argument its order in
     memory, outermost first, as digits of dimensions: "0|21" has dimensions 1 and 2 packed, 1 innermost, and gaps
-    between rows of 0; "*" are all others. `int32` names integers that are so wide only, `booleans` those that are true
-    or false. `invalid` says what stands for an index that does not exist, None if the kernel cannot be given any.
-    `parameters` names those without which the kernel of a release does not serve the op at all. `interpreted` is False
-    of a kernel that Triton's interpreter cannot run. `cannot` says all this to a reader.
+    between rows of 0; "*" are all others. `int32` names integers that the kernel has in 32 bits only, `booleans` those
+    that are true or false. `invalid` is the value for an index that does not exist, None if the kernel cannot be given
+    any. `parameters` names those without which the kernel of a release does not serve the op at all. `interpreted` is
+    False for a kernel that Triton's interpreter cannot run. `cannot` says all this to a reader.
 
-    The others are functions of the op's arguments. `given` returns what arguments must hold, where the kernel knows one
-    value of them only, `limit` whether a call is one that it can serve at all (others are left out), and `undefined`
-    masks of the elements, or rows, of arguments that may be left as anything.
+    The others are functions of the op's arguments. `given` returns what arguments must hold, where the kernel supports
+    one value only; `limit` whether the kernel can serve a call at all (others are left out); and `undefined` masks of
+    the elements, or rows, of arguments that may be left with any value.
     """
 
     op: str

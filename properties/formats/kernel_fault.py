@@ -1,4 +1,4 @@
-"""A mistake that is put into somebody's kernel, and what the kernel's contract said of it."""
+"""A mistake that is put into a package's kernel, and what the kernel's contract said about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from draftproof.properties.formats.kernel_report import KernelHeld
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-KINDS = ("dtype", "index", "init", "mask", "off by one", "order", "stride", "write set")
+KERNEL_FAULT_KINDS = ("dtype", "index", "init", "mask", "off by one", "order", "stride", "write set")
 """What goes wrong in kernels."""
 
 
@@ -24,7 +24,7 @@ class KernelFault(Value, frozen=True, kw_only=True):
 
 
 class FaultHeld(Value, frozen=True, kw_only=True):
-    """What became of one fault: `verdict` is that of the kernel that has it, `calls` how many it took to find it."""
+    """The result of one fault: the `verdict` of the kernel that has it, and how many `calls` it took to find it."""
 
     kernel: str
     kind: str

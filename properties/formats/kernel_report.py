@@ -1,4 +1,4 @@
-"""What became of somebody's kernels under their contracts."""
+"""The results of a package's kernels under their contracts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The collectives that each rank of a world has entered, in memory that all of them and their parent share.
 
-A record is made before its collective is entered. So of ranks that enter different ones the last to come sees it, and
-whoever looks after them can say what each waits in.
+A record is made before its collective is entered. So if ranks enter different collectives, the last one to arrive sees
+it, and the parent can say what each rank waits in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-MOST = 1 << 16
+_MOST = 1 << 16
 """Collectives of one run that are kept."""
 _HEADER, _WORDS = 2, 4
 
@@ -46,7 +46,7 @@ class RankJournal:
     """The records of all `ranks`, in a file; each rank writes its own."""
 
     def __init__(self, path: Path, ranks: int) -> None:
-        size = _HEADER + MOST * _WORDS
+        size = _HEADER + _MOST * _WORDS
         mode: Literal["r+", "w+"] = "r+" if path.exists() else "w+"
         self._words = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size))
         self.ranks = ranks
@@ -59,7 +59,7 @@ class RankJournal:
         """Record what a rank is about to enter; return which of its collectives that is, from 0 on."""
         own = self._words[rank]
         number = int(own[0])
-        start = _HEADER + number % MOST * _WORDS
+        start = _HEADER + number % _MOST * _WORDS
         own[start : start + _WORDS] = entered
         own[0] = number + 1
         return number
@@ -70,11 +70,11 @@ class RankJournal:
 
     def entered(self, rank: int, number: int) -> Entered:
         """Return one that it has entered."""
-        start = _HEADER + number % MOST * _WORDS
+        start = _HEADER + number % _MOST * _WORDS
         return Entered(*(int(word) for word in self._words[rank, start : start + _WORDS]))
 
     def others_at(self, rank: int, number: int) -> list[tuple[int, Entered]]:
-        """Return what other ranks entered as the same of their collectives, of those that have come so far."""
+        """Return the collectives that other ranks have entered under this number, as far as they have come."""
         return [
             (other, self.entered(other, number))
             for other in range(self.ranks)

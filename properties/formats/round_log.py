@@ -101,7 +101,7 @@ def read_log(path: Path) -> tuple[LoggedText, ...]:
 
 
 def require_new(request: LoggedRequest, known: Container[int], where: str) -> None:
-    """Raise LogError for a request whose number another one has."""
+    """Raise LogError for a request with a number that another request has."""
     if request.request in known:
         raise LogError(f"{where}: invalid request {request.request}: expected a number of its own")
 

@@ -6,7 +6,7 @@ import re
 
 from draftproof.properties.lib.errors import DraftproofError
 
-LONGEST = 1000 * 3600.0
+_LONGEST = 1000 * 3600.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
@@ -19,7 +19,7 @@ def parse_duration(text: str, option: str) -> float:
     """Return the seconds of 90s, 10m or 1.5h. Raises DurationError."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not 0 < seconds <= LONGEST:
+    if not 0 < seconds <= _LONGEST:
         expected = "expected a number with a unit, as in 90s, 10m or 2h, more than 0 and at most 1000h"
         raise DurationError(f"invalid {option} {text!r}: {expected}")
     return seconds

@@ -47,7 +47,7 @@ def require_writable(path: Path) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Return whether a path leads to a pipe or a device, in whose place no file may come."""
+    """Return whether a path leads to a pipe or a device, which must not be replaced by a file."""
     return path.exists() and not (path.is_file() or path.is_dir())
 
 

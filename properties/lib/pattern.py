@@ -2,7 +2,7 @@
 
 What is left is the derivative of Brzozowski, "Derivatives of Regular Expressions" (1964). Expressions are made by
 `then`, `either`, `star` and `letters` only: these leave out whatever matches nothing, so that an expression matches
-nothing at all only if it is `NOTHING`, and an expression has finitely many derivatives.
+nothing at all only if it is `NO_STRING`, and an expression has finitely many derivatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from draftproof.properties.lib.errors import DraftproofError
 SPELLED = frozenset("abc")
 """The letters that tokens spell."""
 MOST_LETTERS = 256
-"""The most letters of an expression whose repetitions are written out."""
+"""The largest number of letters in an expression after its repetitions are written out."""
 
 
 class PatternError(DraftproofError, ValueError):
@@ -58,19 +58,19 @@ class Star(Expression):
     of: Expression
 
 
-EMPTY, NOTHING = Expression(), Either(frozenset())
+EMPTY, NO_STRING = Expression(), Either(frozenset())
 
 
 def letters(some: Iterable[str]) -> Expression:
     """Return one of these letters, as far as tokens spell them."""
     known = SPELLED & frozenset(some)
-    return Letters(known) if known else NOTHING
+    return Letters(known) if known else NO_STRING
 
 
 def then(first: Expression, rest: Expression) -> Expression:
     """Return one after the other."""
-    if NOTHING in (first, rest):
-        return NOTHING
+    if NO_STRING in (first, rest):
+        return NO_STRING
     if EMPTY in (first, rest):
         return rest if first == EMPTY else first
     return Then(first.first, then(first.rest, rest)) if isinstance(first, Then) else Then(first, rest)
@@ -84,7 +84,7 @@ def either(*options: Expression) -> Expression:
 
 def star(of: Expression) -> Expression:
     """Return any number of one."""
-    return EMPTY if of in (EMPTY, NOTHING) else of if isinstance(of, Star) else Star(of)
+    return EMPTY if of in (EMPTY, NO_STRING) else of if isinstance(of, Star) else Star(of)
 
 
 def has_empty(expression: Expression) -> bool:
@@ -105,7 +105,7 @@ def derivative(expression: Expression, letter: str) -> Expression:
     """Return what may follow the letter where the expression begins with it; NOTHING if it cannot."""
     match expression:
         case Letters(some):
-            return EMPTY if letter in some else NOTHING
+            return EMPTY if letter in some else NO_STRING
         case Then(first, rest):
             after = then(derivative(first, letter), rest)
             return either(after, derivative(rest, letter)) if has_empty(first) else after
@@ -114,7 +114,7 @@ def derivative(expression: Expression, letter: str) -> Expression:
         case Star(of):
             return then(derivative(of, letter), expression)
         case _:
-            return NOTHING
+            return NO_STRING
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ from draftproof.properties.values.scenario import Scenario
 
 _MOST_QUANTITIES = 2
 _PLAINEST = {"graphs": "eager"}
-"""Of dimensions whose first value is not what a person wants to read."""
+"""The simplest value to read of dimensions where that is not the first value."""
 
 
 def scenarios(draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES) -> st.SearchStrategy[Scenario]:

@@ -129,6 +129,6 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
 
 
 def _with_entries(scenario: Scenario, target: KvBits, draft: KvBits) -> Scenario:
-    """Return the scenario with entries of target and draft in so many bits."""
+    """Return the scenario with KV entries of target and draft in these numbers of bits."""
     made = put(scenario, "model.kv_bits", target)
     return put(made, "draft.kv_bits", draft) if hasattr(made.draft, "kv_bits") else made

@@ -9,7 +9,7 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 
 FP8: KvCacheDtype = "fp8_e4m3"
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
-"""Models whose layers all keep keys and values by head, with a scale each."""
+"""Models in which every layer keeps keys and values by head, with a scale each."""
 DRAFTS = proposing("steps")
 """Those that are run step by step, over entries of their own."""
 

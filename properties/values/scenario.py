@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from draftproof.properties.lib.base import Value
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
@@ -19,7 +19,7 @@ from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
 
-VERSION = 4
+SCENARIO_VERSION = 5
 
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
@@ -150,10 +150,10 @@ class Schedule(Value, frozen=True, kw_only=True):
     served a second time after the first; only what is kept is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics/admission.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
-    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
-    one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
-    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER). With an `overlap` the host plans
-    a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
+    engine step runs at most `token_budget` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
+    one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `disaggregation` there are two engines of
+    these sizes: one runs prompts, and hands requests over to one that decodes (S-DISAGG). With an `overlap` the host
+    plans a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
     """
 
     max_batch: Small
@@ -163,9 +163,9 @@ class Schedule(Value, frozen=True, kw_only=True):
     services: Annotated[int, Meta(ge=1, le=2)] = 1
     preemption: bool = False
     prefix_cache: bool = False
-    step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
+    token_budget: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
     mixed: bool = False
-    handover: bool = False
+    disaggregation: bool = False
     overlap: tuple[Delay, ...] = ()
 
 
@@ -264,7 +264,7 @@ class Request(Value, frozen=True, kw_only=True):
     """The images of its prompt, in the order of their tokens."""
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
     """Sequences of tokens, each of which ends it once it has been emitted (S-LIMIT-14)."""
-    sequences_at: tuple[TokenSpan, ...] = ()
+    stop_sequences_at: tuple[TokenSpan, ...] = ()
     """Spans of its own text that are stop sequences as well (S-PLAN-9)."""
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
     """The number of tokens before which neither a stop token nor a stop sequence ends it (S-LIMIT-15)."""
@@ -276,7 +276,7 @@ class Request(Value, frozen=True, kw_only=True):
     @property
     def has_ends(self) -> bool:
         """Return whether anything says how it ends besides stop ids of its own, a budget and `max_len`."""
-        return bool(self.stop_sequences or self.sequences_at or self.min_tokens or self.ignore_eos)
+        return bool(self.stop_sequences or self.stop_sequences_at or self.min_tokens or self.ignore_eos)
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -289,7 +289,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     steps: Annotated[int, Meta(ge=1, le=64)]
     """The most drafts of a round (K), so that a verify has up to steps + 1 rows.
 
-    It is the largest step count of `adaptive`, and the largest depth of a `tree`.
+    It is the largest step count of `adaptive_steps`, and the largest depth of a `tree`.
     """
     memory: Memory
     """The sizes of the pools."""
@@ -305,7 +305,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     """Whether graphs report what happens inside; without taps they run as they ship, and only the host reports."""
     states: States = States()
     """How recurrent states are committed."""
-    adaptive: Adaptive | AdaptiveByBatch | None = None
+    adaptive_steps: Adaptive | AdaptiveByBatch | None = None
     """What changes the step count from round to round; None means that it is always `steps`."""
     tree: Tree | None = None
     """The form of the drafts as a tree; None means that they are a chain."""
@@ -313,14 +313,14 @@ class Scenario(Value, frozen=True, kw_only=True):
     """Ids that end the text of every request that does not ignore them."""
     ranks: Ranks = Ranks()
     """How many engines run beside each other."""
-    version: int = VERSION
+    version: int = SCENARIO_VERSION
     """The version of this format."""
 
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         own = self.schedule
-        return self.adaptive is not None or own.draft_batch > 0 or own.preemption or own.step_tokens > 0
+        return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
     @property
     def width(self) -> int:
@@ -382,7 +382,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def most_prompt_logprobs(self) -> int | None:
-        """Return the same of the requests with prompt logprobs."""
+        """Return the most likeliest tokens that a request with prompt logprobs asks for; None if no request has any."""
         return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
@@ -402,12 +402,12 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def engines(self) -> int:
-        """Return how many engines there are, each with pools of its own: with a hand-over two."""
-        return 2 if self.schedule.handover else 1
+        """Return how many engines there are, each with pools of its own: with PD disaggregation two."""
+        return 2 if self.schedule.disaggregation else 1
 
     @property
     def all_pages(self) -> int:
-        """Return the pages of all engines: those of a prefill engine are numbered behind the others (S-HANDOVER-2)."""
+        """Return the pages of all engines; a prefill engine's are numbered behind the decode engine's (S-DISAGG-2)."""
         return self.engines * self.memory.pages
 
     @property
@@ -445,7 +445,7 @@ def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int)
 
 
 def columns_freed(scenario: Scenario, context: int) -> int:
-    """Return how many columns of a page table no window reaches any more after so many tokens (S-WINDOW-3)."""
+    """Return how many columns of a page table no window reaches any more after `context` tokens (S-WINDOW-3)."""
     window = scenario.widest_window
     return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 

@@ -1,7 +1,7 @@
 """Random EAGLE-1 head weights, a function of (sizes, seed) that engine and reference both read.
 
-Names and shapes are those of SafeAILab's EAGLE-1 checkpoints. `D` hidden size, `F` intermediate size, `Nq` query
-heads, `N` key-value heads, `H` head size.
+Names and shapes are as in SafeAILab's EAGLE-1 checkpoints. `D` hidden size, `F` intermediate size, `Nq` query heads,
+`N` key-value heads, `H` head size.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Linear, ProbeModel
 
 Weights = Mapping[str, np.ndarray]
 """name -> tensor"""
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def splitmix(x: np.ndarray) -> np.ndarray:
@@ -34,15 +34,15 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
     """Return odd uint64 weights, a function of (seed, name, index) only."""
     base = splitmix(np.array([(seed << 32) ^ zlib.crc32(name.encode())], dtype=np.uint64))
     count = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1)
-    return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
+    return (splitmix(base + count * _GOLDEN) | np.uint64(1)).reshape(shape)
 
 
 def _layer(
     seed: int, prefix: str, spec: ProbeModel | ProbeDraft, inputs: int = 0, *, mrope: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return an attention layer, whose queries, keys and values are of `inputs` lanes (0: as many as the layer has).
+    """Return an attention layer with queries, keys and values over `inputs` lanes (0: as many as the layer has).
 
-    What positions are multiplied by are vectors, or with `mrope` three of them each.
+    Positions are multiplied by one vector for each of q, k and v, or with `mrope` by three.
     """
     sizes = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim)
     weights: dict[str, np.ndarray] = {}
@@ -187,14 +187,14 @@ def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeMo
 
 
 def _eagle3_weights(draft: Eagle3, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Return the weights of an EAGLE-3 head of Vd tokens, whose embedding has E lanes: the target's or its own Dd.
+    """Return the weights of an EAGLE-3 head of Vd tokens, with an embedding of E lanes: the target's, or its own Dd.
 
     They are fc [Dd, D * len(features)], embed [V, E], layers.0.* over E + Dd lanes, unembed [Vd, Dd], carry.position
-    [1], and for a vocabulary of its own d2t [Vd]: the offset from its id of a token to the target's.
+    [1], and for a vocabulary of its own d2t [Vd]: the offset from a token's id to the target's.
 
-    Lane 0 of embed is the target's. Lane 1 of what fc gives is lane 0 of the first feature, which is the embedding's.
-    The first query head is gated to zero, and its first value copies that lane with the target's constant: what it sums
-    up is the carry.
+    Lane 0 of embed is the target's. Lane 1 of the output of fc is lane 0 of the first feature, which is the
+    embedding's. The first query head is gated to zero, and its first value copies that lane with the target's constant:
+    the sum of these is the carry.
     """
     shared, kept = target_weights(target), draft_vocabulary(draft, target)
     embed = shared["embed"]

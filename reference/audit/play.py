@@ -17,7 +17,7 @@ from draftproof.reference.models.target import TargetPass
 class Text(NamedTuple):
     """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them.
 
-    `own` is the target's choice at each place behind the prompt, `tokens` itself if nobody else decoded them.
+    `own` is the target's choice at each place behind the prompt; it equals `tokens` unless another engine decoded them.
     """
 
     prompt: int

@@ -19,7 +19,7 @@ from draftproof.reference.protocols import ReferenceWideHead
 
 
 def probe(spec: Eagle3, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceEagle3:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceEagle3(ProbeEagle3Head(spec, target, memo, weights))
 
 

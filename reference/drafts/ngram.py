@@ -21,7 +21,7 @@ from draftproof.reference.memo import Memo, Pass
 
 
 def probe(spec: Ngram, target: ProbeModel | Checkpoint, memo: Memo, weights: Weights | None = None) -> ReferenceNgram:
-    """The draft of any scenario: it has no model."""
+    """Return the draft of any scenario: it has no model."""
     return ReferenceNgram(spec)
 
 
@@ -52,7 +52,7 @@ class ReferenceNgram:
         """See `ReferenceDraft`."""
         return ()
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: none."""
         return ()
 

@@ -36,7 +36,7 @@ from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarg
 from draftproof.reference.models.tensors import Shapes, read_tensors
 
 FC = "fc.weight"
-EMBEDDING = "embed_tokens.weight"
+HEAD_EMBEDDING = "embed_tokens.weight"
 LAYER = "layers.0."
 
 
@@ -51,7 +51,7 @@ class ReferenceEagleHead:
     ) -> None:
         self.config = config or target.eagle_config(target.config)
         self.fc, self.lm_head = tensors[FC], target.lm_head
-        self.embedding = tensors.get(EMBEDDING, target.embedding)
+        self.embedding = tensors.get(HEAD_EMBEDDING, target.embedding)
         self.layer = with_prefix(tensors, LAYER)
 
     @classmethod
@@ -59,7 +59,7 @@ class ReferenceEagleHead:
         """Read a head's directory, config.json and model.safetensors. Raises CheckpointError."""
         config = read_config(directory, LlamaConfig)
         check_head_fits(config, target.eagle_config(target.config), str(Path(directory) / "config.json"))
-        optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+        optional: Shapes = {HEAD_EMBEDDING: (config.vocab_size, config.hidden_size)}
         return cls(target, read_tensors(directory, head_shapes(config), optional, dtype=target.dtype), config)
 
     @classmethod

@@ -37,7 +37,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
 
     @staticmethod
     def unread_prefixes(config: G) -> tuple[str, ...]:
-        """Return those of the MTP layers, which count on after those of the model."""
+        """Return the prefixes of the MTP layers, which are numbered behind the model's."""
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 

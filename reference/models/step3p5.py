@@ -53,7 +53,7 @@ class ReferenceStep3p5(ReferenceCheckpointTarget[Step3p5Config]):
 
     @staticmethod
     def unread_prefixes(config: Step3p5Config) -> tuple[str, ...]:
-        """Return those of the MTP layers, which count on after those of the model."""
+        """Return the prefixes of the MTP layers, which are numbered behind the model's."""
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 

@@ -69,7 +69,7 @@ class ReferenceProbeBlock:
         self.features, self.mask = spec.features, target.vocab
 
     def placed(self, places: RopePlaces) -> ReferenceProbeBlock:
-        """The same block over features and rows in these places."""
+        """Return the same block over features and rows with these RoPE positions."""
         made, parts = copy(self), self._parts
         layers = tuple(layer.placed(places) for layer in parts.layers)
         contexts = tuple(replace(context, places=places) for context in parts.contexts)
@@ -83,7 +83,7 @@ class ReferenceProbeBlock:
         return tuple(layer.stored(context(features, first)) for layer, context in both)
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
+        """Return the pass over a block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
         inputs = (ids, features.tobytes())
         if (known := self._known.exact(inputs)) is not None:
             return known

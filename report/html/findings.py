@@ -105,7 +105,7 @@ def _without(found: StoredFinding) -> str:
 
 
 def _facts(found: StoredFinding, merged: Sequence[StoredFinding]) -> Mapping[str, str]:
-    """Return the facts of a finding; hits are those of the merged ones, too."""
+    """Return the facts of a finding; its hits include the merged findings'."""
     state = _text(found, "state")
     size = f"{plural(_number(found, 'requests'), 'request')}, {plural(_number(found, 'rounds'), 'round')}"
     at = found.row.get("at")

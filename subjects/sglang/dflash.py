@@ -29,7 +29,7 @@ _NO_TOKEN = -1
 
 
 class WorkerAcceptance(Runtime):
-    """A `Runtime` whose acceptance is a release's."""
+    """A `Runtime` that accepts drafts as a release does."""
 
     accept: ClassVar[tuple[Callable[..., Any]]]
 

@@ -17,14 +17,14 @@ from draftproof.subjects.sglang.release import SglangRelease
 CONTEXT = frozenset(
     {"round.rows", "round.table", "round.drafts", "accept.emitted", "accept.correct_len", "commit.length"}
 )
-"""What a part's own channels are judged by: who ran when, and what came of it. These are the engine's."""
+"""The engine's channels that a part's own channels are judged by: which requests ran when, and with which result."""
 Place = tuple[str, str]
 """A module below sglang.srt, and a name in it."""
 
 
 def on_probes(*drafts: Algorithm) -> Limits:
     """Return what a part can run: probes with these drafts, or with any."""
-    return Limits(models=("probe",), features=("controllers", "draft-batch"), drafts=drafts, variants=())
+    return Limits(models=("probe",), features=("adaptive-steps", "draft-batch"), drafts=drafts, variants=())
 
 
 class LackingPartError(ConditionError):
@@ -50,7 +50,7 @@ class WorkerSubject(EngineSubject):
         return super().channels(scenario) & (CONTEXT | self.own)
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return what of the release the part needs."""
+        """Return what the part needs of the release."""
         channels = tuple(sorted(self.own))
         return tuple(
             Hook(name=name, found=found is not None, channels=channels, where=f"sglang.srt.{module}:{name}")

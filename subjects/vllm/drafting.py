@@ -14,7 +14,7 @@ from draftproof.subjects.vllm.taps import Forward, StepSeen
 
 
 class UnknownRowsError(DraftproofError, RuntimeError):
-    """A forward of the drafter whose rows nobody can tell apart; the message has the counts."""
+    """A forward of the drafter whose rows cannot be told apart; the message has the counts."""
 
 
 def extends(turns: list[StepTurn], seen: StepSeen, *, hidden: bool) -> Iterator[Observation]:

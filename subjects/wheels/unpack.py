@@ -52,7 +52,7 @@ def unpacked(wheel: Path, folder: Path) -> Path:
         raise WheelError(f"invalid wheel {str(wheel)!r}: expected an archive with a folder *{_INFO}")
     try:
         half.rename(place)
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         shutil.rmtree(half)
     return place
 

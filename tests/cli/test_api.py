@@ -70,9 +70,7 @@ def test_no_public_parameter_ends_with_an_underscore():
     assert [one for one in functions if any(name.endswith("_") for name in inspect.signature(one).parameters)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "others"), [("draftproof", ()), ("draftproof.subject", ("properties", "subject"))]
-)
+@pytest.mark.parametrize(("name", "others"), [("draftproof", ()), ("draftproof.subject", ("properties", "subject"))])
 def test_importing_it_imports_no_engine_and_no_torch(name: str, others: tuple[str, ...]):
     code = f"import {name}, sys; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)

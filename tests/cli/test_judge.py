@@ -50,7 +50,9 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
         msgspec.structs.replace(one, rounds=plans, arrival=0, budget=min(one.budget, 9), prompt=one.prompt[-9:])
         for one in scenario.requests[:2]
     )
-    scenario = msgspec.structs.replace(scenario, requests=requests, variant="none", adaptive=None, steps=3, taps=True)
+    scenario = msgspec.structs.replace(
+        scenario, requests=requests, variant="none", adaptive_steps=None, steps=3, taps=True
+    )
     scenario = msgspec.structs.replace(
         scenario, schedule=msgspec.structs.replace(scenario.schedule, draft_batch=0, services=1)
     )

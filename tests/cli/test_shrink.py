@@ -202,7 +202,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 def test_what_a_scenario_is_in_words():
     adaptive = msgspec.structs.replace(named("adaptive_rising"), variant="graph_vs_eager")
-    assert "adaptive, variant graph_vs_eager" in describe_scenario(adaptive)
+    assert "adaptive steps, variant graph_vs_eager" in describe_scenario(adaptive)
 
 
 @pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])

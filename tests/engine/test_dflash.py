@@ -197,7 +197,7 @@ def test_weights_are_all_that_is_read(tiny: Tiny) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": 32}, "invalid hidden_size 32 .*expected 30, that of the target"),
+        ({"hidden_size": 32}, "invalid hidden_size 32 .*expected 30, as in the target"),
         ({"block_size": 1}, "invalid block_size 1 "),
         ({"target_layer_ids": [0]}, r"tensor encoder\.fc\.weight has shape \[30, 60\]; expected \[30, 30\]"),
     ],

@@ -15,7 +15,7 @@ from draftproof.engine.subject import EngineSubject, build
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.validate import validate
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -40,7 +40,11 @@ def cases(draft: Algorithm) -> dict[str, Scenario]:
     """Return one of every kind: as a chain and as a tree, with and without samples, overlapped or not, on a hybrid."""
     plain = (OF_DRAFT[draft], *TREES.get(draft, ()))
     # Nothing is looked up in a text that is not known yet (S-OVERLAP-9).
-    others = [name for name in OF_EAGLE if not (BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)]
+    others = [
+        name
+        for name in OF_EAGLE
+        if not (DRAFT_KINDS_BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)
+    ]
     return {
         **{name: named(name) for name in plain},
         **{name: with_draft(SeededChoose(name), named(name), draft, {}) for name in others},

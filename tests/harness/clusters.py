@@ -49,7 +49,7 @@ class Cluster:
         self.started += 1
         return Actor(self, f"node {self.started % 2}")
 
-    def needs(self, device: str) -> str:
+    def requirements(self, device: str) -> str:
         return "that is a CPU"
 
     def is_lost(self, error: BaseException) -> bool:

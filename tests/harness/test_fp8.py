@@ -89,7 +89,7 @@ def test_what_is_not_defined_is_refused(model: Path):
     built_in = msgspec.structs.replace(scenario, draft=mtp)
     refuses(built_in, r"draft\.kv_cache_dtype 'fp8_e4m3' of draft 'mtp'.*expected auto")
     eagle = CheckpointDraft(kv_cache_dtype="fp8_e4m3")
-    tree = msgspec.structs.replace(scenario, draft=eagle, adaptive=None, steps=2, tree=Tree(topk=2, nodes=3))
+    tree = msgspec.structs.replace(scenario, draft=eagle, adaptive_steps=None, steps=2, tree=Tree(topk=2, nodes=3))
     schedule = msgspec.structs.replace(scenario.schedule, draft_batch=0, preemption=False)
     refuses(msgspec.structs.replace(tree, schedule=schedule), r"draft\.kv_cache_dtype 'fp8_e4m3' beside a tree")
     with pytest.raises(UnfitError, match=r"kv_cache_dtype 'fp8_e4m3'.*expected auto"):

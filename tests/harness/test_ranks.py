@@ -19,7 +19,7 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks import world as worlds
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.data_parallel import without_ranks
@@ -95,7 +95,7 @@ def changed(
 
 
 def fails(of: Evidence, contract: str, rank: int) -> bool:
-    found = judge(of, (BY_NAME[contract],)).results[contract]
+    found = judge(of, (CONTRACTS_BY_NAME[contract],)).results[contract]
     return found is not None and found.rank == rank
 
 

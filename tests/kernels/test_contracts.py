@@ -12,13 +12,13 @@ from draftproof.properties.kernels.listed import calls
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.relations import (
     KernelRelation,
-    Pitch,
     RowElsewhere,
     RowOverwritten,
     RowTaken,
     RowUnwritten,
-    Spot,
+    StridePair,
     SwappedStrides,
+    TensorLocation,
     WrongStride,
 )
 from draftproof.reference import ops
@@ -198,7 +198,7 @@ def relation_of(kernel: Kernel, case: KernelCase) -> KernelRelation | None:
 
 def test_a_stride_of_the_width_is_told_as_a_stride():
     relation = relation_of(wrong_state.state_stride_of_the_width, states_case())
-    assert relation == RowElsewhere(Spot("row", (0, 3)), (1, 0), WrongStride(Pitch(3, 5, "W", "A")))
+    assert relation == RowElsewhere(TensorLocation("row", (0, 3)), (1, 0), WrongStride(StridePair(3, 5, "W", "A")))
     (divergence,) = (diverges("gdn_verify", states_case(), "cpu", lambda _op: wrong_state.state_stride_of_the_width),)
     assert divergence is not None
     assert (divergence.channel, divergence.relation) == ("kernel.states", relation)
@@ -225,9 +225,9 @@ def test_rows_in_one_anothers_place_and_rows_left_out_are_told():
 
     relation = relation_of(next_step, states_case())
     assert isinstance(relation, RowElsewhere)
-    assert (relation.at, relation.belongs) == (Spot("row", (0, 0)), (0, 1))
+    assert (relation.at, relation.belongs) == (TensorLocation("row", (0, 0)), (0, 1))
     assert relation_of(leaves_out_a_row, states_case()) == RowUnwritten((1, 1))
-    assert relation_of(first_row_everywhere, states_case()) == RowElsewhere(Spot("row", (1,)), (0,))
+    assert relation_of(first_row_everywhere, states_case()) == RowElsewhere(TensorLocation("row", (1,)), (0,))
 
 
 def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
@@ -238,7 +238,9 @@ def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
     )
     big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
     (difference,) = check("state_scatter", wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
-    assert difference.relation == RowTaken((0, 2), "steps", Spot("row", (0, 1, 2)), Spot("row", (0, 1, 3)))
+    assert difference.relation == RowTaken(
+        (0, 2), "steps", TensorLocation("row", (0, 1, 2)), TensorLocation("row", (0, 1, 3))
+    )
 
 
 def large(buffer: Buffer) -> Buffer:

@@ -17,7 +17,7 @@ _ALL = slice(None)
 
 def unwritten(op: str, argument: str, *index: slice) -> tuple[str, str, Kernel]:
     """Return what leaves a part of an output as it was."""
-    twin = ops.TWINS[op]
+    twin = ops.OP_TWINS[op]
     place = list(inspect.signature(twin).parameters).index(argument)
 
     def wrong(*given: Any) -> None:
@@ -30,7 +30,7 @@ def unwritten(op: str, argument: str, *index: slice) -> tuple[str, str, Kernel]:
 
 def changed(op: str, argument: str, change: Callable[[Tensor], Tensor], name: str) -> tuple[str, str, Kernel]:
     """Return what takes an input for another."""
-    twin = ops.TWINS[op]
+    twin = ops.OP_TWINS[op]
     place = list(inspect.signature(twin).parameters).index(argument)
 
     def wrong(*given: Any) -> None:

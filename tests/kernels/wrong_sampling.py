@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from draftproof.reference import ops
-from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sample
 from tests.kernels.wrong import packed, wrong
 
 _BLOCK = 8
@@ -140,7 +140,7 @@ def one_coin_for_both(token_ids, weights, drafts, seeds, positions):
     def reused(seed, position):
         return lambda _draw, most: coins(seed, position)(ACCEPT, most)
 
-    by_row(sampled, reused)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, reused)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -148,7 +148,7 @@ def coins_exchanged(token_ids, weights, drafts, seeds, positions):
     def exchanged(seed, position):
         return lambda draw, most: coins(seed, position)(1 - draw, most)
 
-    by_row(sampled, exchanged)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, exchanged)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -161,7 +161,7 @@ def coins_of_32_bits(token_ids, weights, drafts, seeds, positions):
     def short(seed, position):
         return lambda draw, most: (coins(seed, position)(draw, 1 << 32) * most) >> 32
 
-    by_row(sampled, short)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, short)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -169,7 +169,7 @@ def coins_by_remainder(token_ids, weights, drafts, seeds, positions):
     def remainder(seed, position):
         return lambda draw, most: coins(seed, position)(draw, 1 << 64) % most
 
-    by_row(sampled, remainder)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, remainder)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -179,7 +179,7 @@ def coins_of_24_bits(token_ids, weights, drafts, seeds, positions):
     def rounded(seed, position):
         return lambda draw, most: int((coins(seed, position)(draw, 1 << 24) / (1 << 24)) * most)
 
-    by_row(sampled, rounded)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, rounded)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -223,7 +223,7 @@ def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
 @wrong("sampled_choice")
 def a_draft_of_no_weight_is_accepted(token_ids, weights, drafts, seeds, positions):
     def choose(row, drafts, coin):
-        return next((draft for draft in drafts if not row[draft]), sampled(row, drafts, coin))
+        return next((draft for draft in drafts if not row[draft]), sample(row, drafts, coin))
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
 
@@ -263,7 +263,7 @@ def sums_of_30_bits(token_ids, weights, drafts, seeds, positions):
     def capped(seed, position):
         return lambda draw, most: coins(seed, position)(draw, min(most, 1 << 30))
 
-    by_row(sampled, capped)(token_ids, weights, drafts, seeds, positions)
+    by_row(sample, capped)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")

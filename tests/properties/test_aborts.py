@@ -10,7 +10,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import validate
@@ -51,7 +51,7 @@ def test_every_phase_is_told_and_passes() -> None:
 def test_a_text_is_cut_and_no_other_changes(scenario: Scenario) -> None:
     texts, whole = (
         aborted(scenario).subject.texts,
-        lockstep(EngineSubject(), BY_NAME["aborts"].without(scenario)).subject.texts,
+        lockstep(EngineSubject(), FEATURES_BY_NAME["aborts"].without(scenario)).subject.texts,
     )
     for index, request in enumerate(scenario.requests):
         own = texts.get(index, ())
@@ -178,4 +178,4 @@ def test_shrinking_drops_them_and_moves_them_along() -> None:
         PREEMPTED, requests=tuple(replace(one, arrival=one.arrival + 2, abort_at=30) for one in PREEMPTED.requests)
     )
     assert {one.abort_at for one in at_once(validate(later)).requests} == {28}
-    assert size(BY_NAME["aborts"].without(ABORTED)) < size(ABORTED)
+    assert size(FEATURES_BY_NAME["aborts"].without(ABORTED)) < size(ABORTED)

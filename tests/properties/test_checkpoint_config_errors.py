@@ -188,7 +188,7 @@ def test_a_head_is_one_layer_of_llama_or_qwen3_that_fits() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": 32}, "hidden_size 32 .*expected 30, that of the target"),
+        ({"hidden_size": 32}, "hidden_size 32 .*expected 30, as in the target"),
         ({"mask_token_id": 53}, "mask_token_id 53 .*expected less than the target's vocab_size, 53"),
         ({"target_layer_ids": [2]}, r"target_layer_ids \[2\] .*expected layers 0 \.\. 1"),
     ],

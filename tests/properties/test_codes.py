@@ -10,7 +10,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.kernels.eager_codes import read_back
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.features.codes import without_codes
+from draftproof.properties.features.kv_quantization import without_kv_quantization
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
@@ -30,7 +30,7 @@ def test_codes_of_two_formats_pass(subject: EngineSubject | IdealSubject) -> Non
     ran = evidence(subject, CODED)
     assert judge(ran).passed
     counted = counts(ran)
-    assert [counted[name] for name in names_of("codes")] == [1, 1, 1, 1, 1]
+    assert [counted[name] for name in names_of("kv-quantization")] == [1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -57,4 +57,4 @@ def test_fewer_bits_change_what_is_computed_but_not_the_carry() -> None:
 def test_without_codes() -> None:
     plain = fit(CODED, Limits())
     assert (plain.model.kv_bits, plain.draft.kv_bits) == (64, 64)
-    assert without_codes(plain) == plain
+    assert without_kv_quantization(plain) == plain

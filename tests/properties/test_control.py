@@ -58,7 +58,7 @@ def test_a_dynamic_scenario_is_resolved_by_what_ran() -> None:
     drafts = {round_.drafts for request in done.script.requests for round_ in request.rounds}
     assert drafts >= {0, 1, 3}
     assert done.trace is not None
-    assert done.trace.channel("control.steps") == ran.channel("control.steps")
+    assert done.trace.channel("adaptive_steps.steps") == ran.channel("adaptive_steps.steps")
     still = solved(STATIC)
     assert follow(still, read_run(STATIC, IdealSubject().run(STATIC, still.script))) is still
 
@@ -77,7 +77,7 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
             return Trace(trace.subject, trace.channels, made)
 
     of = lockstep(Eager(), ADAPTIVE)
-    found = failure("control.num_drafts", of)
+    found = failure("adaptive_steps.num_drafts", of)
     assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", OffBy(2))
     assert failure("draft.verified", of).relation == Resized(-2)
 
@@ -86,23 +86,23 @@ def test_an_average_in_another_order_of_operations_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
 
     def change(one: Observation) -> Observation:
-        if one.channel != "control.average":
+        if one.channel != "adaptive_steps.average":
             return one
         value = struct.unpack("<d", one.value)[0]  # type: ignore[arg-type]
         return one._replace(value=struct.pack("<d", value + 2**-50))
 
-    assert failure("control.average", changed(of, change)).channel == "control.average"
+    assert failure("adaptive_steps.average", changed(of, change)).channel == "adaptive_steps.average"
 
 
 def test_a_switch_too_late_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
-    steps = of.subject.typed("control.steps", StepsInForce)
+    steps = of.subject.typed("adaptive_steps.steps", StepsInForce)
     late = next(key for key in sorted(steps) if steps[key].steps == 3)
 
     def change(one: Observation) -> Observation:
-        return with_fields(one, steps=1) if one[:2] == ("control.steps", late) else one
+        return with_fields(one, steps=1) if one[:2] == ("adaptive_steps.steps", late) else one
 
-    assert failure("control.steps", changed(of, change)).round == late.round
+    assert failure("adaptive_steps.steps", changed(of, change)).round == late.round
 
 
 class Tied(Evidence):
@@ -117,7 +117,7 @@ def tied(of: Evidence) -> Evidence:
     return Tied(**{field.name: getattr(of, field.name) for field in fields(of)})
 
 
-@pytest.mark.parametrize("contract", ["control.steps", "control.average", "control.num_drafts"])
+@pytest.mark.parametrize("contract", ["adaptive_steps.steps", "adaptive_steps.average", "adaptive_steps.num_drafts"])
 def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
     of = evidence(scenario=ADAPTIVE)
     assert contract in judge(of).results
@@ -126,7 +126,7 @@ def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
 
 def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() -> None:
     of = tied(evidence())
-    assert judge(of).results["control.num_drafts"] is None
+    assert judge(of).results["adaptive_steps.num_drafts"] is None
 
     def more(request: int) -> Callable[[Observation], Observation]:
         def change(one: Observation) -> Observation:
@@ -136,15 +136,15 @@ def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() ->
 
         return change
 
-    assert list(find("control.num_drafts").check(changed(of, more(0)))) == []
-    assert failure("control.num_drafts", changed(of, more(1))).request == 1
+    assert list(find("adaptive_steps.num_drafts").check(changed(of, more(0)))) == []
+    assert failure("adaptive_steps.num_drafts", changed(of, more(1))).request == 1
 
 
 def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None:
     of = evidence(scenario=ADAPTIVE)
 
     def change(one: Observation) -> Observation:
-        return with_fields(one, steps=1) if one.channel == "control.steps" else one
+        return with_fields(one, steps=1) if one.channel == "adaptive_steps.steps" else one
 
     elsewhere = replace(of.reference, observations=tuple(map(change, of.reference.observations)))
     assert failure("launch.graphs", replace(of, reference=elsewhere)).channel == "graph.replay"

@@ -11,15 +11,15 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import EXAMPLES
+from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.coverage.counts import NAMES, counts
+from draftproof.properties.coverage.counts import FACT_NAMES, counts
 from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.coverage.effects import EFFECTS, acts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
@@ -30,7 +30,7 @@ from draftproof.properties.strategies.scenarios import generate, scenario_of
 from draftproof.properties.strategies.shapes import SHAPES
 from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, CheckpointDraft
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS, Algorithm, CheckpointDraft
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
@@ -39,11 +39,11 @@ from tests.properties.facts import taking
 
 HAVING = {
     "hybrid": "hybrid_replay",
-    "controllers": "adaptive_rising",
+    "adaptive-steps": "adaptive_rising",
     "draft-batch": "draft_batch",
     "trees": "tree_eagle",
     "preemption": "preempted_hybrid",
-    "step-budget": "budgeted",
+    "token-budget": "budgeted",
     "sampling": "sampled_eagle",
     "drawn-drafts": "drawn_drafts",
     "penalties": "penalized",
@@ -54,9 +54,9 @@ HAVING = {
     "eos": "ends",
     "min-tokens": "ends",
     "stop-sequences": "ends",
-    "codes": "codes_both",
-    "images": "images",
-    "handover": "handed_over",
+    "kv-quantization": "codes_both",
+    "mrope": "images",
+    "disaggregation": "handed_over",
     "aborts": "aborted",
     "windows": "windowed",
     "data-parallel": "ranks_data",
@@ -67,11 +67,11 @@ HAVING = {
 """Feature -> the name of a scenario that has it."""
 BROUGHT = {"prefix-cache": {"penalties"}}
 """Features that another brings along: what is emitted is to be known, so that a later prompt can go on from it."""
-REFUSED = [pair for pair in combinations(BY_NAME, 2) if refusal(*pair)]
+REFUSED = [pair for pair in combinations(FEATURES_BY_NAME, 2) if refusal(*pair)]
 NOT_COMPARED = [
     (variant, name)
     for variant in VARIANTS
-    for name in BY_NAME
+    for name in FEATURES_BY_NAME
     if refused_by_variant(variant, name)
     # Otherwise there is nothing that could be compared.
     if not (needed_by_variant(variant) and refusal(needed_by_variant(variant), name))
@@ -84,7 +84,7 @@ def each(*features: Feature) -> pytest.MarkDecorator:
 
 @cache
 def listed() -> list[Scenario]:
-    return generate(0, EXAMPLES, ALGORITHMS)
+    return generate(0, CHECK_EXAMPLES, ALGORITHMS)
 
 
 @cache
@@ -98,7 +98,7 @@ def needing(feature: Feature) -> set[str]:
 
 
 def test_there_is_a_scenario_of_each() -> None:
-    assert list(HAVING) == list(EFFECTS) == list(BY_NAME)
+    assert list(HAVING) == list(EFFECTS) == list(FEATURES_BY_NAME)
 
 
 @each(*FEATURES)
@@ -114,7 +114,7 @@ def test_a_scenario_has_it_and_its_effect_is_counted(feature: Feature) -> None:
 @each(*(one for one in FEATURES if not one.of_model))
 def test_a_subject_without_it_is_given_none_and_asked_for_none(feature: Feature) -> None:
     scenario = named(HAVING[feature.name])
-    limits = Limits(features=tuple(name for name in BY_NAME if name != feature.name))
+    limits = Limits(features=tuple(name for name in FEATURES_BY_NAME if name != feature.name))
     assert fit(scenario, NO_LIMITS) == scenario
     fitted = fit(scenario, limits)
     assert not feature.has(fitted)
@@ -166,7 +166,7 @@ def row(feature: Feature, draft: str, number: int) -> ArrayRow:
         draft=draft,  # type: ignore[arg-type]
         shape=SHAPES[number % len(SHAPES)].name,
         layers="replay" if linear else "dense",
-        entries=8 if feature.name == "codes" else 64,
+        entries=8 if feature.name == "kv-quantization" else 64,
         features=frozenset({feature.name, *feature.needs} & set(CHOSEN)),
     )
 
@@ -175,7 +175,7 @@ def row(feature: Feature, draft: str, number: int) -> ArrayRow:
 def test_what_is_drawn_for_a_feature_has_it_and_no_other(feature: Feature) -> None:
     """Not every prompt has room for an image, nor has every draft a window of its own."""
     having = count = 0
-    for kind in filter(feature.drafts, KINDS):
+    for kind in filter(feature.drafts, DRAFT_KINDS):
         for number in range(6):
             made, _ = scenario_of(SeededChoose(f"{kind.name} {number}"), row(feature, kind.name, number))
             count += 1
@@ -188,7 +188,7 @@ def test_what_is_drawn_for_a_feature_has_it_and_no_other(feature: Feature) -> No
 @each(*(one for one in FEATURES if one.draw))
 def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
     assert feature.draw is not None
-    kind = next(filter(feature.drafts, KINDS))
+    kind = next(filter(feature.drafts, DRAFT_KINDS))
     plain, _ = scenario_of(
         SeededChoose("plain"), ArrayRow(draft=kind.name, shape="reuse", features=frozenset(feature.needs))
     )
@@ -197,10 +197,10 @@ def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
 
 
 def test_who_says_how_another_is_drawn_comes_before_it_and_alone() -> None:
-    order, said = list(BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
+    order, said = list(FEATURES_BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
     for feature, name in said:
         assert order.index(feature.name) < order.index(name)
-        assert BY_NAME[name].draw
+        assert FEATURES_BY_NAME[name].draw
         assert not refusal(feature.name, name)
     names = [name for _, name in said]
     assert names
@@ -211,7 +211,7 @@ def test_what_is_refused_together_is_never_generated_and_all_else_is() -> None:
     met = {pair for scenario in listed() for pair in combinations(features_of(scenario), 2)}
     assert not met & set(REFUSED)
     # The list is long enough for all others but a few.
-    others = set(combinations(BY_NAME, 2)) - set(REFUSED) - met
+    others = set(combinations(FEATURES_BY_NAME, 2)) - set(REFUSED) - met
     assert len(others) <= 4, others
 
 
@@ -233,8 +233,8 @@ def both(one: str, other: str) -> list[Scenario]:
     """Return scenarios of one feature, to which the other was added as its row draws it."""
     made = [TOGETHER[one, other]] if (one, other) in TOGETHER else []
     for first, second in ((one, other), (other, one)):
-        draw = BY_NAME[second].draw
-        having = filter(BY_NAME[first].has, map(named, names()))
+        draw = FEATURES_BY_NAME[second].draw
+        having = filter(FEATURES_BY_NAME[first].has, map(named, names()))
         made += [draw(SeededChoose("0"), scenario) for scenario in having if draw]
     return [each for each in made if {one, other} <= set(features_of(each))]
 
@@ -255,7 +255,7 @@ def test_what_is_defined_for_probes_is_no_scenario_of_a_checkpoint(feature: Feat
     for scenario in filter(feature.has, map(named, names())):
         draft = CheckpointDraft(algorithm="standalone", path="none")
         real = replace(scenario, model=Checkpoint(path="none", vocab=scenario.model.vocab), draft=draft)
-        first, *others = (name for name in features_of(real) if BY_NAME[name].of_probes)
+        first, *others = (name for name in features_of(real) if FEATURES_BY_NAME[name].of_probes)
         assert feature.name in (first, *others)
         with pytest.raises(
             InvalidScenarioError, match=f"^invalid {first} of a checkpoint: expected none: it is defined"
@@ -264,11 +264,11 @@ def test_what_is_defined_for_probes_is_no_scenario_of_a_checkpoint(feature: Feat
 
 
 @pytest.mark.parametrize(
-    ("name", "draft"), [(one.name, kind.name) for one in FEATURES for kind in KINDS if not one.drafts(kind)]
+    ("name", "draft"), [(one.name, kind.name) for one in FEATURES for kind in DRAFT_KINDS if not one.drafts(kind)]
 )
 def test_a_draft_that_cannot_have_it_is_told(name: str, draft: Algorithm) -> None:
-    feature, other = BY_NAME[name], named(OF_DRAFT[draft]).draft
-    takers = ", ".join(one.name for one in KINDS if feature.drafts(one))
+    feature, other = FEATURES_BY_NAME[name], named(OF_DRAFT[draft]).draft
+    takers = ", ".join(one.name for one in DRAFT_KINDS if feature.drafts(one))
     told = []
     for scenario in filter(feature.has, map(named, names())):
         with pytest.raises(InvalidScenarioError) as refused:
@@ -282,7 +282,7 @@ def test_a_draft_that_cannot_have_it_is_told(name: str, draft: Algorithm) -> Non
 def test_a_variant_that_cannot_be_compared_beside_a_feature_is_no_scenario(variant: Variant, name: str) -> None:
     needed = needed_by_variant(variant)
     told = []
-    for scenario in both(needed, name) if needed else filter(BY_NAME[name].has, map(named, names())):
+    for scenario in both(needed, name) if needed else filter(FEATURES_BY_NAME[name].has, map(named, names())):
         with pytest.raises(InvalidScenarioError) as refused:
             validate(replace(scenario, variant=variant))
         told.append(str(refused.value))
@@ -292,5 +292,5 @@ def test_a_variant_that_cannot_be_compared_beside_a_feature_is_no_scenario(varia
 
 @each(*FEATURES)
 def test_effects_and_what_a_feature_lacks_are_counts_that_there_are(feature: Feature) -> None:
-    assert {*EFFECTS[feature.name], *feature.lacks} <= set(NAMES)
+    assert {*EFFECTS[feature.name], *feature.lacks} <= set(FACT_NAMES)
     assert EFFECTS[feature.name]

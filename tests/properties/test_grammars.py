@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import plainer_grammar, plainer_tokens
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import unreachable_by_draft
 from draftproof.properties.evidence.evidence import Evidence
@@ -150,7 +150,7 @@ def emitting(place: int, *tokens: int) -> Evidence:
 
 
 def test_a_text_that_disobeys_is_found_without_the_reference():
-    contract, vocab = BY_NAME["output.grammar"], CASE.scenario.model.vocab
+    contract, vocab = CONTRACTS_BY_NAME["output.grammar"], CASE.scenario.model.vocab
     assert contract.check(CASE) == []
     spelled = {text: token for token, text in enumerate(token_texts(vocab))}
     found = contract.check(emitting(0, spelled["b"]))

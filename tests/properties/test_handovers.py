@@ -1,4 +1,4 @@
-"""One engine runs prompts and hands requests over to one that decodes (S-HANDOVER)."""
+"""One engine runs prompts and hands requests over to one that decodes (S-DISAGG)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
-from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
+from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS
 from draftproof.properties.values.observed import BatchRow, Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario, States
 from draftproof.properties.values.trace import Key, Observation
@@ -33,8 +33,8 @@ SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "ex
 
 
 def served_by_two(scenario: Scenario, **schedule: Any) -> Scenario:
-    """Return the scenario with a hand-over."""
-    return replace(scenario, schedule=replace(scenario.schedule, handover=True, services=1, **schedule))
+    """Return the scenario with PD disaggregation."""
+    return replace(scenario, schedule=replace(scenario.schedule, disaggregation=True, services=1, **schedule))
 
 
 def run(scenario: Scenario) -> Evidence:
@@ -56,15 +56,15 @@ def test_two_engines_do_what_one_does(draft: str) -> None:
 @pytest.mark.parametrize("commit", ["snapshot", "replay"])
 def test_states_and_checkpoints_go_along(commit: Any) -> None:
     counted = counts(run(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
-    assert counted["handovers"] == counted["handovers_of_states"] == 4
+    assert counted["disaggregated_requests"] == counted["disaggregated_states"] == 4
 
 
 def test_what_is_handed_over_is_counted() -> None:
     counted = counts(handed_over())
-    assert all(counted[f"handovers_of_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
-    assert counted["handovers_waiting"] > 0
-    assert counted["handovers_of_hidden_states"] == counted["handovers"]
-    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in names_of("handover"))
+    assert all(counted[f"disaggregated_{name}"] for name in ("in_chunks", "several_pages", "partial_pages"))
+    assert counted["disaggregated_waiting"] > 0
+    assert counted["disaggregated_hidden_states"] == counted["disaggregated_requests"]
+    assert not any(counts(lockstep(EngineSubject(), STATIC))[name] for name in names_of("disaggregation"))
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:
@@ -86,8 +86,8 @@ def test_a_request_on_its_way_owns_nothing() -> None:
 def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
     first, *rest = HANDED_OVER.requests
     of = run(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
-    assert counts(of)["handovers"] == 3
-    assert not any(key.request == 0 for key in of.subject.channel("handover.token"))
+    assert counts(of)["disaggregated_requests"] == 3
+    assert not any(key.request == 0 for key in of.subject.channel("disaggregation.token"))
 
 
 def _changed(of: Evidence, change: Callable[[Observation], Observation]) -> Evidence:
@@ -107,7 +107,7 @@ def _later(of: Evidence, request: int, round_: int) -> Evidence:
 
 
 def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
-    contract = find("handover.schedule")
+    contract = find("disaggregation.schedule")
     assert contract.check(handed_over()) == []
     assert contract.check(_later(handed_over(), 0, 1))
     assert contract.check(_later(handed_over(), 0, 0))
@@ -128,10 +128,10 @@ def test_a_page_of_the_other_engine_is_noticed() -> None:
         is_first = one.channel == "round.table" and one.key == Key(0, 0, row=0)
         return one._replace(value=1) if is_first else one
 
-    (found,) = find("handover.engines").check(_changed(handed_over(), moved))
+    (found,) = find("disaggregation.engines").check(_changed(handed_over(), moved))
     assert found.channel == "round.table"
 
 
 def test_who_has_one_engine_tells_nothing_of_two() -> None:
-    assert not CHANNELS & EngineSubject().channels(STATIC)
-    assert EngineSubject().channels(HANDED_OVER) >= CHANNELS
+    assert not DISAGGREGATION_CHANNELS & EngineSubject().channels(STATIC)
+    assert EngineSubject().channels(HANDED_OVER) >= DISAGGREGATION_CHANNELS

@@ -8,7 +8,7 @@ from draftproof.engine.stages import ImageSpan
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import validate
@@ -53,10 +53,10 @@ def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
     ran = evidence(subject, SCENE)
     assert judge(ran).passed
     counted = counts(ran)
-    assert [name for name in names_of("images") if not counted[name]] == ["prompts_of_several_images"]
+    assert [name for name in names_of("mrope") if not counted[name]] == ["mrope_prompts_of_several_images"]
     two = evidence(subject, validate(replace(SCENE, requests=(replace(FIRST, images=(SQUARE, DOT)), SECOND))))
     assert judge(two).passed
-    assert counts(two)["prompts_of_several_images"] == 1
+    assert counts(two)["mrope_prompts_of_several_images"] == 1
 
 
 def test_images_change_states_and_not_the_carry() -> None:
@@ -87,6 +87,6 @@ def test_bad_input(changed: Scenario, message: str) -> None:
 
 
 def test_without_images() -> None:
-    plain = BY_NAME["images"].without(SCENE)
+    plain = FEATURES_BY_NAME["mrope"].without(SCENE)
     assert plain == SCENARIO
-    assert BY_NAME["images"].without(plain) == plain
+    assert FEATURES_BY_NAME["mrope"].without(plain) == plain

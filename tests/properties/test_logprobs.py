@@ -14,7 +14,7 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import unreachable_by_draft
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Ngram
@@ -70,7 +70,7 @@ def test_every_count_is_reached():
         found.update(counts(of))
     of_cache = {"prompt_logprobs_behind_prefix"}
     assert not [name for name in NAMES - of_cache if not found[name]]
-    plain = counts(evidence(IdealSubject(), BY_NAME["logprobs"].without(SCENARIO)))
+    plain = counts(evidence(IdealSubject(), FEATURES_BY_NAME["logprobs"].without(SCENARIO)))
     assert not any(plain[name] for name in NAMES)
 
 

@@ -18,7 +18,7 @@ from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.observed import SharedUse, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.reference.control import steps_in_force
+from draftproof.reference.adaptive_steps import steps_in_force
 from tests.properties.evidence import (
     ADAPTIVE,
     OF_DRAFTS,
@@ -141,7 +141,7 @@ def test_a_controller_decides_a_step_late() -> None:
 
 def test_controllers_and_limits_of_batches_are_judged_behind_too() -> None:
     of = run(behind(replace(ADAPTIVE, variant="none"), ("late", "late", "none")))
-    assert of.subject.channel("control.steps")
+    assert of.subject.channel("adaptive_steps.steps")
     assert counts(of)["overlapped_steps"] > 0
 
 

@@ -13,7 +13,7 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.covered import unreachable_by_draft
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import is_valid, validate
@@ -124,7 +124,7 @@ def test_every_count_of_them_is_reached():
         assert judge(of).passed
         found.update(counts(of))
     assert min(found[name] for name in names_of("penalties")) > 0
-    plain = counts(evidence(IdealSubject(), BY_NAME["penalties"].without(SCENARIO)))
+    plain = counts(evidence(IdealSubject(), FEATURES_BY_NAME["penalties"].without(SCENARIO)))
     assert not any(plain[name] for name in names_of("penalties"))
 
 

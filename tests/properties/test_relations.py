@@ -14,16 +14,16 @@ from draftproof.properties.values.relations import (
     OffBy,
     OtherRow,
     OtherState,
-    Pitch,
     PlainRelation,
     Relation,
     Resized,
     RowElsewhere,
     Shifted,
-    Spot,
     Stale,
     StateSlotOf,
     Stride,
+    StridePair,
+    TensorLocation,
     TooEarly,
     VerifyRow,
     WrongFeature,
@@ -43,8 +43,8 @@ SAME = [
     (WrongFeature(0, 2, "feature", 1), WrongFeature(1, 3, "feature", 2)),
     (WrongMatch("length", 1), WrongMatch("length", -2)),
     (
-        Stride(Pitch(1, 4, "W", "A"), VerifyRow(0, 1), 6, 6),
-        Stride(Pitch(3, 5, "", "A"), VerifyRow(1, 0), 2, 4, source=VerifyRow(0, -1, 2), how="lies"),
+        Stride(StridePair(1, 4, "W", "A"), VerifyRow(0, 1), 6, 6),
+        Stride(StridePair(3, 5, "", "A"), VerifyRow(1, 0), 2, 4, source=VerifyRow(0, -1, 2), how="lies"),
     ),
 ]
 OTHER = [
@@ -82,6 +82,9 @@ def test_a_relation_reads_as_words():
 
 
 def test_relations_come_back_from_json():
-    relations = [*(one for pair in SAME for one in pair), RowElsewhere(Spot("row", (0, 3)), (1, 0), Shifted(3, 2))]
+    relations = [
+        *(one for pair in SAME for one in pair),
+        RowElsewhere(TensorLocation("row", (0, 3)), (1, 0), Shifted(3, 2)),
+    ]
     assert msgspec.json.decode(msgspec.json.encode(relations), type=list[Relation]) == relations
     assert msgspec.json.encode(OffBy(1)) == b'{"kind":"off_by","by":1}'

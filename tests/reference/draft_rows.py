@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.properties.values.drafts import KINDS, Mtp, Ngram, algorithm
+from draftproof.properties.values.drafts import DRAFT_KINDS, Mtp, Ngram, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -22,7 +22,7 @@ _TOLD = {
 # Of a draft that has no row, what its kind says; slots are the subject's.
 TOLD = {
     kind.name: _TOLD.get(kind.name, {channel for channel in kind.tapped if not channel.endswith(".slots")})
-    for kind in KINDS
+    for kind in DRAFT_KINDS
 }
 
 

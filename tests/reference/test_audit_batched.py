@@ -50,7 +50,7 @@ class Case(NamedTuple):
 def mimo(path: Path) -> Path:
     """Write a MiMo with two MTP layers."""
     alike = tiny.Alike(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, alike), alike, 2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), path, alike), alike, 2)
     return path
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from draftproof.properties.values.adaptive import Adaptive
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.reference.memo import Memo
@@ -18,7 +18,7 @@ from tests.reference.scenarios import BRIEF, request, scenario, scenarios
 
 
 def dynamic(made: Scenario) -> Scenario:
-    return msgspec.structs.replace(made, adaptive=Adaptive(initial=made.steps, candidates=(1,)))
+    return msgspec.structs.replace(made, adaptive_steps=Adaptive(initial=made.steps, candidates=(1,)))
 
 
 def with_drafts(made: Scenario, count: int) -> Scenario:

@@ -39,7 +39,7 @@ BOUND = 1e-12
 @pytest.fixture(scope="module")
 def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, alike = tmp_path_factory.mktemp("tiny") / "mimo", tiny.Alike(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, alike), alike, 2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), path, alike), alike, 2)
     return path
 
 
@@ -88,7 +88,7 @@ def qwen2(path: Path, prefix: str, layers: int) -> Witness:
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + tiny.SIZES["rms_norm_eps"]) * weight
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + tiny.TINY_SIZES["rms_norm_eps"]) * weight
 
 
 def close(ours: Tensor, theirs: Tensor) -> bool:

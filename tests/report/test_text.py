@@ -17,7 +17,6 @@ from draftproof.properties.values.relations import (
     OtherLayer,
     OtherRow,
     OtherState,
-    Pitch,
     PlainRelation,
     Poison,
     Relation,
@@ -28,12 +27,13 @@ from draftproof.properties.values.relations import (
     RowUnwritten,
     Shifted,
     SlotOf,
-    Spot,
     Stale,
     StateSlotOf,
     Stride,
+    StridePair,
     Surplus,
     SwappedStrides,
+    TensorLocation,
     TooEarly,
     VerifyRow,
     WrongFeature,
@@ -62,7 +62,7 @@ SEED_BUG = Divergence(
     total=4,
     output_changed=False,
 )
-SPOT = Spot("row", (0, 3))
+SPOT = TensorLocation("row", (0, 3))
 PHRASES = {
     OffBy(12): "12 ahead",
     Resized(-2): "shorter by 2",
@@ -81,18 +81,18 @@ PHRASES = {
     WrongFeature(0, 2, "last"): "feature 0 of 2 is the last hidden state",
     WrongMatch("length", 1): "1 token more",
     WrongMatch("place", -2): "the place is two behind",
-    Stride(Pitch(3, 5, "", "A"), VerifyRow(0, 1), 4, 6, source=VerifyRow(2, -1, 3), how="lies"): (
+    Stride(StridePair(3, 5, "", "A"), VerifyRow(0, 1), 4, 6, source=VerifyRow(2, -1, 3), how="lies"): (
         "stride 3 instead of A=5: row 0 of request 1 reads where row 2 of batch place 3 lies; "
         "this explains 4 of 6 wrong states of the batch"
     ),
-    RowElsewhere(SPOT, (1, 0), WrongStride(Pitch(3, 5, "W", "A"))): (
+    RowElsewhere(SPOT, (1, 0), WrongStride(StridePair(3, 5, "W", "A"))): (
         "row (0, 3) holds what belongs to row (1, 0); a stride of W=3 instead of A=5 explains it"
     ),
-    RowElsewhere(Spot("around", (7,)), (1, 0), Shifted(3, 2)): (
+    RowElsewhere(TensorLocation("around", (7,)), (1, 0), Shifted(3, 2)): (
         "the memory around it, at offset 7, holds what belongs to row (1, 0); "
         "so it is with 3 rows, all moved by 2 elements"
     ),
-    RowTaken((1,), "steps", Spot("inside", (0, 1)), SPOT, SwappedStrides(0, 1)): (
+    RowTaken((1,), "steps", TensorLocation("inside", (0, 1)), SPOT, SwappedStrides(0, 1)): (
         "row (1,) holds what begins at (0, 1) of steps instead of row (0, 3); "
         "the strides of dimensions 0 and 1 taken for one another explain it"
     ),
@@ -128,7 +128,7 @@ def test_the_seed_bug_reads_as_a_line():
 
 
 def test_a_long_cause_is_wrapped_below_itself():
-    told = Stride(Pitch(1, 4, "W", "A"), VerifyRow(0, 1), 6, 6, VerifyRow(3, 0), VerifyRow(0, 0), "earlier")
+    told = Stride(StridePair(1, 4, "W", "A"), VerifyRow(0, 1), 6, 6, VerifyRow(3, 0), VerifyRow(0, 0), "earlier")
     found = other("commit.intermediate", layer=0, row=0, relation=told, count=6, total=78)
     lines = block(found).splitlines()
     at = next(number for number, text in enumerate(lines) if text.startswith("  cause"))

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from draftproof.properties.lib.errors import CheckpointError
 
-FULL, LINEAR = "full_attention", "linear_attention"
+FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
 
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
@@ -95,8 +95,8 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, source: str) -> None:
         """Raise CheckpointError for fields that do not fit each other."""
         self.check_divides(source, "num_key_value_heads", "num_attention_heads")
-        allowed = (FULL, LINEAR) if self.has_states else (FULL,)
-        types = (FULL,) * self.num_hidden_layers if self.layer_types is None else self.layer_types
+        allowed = (FULL_ATTENTION, LINEAR_ATTENTION) if self.has_states else (FULL_ATTENTION,)
+        types = (FULL_ATTENTION,) * self.num_hidden_layers if self.layer_types is None else self.layer_types
         if len(types) != self.num_hidden_layers or not set(types) <= set(allowed):
             expected = f"num_hidden_layers ({self.num_hidden_layers}) times {' or '.join(map(repr, allowed))}"
             raise self.invalid(source, "layer_types", expected)

@@ -11,8 +11,11 @@ from draftproof.properties.formats.checkpoint_config.base import Count, DecoderC
 
 
 class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
-    """MuseGlimmerAssistantModel: at most `block_size` rows, the pending token's included; `target_layer_ids` are the
-    layers of the target whose outputs are the context, in that order."""
+    """The configuration of MuseGlimmerAssistantModel.
+
+    A block has at most `block_size` rows, the pending token's included; `target_layer_ids` are the layers of the target
+    whose outputs are the context, in that order.
+    """
 
     qk_norm: ClassVar[bool] = True
     rope_defaults: ClassVar[Mapping[str, Any]] = {"rope_theta": 500000.0}
@@ -35,11 +38,11 @@ class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
     def check_fits(self, hidden_size: int, vocab_size: int, layers: int, source: str) -> None:
         """Raise CheckpointError unless the draft fits a target of these sizes.
 
-        The output of the target's last layer is ambiguous: transformers has it after the final norm, that of any other
-        layer before any norm.
+        The output of the target's last layer is ambiguous: transformers returns it after the final norm, and the output
+        of any other layer before any norm.
         """
         if self.hidden_size != hidden_size:
-            raise self.invalid(source, "hidden_size", f"{hidden_size}, that of the target")
+            raise self.invalid(source, "hidden_size", f"{hidden_size}, as in the target")
         if self.mask_token_id >= vocab_size:
             raise self.invalid(source, "mask_token_id", f"less than the target's vocab_size, {vocab_size}")
         if max(self.target_layer_ids) > layers - 2:

@@ -27,8 +27,8 @@ SAFEAILAB = "LlamaForCausalLMEagle3"
 class Eagle3Config(DecoderConfig, frozen=True, kw_only=True):
     """An EAGLE-3 head: one layer of Llama or Qwen3 on [embedding, state], `draft_vocab_size` of `vocab_size` tokens.
 
-    `eagle_aux_hidden_state_layer_ids` are the layers of the target that it is fed from. How they are counted is a
-    matter of the layout, which is that of `speculators` where `speculators_model_type` is given.
+    `eagle_aux_hidden_state_layer_ids` are the layers of the target that feed it. How they are counted depends on the
+    layout, which is the `speculators` layout where `speculators_model_type` is given.
     """
 
     unsupported: ClassVar[Mapping[str, Any]] = {
@@ -81,4 +81,4 @@ class Eagle3Config(DecoderConfig, frozen=True, kw_only=True):
         if getattr(self, name) != hidden_size:
             raise self.invalid(source, name, f"{hidden_size}, the target's hidden_size")
         if self.vocab_size != vocab_size:
-            raise self.invalid(source, "vocab_size", f"{vocab_size}, that of the target")
+            raise self.invalid(source, "vocab_size", f"{vocab_size}, as in the target")

@@ -67,7 +67,7 @@ class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class Qwen3Config(LlamaConfig, frozen=True, kw_only=True):
-    """Qwen3ForCausalLM, whose head size has nothing to do with the hidden size."""
+    """The configuration of Qwen3ForCausalLM; its head size does not depend on its hidden size."""
 
     qk_norm: ClassVar[bool] = True
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from msgspec import Meta
 
 from draftproof.properties.formats.checkpoint_config.base import (
-    FULL,
+    FULL_ATTENTION,
     Count,
     DecoderConfig,
     MropeParameters,
@@ -18,8 +18,10 @@ from draftproof.properties.formats.checkpoint_config.base import (
 
 
 class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
-    """Fields that the three architectures share; without `layer_types` every `full_attention_interval`th layer is full
-    attention."""
+    """Fields that the three architectures share.
+
+    Without `layer_types` every `full_attention_interval`th layer is full attention.
+    """
 
     has_states = True
     unsupported: ClassVar[Mapping[str, Any]] = {
@@ -65,8 +67,8 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
         super().check(source)
         self.check_rotary_width(self.head_dim, source)
         listed, interval = self.layer_types, self.full_attention_interval
-        if (FULL not in listed) if listed is not None else self.num_hidden_layers < interval:
-            raise self.invalid(source, "layer_types", f"one {FULL!r} at least")
+        if (FULL_ATTENTION not in listed) if listed is not None else self.num_hidden_layers < interval:
+            raise self.invalid(source, "layer_types", f"one {FULL_ATTENTION!r} at least")
         self.check_divides(source, "linear_num_key_heads", "linear_num_value_heads")
 
     def check_mtp(self, source: str) -> None:
@@ -78,8 +80,10 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
 
 
 class Qwen3NextConfig(GatedDeltaNetConfig, frozen=True, kw_only=True):
-    """Qwen3NextForCausalLM; a layer has experts if its number + 1 is a multiple of `decoder_sparse_step` and it is not
-    in `mlp_only_layers`."""
+    """The configuration of Qwen3NextForCausalLM.
+
+    A layer has experts if its number + 1 is a multiple of `decoder_sparse_step` and it is not in `mlp_only_layers`.
+    """
 
     num_experts: Whole
     num_experts_per_tok: Count | None = None

@@ -16,8 +16,11 @@ from draftproof.properties.formats.checkpoint_config.base import (
 
 
 class GroupedMoeConfig(TargetConfig, frozen=True, kw_only=True):
-    """Fields that both architectures share. The first `first_k_dense_replace` layers have one MLP, all others experts:
-    the best `topk_group` of `n_group` groups are open, and `num_experts_per_tok` experts are chosen in them."""
+    """Fields that both architectures share.
+
+    The first `first_k_dense_replace` layers have one MLP, all others experts: the best `topk_group` of `n_group` groups
+    are open, and `num_experts_per_tok` experts are chosen in them.
+    """
 
     unsupported: ClassVar[Mapping[str, Any]] = {
         **DecoderConfig.unsupported,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from draftproof.properties.formats.checkpoint_config.base import (
-    FULL,
+    FULL_ATTENTION,
     Count,
     DecoderConfig,
     Even,
@@ -16,7 +16,7 @@ from draftproof.properties.formats.checkpoint_config.base import (
     invalid,
 )
 
-# A value for each layer, those of the MTP layers behind the model's.
+# A value for each layer; the MTP layers' values are behind the model's.
 _EACH_LAYER = ("rope_theta", "partial_rotary_factors")
 _LIMITS = ("swiglu_limits", "swiglu_limits_shared")
 
@@ -86,8 +86,10 @@ class Step3p5Config(TargetConfig, frozen=True, kw_only=True):
             made["moe_layers_enum"] = [int(part) for part in listed]
         types = fields.get("layer_types")
         if isinstance(types, list):
-            if set(types) != {FULL}:
-                raise invalid(source, "layer_types", types, f"{FULL!r} in every layer: windows are not supported")
+            if set(types) != {FULL_ATTENTION}:
+                raise invalid(
+                    source, "layer_types", types, f"{FULL_ATTENTION!r} in every layer: windows are not supported"
+                )
             made["layer_types"] = types[: fields.get("num_hidden_layers")]
         return made
 

@@ -4,7 +4,7 @@ It imports neither torch nor an engine, and it is there where a subject runs in 
 """
 
 from draftproof.properties.lib.errors import ConditionError
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
 from draftproof.properties.values.drafts import (
     CheckpointDraft,
     DFlash,

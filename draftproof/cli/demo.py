@@ -11,27 +11,27 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.numbers import plural
 
-FAULT, SEED, EXAMPLES = "draft-positions-advanced-early", 0, 24
-DRAFT: Algorithm = "eagle"
-SECONDS = 20.0
+_FAULT, _SEED, DEMO_EXAMPLES = "draft-positions-advanced-early", 0, 24
+_DRAFT: Algorithm = "eagle"
+_SECONDS = 20.0
 """At most this is spent on a smaller case."""
-CASE = Path(".draftproof/demo/case.json")
+_CASE = Path(".draftproof/demo/case.json")
 
 
 def demo(json: inputs.Json = None) -> None:
     """Bring a known bug back into the built-in engine, find it with generated scenarios, and explain it: one minute."""
     from draftproof.faults.catalogue import catalogue, find
 
-    fault = find(FAULT, catalogue()).fault
+    fault = find(_FAULT, catalogue()).fault
     screen.line(f"The bug, as in {fault.source}: {fault.mechanism}\n")
-    under_test = subjects.UnderTest(fault=FAULT, is_named=True)
+    under_test = subjects.UnderTest(fault=_FAULT, is_named=True)
     number = _found(under_test)
     if number is None:
-        screen.line(f"INCONCLUSIVE: nothing failed in {plural(EXAMPLES, 'scenario')}", "bold")
+        screen.line(f"INCONCLUSIVE: nothing failed in {plural(DEMO_EXAMPLES, 'scenario')}", "bold")
         raise inputs.Ended(EXIT_CODES[Outcome.INCONCLUSIVE])
-    screen.line(f"found: scenario {number} fails, and passes without the bug; {CASE} keeps it")
+    screen.line(f"found: scenario {number} fails, and passes without the bug; {_CASE} keeps it")
     done = explain.smaller(
-        cases.given(CASE), under_test, NO_LIMITS, CASE.with_name("shrunk.json"), SECONDS, subjects.MOST_WORKERS
+        cases.given(_CASE), under_test, NO_LIMITS, _CASE.with_name("shrunk.json"), _SECONDS, subjects.MOST_WORKERS
     )
     done = explain.rest(done, under_test, NO_LIMITS, subjects.MOST_WORKERS)
     screen.line("\nThat took a known bug. For others: draftproof check, and draftproof explain CASE of what it finds.")
@@ -56,12 +56,12 @@ def _found(under_test: subjects.UnderTest) -> int | None:
         tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
         Pool(spec, 1, Path(journals), deadline=SCENARIO_DEADLINE) as pool,
     ):
-        for number, scenario in enumerate(generated(SEED, EXAMPLES, (DRAFT,))):
+        for number, scenario in enumerate(generated(_SEED, DEMO_EXAMPLES, (_DRAFT,))):
             order = Order(number=number, scenario=scenario)
             (answer,) = pool.run([order])
             if answer.outcome is Outcome.FAIL and without.examine(order).outcome is Outcome.PASS:
-                origin = f"draftproof demo with --fault {FAULT}"
+                origin = f"draftproof demo with --fault {_FAULT}"
                 made = Case(scenario=scenario, script=solved(scenario).script, origin=origin)
-                inputs.write_text("the case", CASE, case_text(made))
+                inputs.write_text("the case", _CASE, case_text(made))
                 return number
     return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftproof.fuzz.explain import ExplainReport
     from draftproof.properties.values.limits import Limits
 
-TIME = "60s"
+_TIME = "60s"
 Repo = Annotated[
     Path | None,
     typer.Option(
@@ -83,7 +83,7 @@ def explain(
     case: cases.GivenCase,
     before: Past,
     under_test: subjects.UnderTest,
-    time: Time = TIME,
+    time: Time = _TIME,
     workers: subjects.Workers = subjects.MOST_WORKERS,
     out: shrink.Out = None,
     json: inputs.Json = None,
@@ -103,7 +103,7 @@ def explain(
             screen.line("It has to fail here, too. Of the repository alone: draftproof lab bisect history")
         inputs.finish(json, done, done.outcome)
     done = rest(done, under_test, limits, workers, search, json)
-    asked = {**case.where, **before._asdict(), **under_test.arguments, "time": time if time != TIME else None}
+    asked = {**case.where, **before._asdict(), **under_test.arguments, "time": time if time != _TIME else None}
     repeated = again("explain", case.path, **asked, out=out)
     screen.line(f"{done.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done, done.outcome)

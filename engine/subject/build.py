@@ -28,7 +28,7 @@ from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
 from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario

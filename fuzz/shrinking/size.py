@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from draftproof.properties.features import features_of
 from draftproof.properties.lib.paths import get
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request, Scenario, round_plan

@@ -15,7 +15,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.some_requests import endless
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.lib.paths import put_in
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import (
     DRAFT_KINDS_BY_NAME,
     SPECS,

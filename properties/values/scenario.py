@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from draftproof.properties.lib.base import Value
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar

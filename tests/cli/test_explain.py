@@ -170,7 +170,7 @@ def test_wrong_input_is_told_before_anything_runs(words, told, case, capsys, mon
 
 def test_a_demo_that_finds_nothing_says_so(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "EXAMPLES", 0)
+    monkeypatch.setattr(demo, "DEMO_EXAMPLES", 0)
     assert run(["demo"]) == 125
     assert "INCONCLUSIVE: nothing failed in 0 scenarios" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features import FEATURES, features_of
 from draftproof.properties.validate import validate
-from draftproof.properties.values.adaptive import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import Scenario
 from tests.named import FOLDER, OF_DRAFT, named, names

@@ -9,7 +9,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.validate import validate
-from draftproof.properties.values.adaptive import Adaptive
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.observed import (
     Datum,
     LaunchKind,

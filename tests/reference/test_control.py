@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftproof.properties.values.adaptive import Adaptive
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.observed import StepsInForce
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key

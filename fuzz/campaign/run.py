@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from draftproof.faults.catalogue import FaultFile, read_sources
 from draftproof.fuzz.campaign.batches import Planner
@@ -81,8 +81,8 @@ def run_campaign(
                 subject_limits=subject_limits,
                 watch=watch,
             )
-            if not isinstance(pool, Pool):
-                pool.tell(campaign.note)
+            if cluster:
+                cast("OrderPool", pool).tell(campaign.note)
             return settings, campaign.go()
 
 

@@ -25,4 +25,6 @@ def kernel_calls_judged_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel_runs, "cases", drawn)
         patch.setattr(kernel_runs, "kernel_verdict", judged)
+        # Verdicts are remembered in this process.
+        patch.setattr(kernel_runs, "_ON_A_CPU", 1)
         yield

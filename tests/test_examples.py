@@ -40,7 +40,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scenarios(checkpoint: Path) -> list[draftproof.Scenario]:
+def scenarios(checkpoint: Path) -> list[Scenario]:
     return real(checkpoint, ("ngram_matches", "eagle_padded", "alone_preempted", "ends", "budgeted"), "ngram")
 
 

@@ -6,13 +6,12 @@ import tempfile
 from pathlib import Path
 
 from draftproof.cli import cases, explain, inputs, screen, subjects
-from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.drafts import Algorithm, drafts_of
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.numbers import plural
 
 _FAULT, _SEED, DEMO_EXAMPLES = "draft-positions-advanced-early", 0, 24
-_DRAFT: Algorithm = "eagle"
 _SECONDS = 20.0
 """At most this is spent on a smaller case."""
 _CASE = Path(".draftproof/demo/case.json")
@@ -25,7 +24,7 @@ def demo(json: inputs.Json = None) -> None:
     fault = find(_FAULT, catalogue()).fault
     screen.line(f"The bug, as in {fault.source}: {fault.mechanism}\n")
     under_test = subjects.UnderTest(fault=_FAULT, is_named=True)
-    number = _found(under_test)
+    number = _found(under_test, drafts_of(fault.draft))
     if number is None:
         screen.line(f"INCONCLUSIVE: nothing failed in {plural(DEMO_EXAMPLES, 'scenario')}", "bold")
         raise inputs.Ended(EXIT_CODES[Outcome.INCONCLUSIVE])
@@ -38,7 +37,7 @@ def demo(json: inputs.Json = None) -> None:
     inputs.finish(json, done, done.outcome)
 
 
-def _found(under_test: subjects.UnderTest) -> int | None:
+def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int | None:
     """Return the first scenario that fails with the bug and passes without it, whose case is kept; None if none does.
 
     Raises InputError where the case cannot be written.
@@ -56,7 +55,7 @@ def _found(under_test: subjects.UnderTest) -> int | None:
         tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
         Pool(spec, 1, Path(journals), deadline=SCENARIO_DEADLINE) as pool,
     ):
-        for number, scenario in enumerate(generated(_SEED, DEMO_EXAMPLES, (_DRAFT,))):
+        for number, scenario in enumerate(generated(_SEED, DEMO_EXAMPLES, drafts)):
             order = Order(number=number, scenario=scenario)
             (answer,) = pool.run([order])
             if answer.outcome is Outcome.FAIL and without.examine(order).outcome is Outcome.PASS:

@@ -119,8 +119,8 @@ class OpenaiSubject(Subject):
         places = places_of(counted)
         if places not in (0, self._drafts):
             raise ServerError(
-                f"{said}: expected {places}, as many positions as the drafts a round that the server was started with"
-                f" are in {self._server.url}/metrics"
+                f"{said}: expected {places}, the drafts of a round that the server was started with, as"
+                f" {self._server.url}/metrics says"
             )
 
     def _answers_ids(self) -> bool:

@@ -32,15 +32,15 @@ def plain(monkeypatch):
         (["fuzz", "--run", "RUN", "--cluster", "auto"], "invalid --cluster 'auto': expected ray to be installed"),
         (["faults", "run", "--cluster", "auto"], "invalid --cluster 'auto': expected ray to be installed"),
         (
-            ["releases", "--package", "sglang", "--versions", "0.5.9"],
+            ["lab", "releases", "--package", "sglang", "--versions", "0.5.9"],
             "invalid --package 'sglang': expected packaging to be installed",
         ),
         (
-            ["bisect", "releases", "--package", "sglang", "--good", "1", "--bad", "2", "CASE"],
+            ["lab", "bisect", "releases", "--package", "sglang", "--good", "1", "--bad", "2", "CASE"],
             "invalid --package 'sglang': expected packaging to be installed",
         ),
         (
-            ["kernels", "check", "--impl", "sglang", "--wheel", "WHEEL"],
+            ["lab", "kernels", "check", "--impl", "sglang", "--wheel", "WHEEL"],
             "invalid --wheel: expected packaging to be installed",
         ),
     ],

@@ -1,7 +1,5 @@
 """Small scenarios for the engine's own tests."""
 
-from __future__ import annotations
-
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import Graphs, Memory, ProbeModel, Request, RoundPlan, Scenario, Schedule

@@ -271,7 +271,7 @@ def row(feature: Feature, draft: str, number: int) -> ArrayRow:
         draft=draft,  # type: ignore[arg-type]
         shape=SHAPES[number % len(SHAPES)].name,
         layers="replay" if linear else "dense",
-        entries=8 if feature.name == "codes" else 64,
+        entries=8 if feature.name == "kv-quantization" else 64,
         features=frozenset({feature.name, *feature.needs} & set(CHOSEN)),
     )
 

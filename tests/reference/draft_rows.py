@@ -1,7 +1,5 @@
 """What every draft has to report, written out by hand: channels and keys, without slots, which the reference lacks."""
 
-from __future__ import annotations
-
 from draftproof.properties.values.drafts import DRAFT_KINDS, Mtp, Ngram, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import RoundScript

@@ -246,7 +246,7 @@ def test_a_wrong_choice_changes_the_law(wrong: str, monkeypatch: pytest.MonkeyPa
         taken = [draft for draft in drafts if coin(ACCEPT, sum(weights)) < weights[draft]]
         return sample(weights, taken, coin)
 
-    monkeypatch.setattr(chooser, "sampled", choose)
+    monkeypatch.setattr(chooser, "sample", choose)
 
     def weights(text: tuple[int, ...]) -> list[int]:
         return [2, 1, 1] if len(text) % 2 else [1, 1, 2]

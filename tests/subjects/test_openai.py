@@ -175,8 +175,8 @@ def test_what_cannot_be_asked_is_told(checkpoint):
             assert said in str(caught.value)
     with serving(checkpoint) as server, pytest.raises(ServerError) as caught:
         OpenaiSubject(server.url, drafts="4")
-    expected = "expected 3, the drafts of a round that the server was started with: so many positions are in "
-    assert str(caught.value) == f"invalid --set drafts=4: {expected}{server.url}/metrics"
+    expected = "expected 3, the drafts of a round that the server was started with, as "
+    assert str(caught.value) == f"invalid --set drafts=4: {expected}{server.url}/metrics says"
     with pytest.raises(ServerError, match=r"invalid --url .*: expected a server that answers there, not .*refused"):
         OpenaiSubject(url)
 

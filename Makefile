@@ -23,9 +23,9 @@ CLUSTER := .venv/cluster
 endif
 
 # A benchmark imports its neighbours, which -P would hide.
-BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
+BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -45,6 +45,14 @@ test-slow: $(READY) $(CLUSTER)
 # What takes half a minute and more, which CI leaves out: before a release.
 test-long: $(READY) $(CLUSTER)
 	$(BIN) -m pytest -q $(SPREAD) -m "long and not gpu" --draftproof-profile=nightly $(ARGS)
+
+# The documents of results, with the commit and the version of the scenarios: matrix, mutation score, screenshot.
+results: $(READY)
+	$(firstword $(BIN)) -m tests.nightly matrix mutation images
+
+# The report of a campaign on a known bug, as a picture that Chromium takes.
+images: $(READY)
+	$(firstword $(BIN)) -m tests.pictured
 
 # All of what CI leaves out, and the rest, too; the numbers go to docs/nightly.md. ARGS="test-slow" is a part of it.
 nightly: $(READY)
@@ -89,12 +97,14 @@ SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
-# What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+# KINDS="decode gdn" are some of those of benchmarks/bench.py. What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl
 KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
 
+KINDS ?= decode gdn extend verify step prefix preemption overlap mixed
+
 bench: $(READY)
-	$(BENCH) benchmarks/throughput.py $(KEEP) $(ARGS)
+	$(BENCH) scenarios $(KEEP) $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
@@ -104,14 +114,7 @@ sanitize-gpu: $(READY)
 	$(BIN) tests/kernels/sanitize.py $(foreach file,$(WHEELS),--wheel $(file)) $(ARGS)
 
 bench-gpu: $(READY)
-	$(BENCH) benchmarks/decode_speed.py $(KEEP) $(ARGS)
-	$(BENCH) benchmarks/gdn_speed.py $(KEEP) $(GDN_ARGS)
-	$(BENCH) benchmarks/extend_speed.py $(KEEP) $(EXTEND_ARGS)
-	$(BENCH) benchmarks/verify_speed.py $(KEEP) $(VERIFY_ARGS)
-	$(BENCH) benchmarks/step_speed.py $(KEEP) $(STEP_ARGS)
-	$(BENCH) benchmarks/serve_speed.py $(KEEP) $(SERVE_ARGS)
-	$(BENCH) benchmarks/overlap_speed.py $(KEEP) $(OVERLAP_ARGS)
-	$(BENCH) benchmarks/mixed_speed.py $(KEEP) $(MIXED_ARGS)
+	for kind in $(KINDS); do $(BENCH) $$kind $(KEEP) $(ARGS) || exit; done
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

@@ -1,32 +1,79 @@
-"""What the benchmarks share: options, times, tables, and the result in JSON."""
+"""Benchmarks: `bench.py KIND [options]` measures one kind and prints a row as soon as it is measured.
+
+Columns end in their unit (`_ms`, `_us`); `x_of_y` is a ratio. `--json` has all rows, `--history` adds their seconds to
+a file for `draftproof bench compare`. `--tiny` tries a kind on a CPU, where only ratios mean anything.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from draftproof.engine.graphs.cuda import no_collection
-from draftproof.properties.values.files import require_writable
-from draftproof.properties.values.measurement import Measurement, append
+from draftproof.properties.formats.measurement import Measurement, append
+from draftproof.properties.lib.files import require_writable
 
-Mark = torch.cuda.Event | float
+Row = dict[str, Any]
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+PACKAGES = ("sglang", "vllm", "fla")
+VERSIONS = ("draftproof", "torch", "triton", "numpy")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is measured: a function of `module`, the columns that tell its rows apart, and the options that it has.
+
+    The function is named as the kind is, and yields rows; its docstring says what they are. `defaults` are those of
+    options; `--device` is `cuda` unless one is named there, or `--tiny` is given.
+    """
+
+    module: str
+    by: tuple[str, ...] = ("batch",)
+    options: tuple[str, ...] = ("tiny", "batch", "repeats")
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+KINDS = {
+    "decode": Kind("decode"),
+    "profile": Kind("decode", ("kernel",), ("tiny", "batch")),
+    "step": Kind("step", ("draft", "batch")),
+    "prefix": Kind("serve", ("prompt",), ("tiny", "tokens", "repeats")),
+    "preemption": Kind("serve"),
+    "overlap": Kind("overlap"),
+    "mixed": Kind("mixed", ("batch", "chunk"), ("tiny", "batch", "tokens", "repeats")),
+    "verify": Kind("verify"),
+    "extend": Kind("extend", ("draft", "batch", "part")),
+    "gdn": Kind("gdn", ("op", "batch", "tokens"), ("tiny", "batch", "tokens", "device")),
+    "gdn-packages": Kind(
+        "gdn_packages", ("op", "kernel", "batch", "tokens"), ("tiny", "batch", "tokens", "device", "wheel")
+    ),
+    "linear": Kind("linear", ("tokens", "layer", "cut"), ("tokens",)),
+    "scenarios": Kind("scenarios", ("part",), ("scenarios", "device"), {"scenarios": 200, "device": "cpu"}),
+    "campaign": Kind(
+        "campaign",
+        ("what",),
+        ("scenarios", "templates", "fail-every", "findings", "blocks", "workers", "run"),
+        {"scenarios": 100_000, "workers": 8, "device": "cpu"},
+    ),
+    "cluster": Kind(
+        "cluster",
+        ("pair",),
+        ("cluster", "scenarios", "workers", "repeats"),
+        {"scenarios": 100, "repeats": 9, "device": "cpu"},
+    ),
+}
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -51,228 +98,137 @@ def writable(text: str) -> Path:
     return Path(text)
 
 
+def wheel(text: str) -> Path:
+    """Return the path of a wheel of a package that is measured."""
+    path = Path(text)
+    if path.suffix != ".whl" or not path.name.startswith(PACKAGES) or not path.is_file():
+        raise argparse.ArgumentTypeError(f"invalid {text!r}: expected a file *.whl of {', '.join(PACKAGES)}")
+    return path
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    "tiny": {"action": "store_true", "help": "tiny sizes, to try the script itself"},
+    "tiny": {"action": "store_true", "help": "tiny sizes, to try it out on a CPU"},
+    "device": {"choices": ("cuda", "cpu"), "help": "where it runs"},
     "batch": {"type": at_least(1), "action": "append", "help": "batch size, may be given several times"},
-    "tokens": {"type": at_least(1), "action": "append", "help": "tokens of each row, may be given several times"},
+    "tokens": {"type": at_least(1), "action": "append", "help": "tokens of a row, may be given several times"},
     "repeats": {"type": at_least(1), "help": "runs that a median is over"},
+    "wheel": {"type": wheel, "action": "append", "help": "a package's wheel, may be given several times"},
+    "scenarios": {"type": at_least(1), "help": "how many"},
+    "workers": {"type": at_least(1), "default": 2, "help": "how many"},
+    "cluster": {"required": True, "help": "address of a Ray cluster on this machine"},
+    "templates": {"type": at_least(1), "default": 24, "help": "scenarios that are really run"},
+    "fail-every": {"type": at_least(1), "default": 50, "help": "one of so many scenarios fails"},
+    "findings": {"type": at_least(0), "default": 60, "help": "identities of what fails"},
+    "blocks": {"type": at_least(1), "default": 10, "help": "blocks for each that is planned"},
+    "run": {"type": Path, "help": "keep the campaign in this directory"},
     "seed": {"type": at_least(0), "default": 1, "help": "seed of everything random"},
     "json": {"type": writable, "help": "write everything measured to this file"},
     "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof bench compare"},
     "label": {"help": "what that file calls this run (default: the commit)"},
 }
-"""Options that several benchmarks have."""
-VERSIONS = ("draftproof", "torch", "triton", "numpy")
-KEPT = ("history", "label")
-"""Options of benchmarks that `keep` what they measured."""
+OF_ALL = ("seed", "json", "history", "label")
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that ends with 2 where what is to run needs a device that is not here, or would take hours."""
-
-    def parse_args(self, *given: Any, **named: Any) -> Any:
-        arguments = super().parse_args(*given, **named)
-        on_gpu = arguments.device == "cuda" if "device" in arguments else not vars(arguments).get("tiny", True)
-        if on_gpu and not torch.cuda.is_available():
-            ways = {"tiny": "--tiny", "device": "--device cpu"}
-            cpu = " ".join(way for name, way in ways.items() if name in arguments)
-            self.error(f"torch sees no CUDA device here: expected one, or {cpu}, which runs on a CPU")
-        if not on_gpu and not vars(arguments).get("tiny", True):
-            self.error("invalid --device cpu without --tiny: expected both, as sizes of a GPU take hours on a CPU")
-        return arguments
-
-
-def parser(about: str | None, *options: str) -> argparse.ArgumentParser:
-    """Return a parser with these of the shared options, and `--json`."""
-    made = _Parser(description=about)
-    for name in (*options, "json"):
-        made.add_argument(f"--{name}", **OPTIONS[name])
-    return made
-
-
-def write(path: Path | None, result: Any) -> None:
-    """Write a result as JSON if a file was named."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options of a kind; end with 2 where it needs a device that is not here, or would take hours."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    of = {}
+    for name, kind in KINDS.items():
+        of[name] = kinds.add_parser(name)
+        for option in (*kind.options, *OF_ALL):
+            of[name].add_argument(f"--{option}", **OPTIONS[option])
+        of[name].set_defaults(**kind.defaults)
+    given = parser.parse_args(arguments)
+    own, options = of[given.kind], KINDS[given.kind].options
+    is_small = vars(given).get("tiny", "device" in KINDS[given.kind].defaults)
+    given.device = vars(given).get("device") or ("cpu" if is_small else "cuda")
+    if given.device == "cuda" and not torch.cuda.is_available():
+        ways = {"tiny": ", or --tiny, which runs on a CPU", "scenarios": ", or --device cpu"}
+        own.error(f"torch sees no CUDA device here: expected one{''.join(ways.get(one, '') for one in options)}")
+    if given.device == "cpu" and not is_small:
+        own.error("invalid --device cpu without --tiny: expected both, as sizes of a GPU take hours on a CPU")
+    return given
 
 
-def keep(arguments: argparse.Namespace, result: dict[str, Any], seconds: Mapping[str, float]) -> None:
-    """Write a result where the options say; in a history file are the `seconds` of each measure."""
-    write(arguments.json, result)
-    if arguments.history is not None:
-        append(arguments.history, _measurement(arguments, result, seconds))
+def main() -> None:
+    """Measure, print rows, write what the options say."""
+    given = parsed()
+    kind = KINDS[given.kind]
+    measure = getattr(importlib.import_module(kind.module), given.kind.replace("-", "_"))
+    device = torch.cuda.get_device_name() if given.device == "cuda" else "cpu"
+    rows: list[Row] = []
+    result = {"kind": given.kind, "device": device, "torch": torch.__version__, "options": chosen(given), "rows": rows}
+    print(f"{given.kind}, {device}: {measure.__doc__.splitlines()[0]}")
+    # A subject says itself what its mode is.
+    with torch.inference_mode("device" not in kind.defaults):
+        for row in measure(given):
+            # At once: whoever stops this early keeps what is measured.
+            show(row, rows[-1] if rows else {})
+            rows.append(row)
+            if given.json:
+                given.json.parent.mkdir(parents=True, exist_ok=True)
+                given.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if given.history:
+        append(given.history, measurement(given, device, dict(seconds(rows, kind.by))))
 
 
-def milliseconds(rows: Iterable[Mapping[str, Any]], by: str) -> dict[str, float]:
-    """Return the seconds of all that rows have in milliseconds, named by a column that tells them apart."""
-    ending = "_ms"
-    return {
-        f"{name.removesuffix(ending)}, {by} {row[by]}": 1e-3 * value
-        for row in rows
-        for name, value in row.items()
-        if name.endswith(ending)
-    }
+def show(row: Row, before: Row) -> None:
+    """Print a row, and its columns where they are others than those before."""
+    widths = {name: 32 if isinstance(value, str) else max(9, len(name)) for name, value in row.items()}
+    if row.keys() != before.keys():
+        print("\n" + "  ".join(name.replace("_", " ").ljust(widths[name]) for name in row))
+    print("  ".join(_cell(value).ljust(widths[name]) for name, value in row.items()).rstrip(), flush=True)
 
 
-def _measurement(arguments: argparse.Namespace, result: dict[str, Any], seconds: Mapping[str, float]) -> Measurement:
-    chosen = {name: value for name, value in vars(arguments).items() if name not in ("json", *KEPT) and value}
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def seconds(rows: list[Row], by: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """Yield the seconds of every column with a unit, named by the columns that tell rows apart."""
+    for row in rows:
+        where = ", ".join(f"{name} {row[name]}" for name in by)
+        for column, value in row.items():
+            name, _, unit = column.rpartition("_")
+            if unit in UNITS:
+                yield f"{name}, {where}", UNITS[unit] * value
+
+
+def chosen(given: argparse.Namespace) -> list[str]:
+    """Return the options that say what is measured."""
+    left = ("kind", "json", "history", "label", "device")
+    return [f"{name} {value}" for name, value in sorted(vars(given).items()) if name not in left and value]
+
+
+def measurement(given: argparse.Namespace, device: str, taken: dict[str, float]) -> Measurement:
+    """Return a line of a history file."""
     return Measurement(
-        benchmark=Path(sys.argv[0]).stem,
-        label=arguments.label or _commit(),
+        benchmark=given.kind,
+        label=given.label or commit(),
         at=datetime.now(UTC).isoformat(timespec="seconds"),
-        device=result.get("device", "cpu"),
+        device=device,
         machine=f"{platform.node()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        versions={"python": platform.python_version(), **{name: _version(name) for name in VERSIONS}},
-        options=tuple(f"{name} {value}" for name, value in sorted(chosen.items())),
-        seconds=dict(seconds),
+        versions={"python": platform.python_version(), **{name: version(name) for name in VERSIONS}},
+        options=tuple(chosen(given)),
+        seconds=taken,
     )
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit of this checkout, "+" after it if anything is changed; without git our own version."""
-    found = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or f"draftproof {_version('draftproof')}"
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or f"draftproof {version('draftproof')}"
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
+    """Return the version of a package, "none" where it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "none"
 
 
-def machine(device: str) -> dict[str, str]:
-    """Return what every result names: the device and the version of torch."""
-    return {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "torch": torch.__version__}
-
-
-def show(
-    title: str,
-    rows: Iterable[Any],
-    columns: Mapping[str, Callable[[Any], object]],
-    *,
-    left: Sequence[str] = (),
-    section: Callable[[Any], object] = lambda _: None,
-) -> None:
-    """Print a table: a function of a row for each column; a line between rows of different `section`."""
-    table, before = Table(title=title), None
-    for name in columns:
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
-    for row in rows:
-        if before is not None and section(row) != before:
-            table.add_section()
-        before = section(row)
-        table.add_row(*(str(cell(row)) for cell in columns.values()))
-    Console(width=120).print(table)
-
-
-def median(
-    device: str, run: Callable[[], object], *, repeats: int, warm: int = 2, before: Callable[[], object] | None = None
-) -> float:
-    """Return the median seconds of `run`, after `warm` runs that do not count; `before` each run is not timed."""
-    times = []
-    for _ in range(warm + repeats):
-        if before:
-            before()
-        times.append(_seconds(device, run))
-    return statistics.median(times[warm:])
-
-
-def _seconds(device: str, run: Callable[[], object]) -> float:
-    synchronize(device)
-    begin = mark(device)
-    run()
-    end = mark(device)
-    synchronize(device)
-    return seconds(begin, end)
-
-
-def synchronize(device: str) -> None:
-    """Wait for the device, if there is one."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def mark(device: str) -> Mark:
-    """Return now: an event of the device, or the host's clock."""
-    if device != "cuda":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def seconds(begin: Any, end: Any) -> float:
-    """Return the seconds between two marks of one device, both of which it has passed."""
-    return 1e-3 * begin.elapsed_time(end) if isinstance(begin, torch.cuda.Event) else end - begin
-
-
-def kernels(profile: Any) -> list[Any]:
-    """Return what ran on the CUDA device in a profile: kernels, and copies."""
-    return [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-
-
-def device_seconds(run: Callable[[], object]) -> float:
-    """Return for how long the CUDA device was busy with `run`: the sum of all kernels and copies.
-
-    Raises RuntimeError if the profiler saw none.
-    """
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        run()
-        torch.cuda.synchronize()
-    events = kernels(profile)
-    if not events:
-        raise RuntimeError("the profiler saw no kernel")
-    return 1e-6 * sum(event.time_range.elapsed_us() for event in events)
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bits of a tensor as integers, of which any two NaN of the same bits are equal."""
-    return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])
-
-
-def captured(run: Callable[[], object], warm: Callable[[], object]) -> Callable[[], None]:
-    """Return the replay of a CUDA graph of `run`; `warm` goes before: kernels are compiled at their first launch.
-
-    The replay keeps `run`, and with it the tensors that the graph reads.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        warm()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with no_collection(), torch.cuda.graph(graph, stream=stream):
-        run()
-    return partial(_replay, graph, run)
-
-
-def _replay(graph: torch.cuda.CUDAGraph, _run: Callable[[], object]) -> None:
-    graph.replay()
-
-
-def launch_seconds(device: str, launches: Sequence[Callable[[], object]], *, least: int = 20) -> float:
-    """Return the median seconds of one launch, where all of them run in turn, at least `least` in a CUDA graph."""
-    if device != "cuda":
-        return median(device, lambda: [launch() for launch in launches], repeats=9) / len(launches)
-    rounds = -(-least // len(launches))
-    # Results are kept so that each launch writes memory of its own, not what the one before it freed.
-    results: list[object] = []
-    replay = captured(
-        lambda: results.extend(launch() for _ in range(rounds) for launch in launches),
-        warm=lambda: [launch() for launch in launches[:2]],
-    )
-    return median(device, replay, repeats=9) / (rounds * len(launches))
-
-
-def copy_bandwidth(device: str, nbytes: int) -> float:
-    """Return the bytes per second of a large copy, read plus written."""
-    source = torch.zeros(nbytes, dtype=torch.uint8, device=device)
-    copy = torch.empty_like(source)
-    return 2 * nbytes / median(device, lambda: copy.copy_(source), repeats=9)
+if __name__ == "__main__":
+    main()

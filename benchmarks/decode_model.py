@@ -6,11 +6,12 @@ vocabulary.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import bench
+import timing
 import torch
 from shapes import llama_config, sizes_of
 
@@ -18,8 +19,8 @@ from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.models.llama import Llama
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 
 PAGE = 16
 LLAMA_1B = sizes_of(128256, 2048, 8192, 16, 32, 8, 64)
@@ -41,11 +42,14 @@ class Setup:
     seed: int
 
 
-def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None) -> Setup:
-    """Return the H200 run, or one that a CPU does in seconds."""
-    if tiny:
-        return Setup(TINY, "cpu", torch.float32, batches or (1, 3), 8, 6, 2, 1 << 22, seed)
-    return Setup(LLAMA_1B, "cuda", torch.bfloat16, batches or (1, 8, 64), 128, 128, 5, 1 << 32, seed)
+def setup(given: Namespace, times: int = 1) -> Setup:
+    """Return the H200 run, or one that a CPU does in seconds; by default with so many times the repeats."""
+    batches = tuple(vars(given).get("batch") or ())
+    repeats = vars(given).get("repeats")
+    if given.tiny:
+        return Setup(TINY, "cpu", torch.float32, batches or (1, 3), 8, 6, repeats or 2 * times, 1 << 22, given.seed)
+    repeats = repeats or 5 * times
+    return Setup(LLAMA_1B, "cuda", torch.bfloat16, batches or (1, 8, 64), 128, 128, repeats, 1 << 32, given.seed)
 
 
 def engine_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Llama:
@@ -92,7 +96,7 @@ class DecodeLoop:
         self.step: Callable[[], None] = self._eager_step
         self.prefill(torch.zeros((batch, given.prompt), dtype=torch.int64, device=self._device))
         if self._device == "cuda":
-            self.step = bench.captured(self._eager_step, warm=lambda: [self._eager_step() for _ in range(2)])
+            self.step = timing.captured(self._eager_step, warm=lambda: [self._eager_step() for _ in range(2)])
 
     def prefill(self, prompts: torch.Tensor) -> None:
         """Run prompts [B, n]; their first tokens are in `ids`, and the logits that gave them in `logits` [B, V]."""

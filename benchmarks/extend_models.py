@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,11 @@ from draftproof.engine.models.dflash import DFlashModel
 from draftproof.engine.models.probe import ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.engine.models.registry import build_target
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.drafts import Mtp
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import draft_weights, target_weights
 
 # Drafts of a round, and layers of every chain.
 STEPS = 3
@@ -58,11 +59,12 @@ class Built:
     dtype: torch.dtype
 
 
-def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None, repeats: int | None) -> Setup:
+def setup(given: Namespace) -> Setup:
     """Return the H200 run, or one that a CPU does in seconds."""
-    if tiny:
-        return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, seed)
-    return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, seed)
+    batches, repeats = tuple(given.batch or ()), given.repeats
+    if given.tiny:
+        return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, given.seed)
+    return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, given.seed)
 
 
 def glm_mtp(given: Setup) -> Built:

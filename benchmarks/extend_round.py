@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import bench
+import timing
 import torch
 from extend_models import STEPS, Built, Setup
 
@@ -23,7 +23,7 @@ from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, Launch, StepPlan
 
 PAGE, NEW = 16, 16
-Timed = tuple[Launch, bench.Mark, bench.Mark]
+Timed = tuple[Launch, timing.Mark, timing.Mark]
 
 
 class Clock(Probes):
@@ -32,15 +32,15 @@ class Clock(Probes):
     def __init__(self, device: str) -> None:
         super().__init__()
         self._device = device
-        self._begin: bench.Mark = 0.0
+        self._begin: timing.Mark = 0.0
         self._launches: list[Timed] = []
 
     def before_launch(self, kind: str) -> None:
-        self._begin = bench.mark(self._device)
+        self._begin = timing.mark(self._device)
 
     def on_launch(self, launch: Launch) -> None:
         if launch.kind != "capture":
-            self._launches.append((launch, self._begin, bench.mark(self._device)))
+            self._launches.append((launch, self._begin, timing.mark(self._device)))
 
     def take(self) -> list[Timed]:
         """All launches since the last call."""
@@ -185,7 +185,7 @@ def first_difference(got: dict[str, torch.Tensor], expected: dict[str, torch.Ten
     if got.keys() != expected.keys():
         return f"there are {sorted(got)}, expected {sorted(expected)}"
     for name, tensor in expected.items():
-        wrong = (bench.bits(got[name].contiguous()) != bench.bits(tensor.contiguous())).nonzero()
+        wrong = (timing.bits(got[name].contiguous()) != timing.bits(tensor.contiguous())).nonzero()
         if len(wrong):
             place = tuple(wrong[0].tolist())
             return f"{name} at {place} is {got[name][place].item()}, expected {tensor[place].item()}"

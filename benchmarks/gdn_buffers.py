@@ -6,17 +6,30 @@ the convolution, `D` = 2*N*H + U*E channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+
+MOST_SETS = 256
+TINY: dict[str, Any] = {
+    "key_heads": 2,
+    "value_heads": 4,
+    "key_dim": 8,
+    "value_dim": 16,
+    "batches": (1, 3),
+    "tokens": (1, 2, 3),
+    "rotation": 1 << 15,
+    "copy_bytes": 1 << 20,
+}
 
 
 @dataclass(frozen=True)
 class Setup:
     """The sizes that are measured.
 
-    `rotation`: bytes of buffers that launches go round in, so that no cache holds them; `judged`: whether the goals are
-    meant for these sizes.
+    `rotation`: bytes of buffers that launches go round in, so that no cache holds them.
     """
 
     device: str
@@ -30,19 +43,17 @@ class Setup:
     tokens: tuple[int, ...] = (1, 4, 8)
     rotation: int = 1 << 31
     copy_bytes: int = 1 << 31
-    judged: bool = True
 
     @property
     def channels(self) -> int:
         return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
 
-def setup(device: str, tiny: bool, seed: int) -> Setup:
-    """Sizes of Qwen3-Next, or some for trying the script."""
-    if not tiny:
-        return Setup(device, seed)
-    small = {"key_heads": 2, "value_heads": 4, "key_dim": 8, "value_dim": 16, "batches": (1, 3), "tokens": (1, 2, 3)}
-    return Setup(device, seed, **small, rotation=1 << 15, copy_bytes=1 << 20)
+def setup(given: Namespace) -> Setup:
+    """Return sizes of Qwen3-Next, or some for trying it out."""
+    chosen = {"batches": tuple(sorted(set(given.batch or ()))), "tokens": tuple(sorted(set(given.tokens or ())))}
+    of = replace(Setup(given.device, given.seed), **TINY if given.tiny else {})
+    return replace(of, **{name: numbers for name, numbers in chosen.items() if numbers})
 
 
 @dataclass(frozen=True)
@@ -121,3 +132,10 @@ def buffers(given: Setup, batch: int, tokens: int, seed: int) -> Buffers:
         untracked=ints(-1),
         no_track=unwritten(1, *inner, dtype=torch.float32),
     )
+
+
+def sets(given: Setup, batch: int, tokens: int) -> list[Buffers]:
+    """Return as many sets of buffers as fill the rotation, at least two."""
+    first = buffers(given, batch, tokens, given.seed)
+    count = max(2, min(MOST_SETS, -(-given.rotation // first.nbytes)))
+    return [first, *(buffers(given, batch, tokens, given.seed + index) for index in range(1, count))]

@@ -1,4 +1,4 @@
-"""What is timed: each op of a verify round, both ways to commit as whole rounds, decoding, and flash-linear-attention.
+"""What is timed: each op of a verify round, both ways to commit as whole rounds, and decoding.
 
 Letters as in gdn_buffers. Bytes are what the work must move: each element of an input read once and each of an output
 written once, from the shapes; index tensors, which are a few hundred bytes, are left out.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bench
+import timing
 import torch
 from gdn_buffers import Buffers, Setup, buffers
 
@@ -104,14 +104,10 @@ def moved_bytes(given: Setup, batch: int, tokens: int) -> dict[str, int]:
     return moved
 
 
-def cases(given: Setup, sets: Sequence[Buffers], fla: Callable[..., Any] | None) -> list[Case]:
+def cases(given: Setup, sets: Sequence[Buffers]) -> list[Case]:
     """Every case on every set of buffers."""
-    batch, tokens = sets[0].x.shape[:2]
-    moved = moved_bytes(given, batch, tokens)
-    made = [Case(name, moved[name], tuple(_bound(launches, on) for on in sets)) for name, launches in OPS.items()]
-    if fla is not None:
-        made.append(Case(FLA, moved[FLA], tuple(fla_launch(given, on, fla) for on in sets)))
-    return made
+    moved = moved_bytes(given, *sets[0].x.shape[:2])
+    return [Case(name, moved[name], tuple(_bound(launches, on) for on in sets)) for name, launches in OPS.items()]
 
 
 def _bound(launches: tuple[Launch, ...], on: Buffers) -> Callable[[], None]:
@@ -124,35 +120,15 @@ def _bound(launches: tuple[Launch, ...], on: Buffers) -> Callable[[], None]:
     return launch
 
 
-def fla_launch(given: Setup, on: Buffers, fla: Callable[..., Any]) -> Callable[[], Any]:
-    """Return gdn_update's work in flash-linear-attention's form: contiguous arguments, results in new tensors."""
-    shape, keys = on.qkv.shape[:2], given.key_heads * given.key_dim
-    q, k, v = on.qkv.split((keys, keys, given.channels - 2 * keys), -1)
-    arguments = {
-        "q": q.reshape(*shape, given.key_heads, given.key_dim).contiguous(),
-        "k": k.reshape(*shape, given.key_heads, given.key_dim).contiguous(),
-        "v": v.reshape(*shape, given.value_heads, given.value_dim).contiguous(),
-        "g": -on.a_log.exp() * torch.nn.functional.softplus(on.a.float() + on.dt_bias),
-        "beta": on.b.sigmoid(),
-        "initial_state": on.ssm[on.slots],
-    }
-    return lambda: fla(**arguments, output_final_state=True, use_qk_l2norm_in_kernel=True)
-
-
-def check(given: Setup, batch: int, tokens: int, fla: Callable[..., Any] | None) -> None:
+def check(given: Setup, batch: int, tokens: int) -> None:
     """Raise RuntimeError, naming what differs, unless all ops agree for this batch and width."""
     for seed, name in enumerate(CHECKED, start=given.seed):
         on = buffers(given, batch, tokens, seed)
-        theirs = fla_launch(given, on, fla)() if fla and name == "gdn_update" else ()
         for launch in OPS[name]:
             before, expected = on.cpu(), on.cpu()
             run(launch, on)
             run(launch, expected, torch.ops.draftproof)
             _compare_all(launch[0], on, expected, before)
-        for field, got, must in zip(
-            ("out", "states"), theirs, (expected.out, expected.ssm[expected.slots]), strict=False
-        ):
-            compare(f"{field} of {FLA}", got.cpu(), must, torch.full_like(must, torch.nan), *BOUNDS[field])
 
 
 def _compare_all(op: str, on: Buffers, expected: Buffers, before: Buffers) -> None:
@@ -169,8 +145,8 @@ def compare(
     def heads(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.flatten(-inner)
 
-    wrong = heads(bench.bits(got) != bench.bits(expected)).any(-1)
-    kept = heads(bench.bits(before) == bench.bits(expected)).all(-1)
+    wrong = heads(timing.bits(got) != timing.bits(expected)).any(-1)
+    kept = heads(timing.bits(before) == timing.bits(expected)).all(-1)
     share = heads(got.float() - expected.float()).norm(dim=-1) / heads(expected.float()).norm(dim=-1)
     bad = (wrong & (kept | ~(share < bound))).nonzero()
     if len(bad):

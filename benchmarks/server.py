@@ -6,11 +6,10 @@ Its graphs are captured before anything is timed, and every prompt is of random 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import bench
+import timing
 import torch
 from decode_model import PAGE, Setup, engine_model
 from shapes import eagle_shapes, llama_shapes, random_tensors
@@ -31,7 +30,6 @@ from draftproof.engine.stages import Commit, GenerationRequest, Launch, StepPlan
 STEPS = 3
 NGRAM = DraftModel("ngram", NgramSettings(max_n=3))
 Text = tuple[int, ...]
-Columns = dict[str, Callable[[dict[str, Any]], object]]
 
 
 class Plans(Probes):
@@ -107,21 +105,21 @@ class Server:
 
     def step(self) -> Timed:
         """Run one step, and wait for the device."""
-        bench.synchronize(self._device)
+        timing.synchronize(self._device)
         begin = time.perf_counter()
         commits = self._engine.step()
-        bench.synchronize(self._device)
+        timing.synchronize(self._device)
         return Timed(self._plans.plan, self._plans.launches, commits, time.perf_counter() - begin)
 
     def rest(self) -> list[Timed]:
         """Run until all texts have ended, and only then wait for the device: the times are those of the host."""
         steps = []
-        bench.synchronize(self._device)
+        timing.synchronize(self._device)
         before = time.perf_counter()
         while not self._engine.idle:
             commits = self._engine.step()
             if self._engine.idle:
-                bench.synchronize(self._device)
+                timing.synchronize(self._device)
             now = time.perf_counter()
             steps.append(Timed(self._plans.plan, self._plans.launches, commits, now - before))
             before = now

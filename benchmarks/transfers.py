@@ -1,4 +1,4 @@
-"""What moves between host and device, counted: step_speed.py shows it, tests/engine/test_transfers.py holds to it."""
+"""What moves between host and device, counted: `bench.py step` shows it, tests/engine/test_transfers.py holds to it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LINKED = (
     "examples/workflows/*.yml",
     "properties/kernels/table.py",
     "properties/kernels/blocks.py",
-    "properties/values/kernel_binding.py",
+    "properties/formats/kernel_binding.py",
     "subjects/kernels/packages.py",
     "tests/kernels/sanitizer_explained.toml",
 )

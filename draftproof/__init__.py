@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from draftproof.properties.conformance import conformance as conformance
     from draftproof.properties.fit import UnfitError as UnfitError
     from draftproof.properties.fit import fit as fit
+    from draftproof.properties.formats.case import read_case as read_case
     from draftproof.properties.judge import judge as judge
     from draftproof.properties.strategies.drawn import scenarios as scenarios
     from draftproof.properties.strategies.scenarios import generate as generate
-    from draftproof.properties.values.case import read_case as read_case
     from draftproof.properties.values.limits import Limits as Limits
     from draftproof.properties.values.scenario import Scenario as Scenario
     from draftproof.properties.values.script import Script as Script
@@ -45,7 +45,7 @@ _NAMES = {
     "properties.strategies.scenarios": "generate",
     "properties.conformance": "conformance",
     "properties.values.subject": "Hook Subject",
-    "properties.values.case": "read_case",
+    "properties.formats.case": "read_case",
     "properties.values.limits": "Limits",
     "properties.values.scenario": "Scenario",
     "properties.values.script": "Script",

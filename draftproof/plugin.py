@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    from draftproof.properties.values.durations import DurationError, parse_duration
+    from draftproof.properties.lib.durations import DurationError, parse_duration
 
     try:
         return parse_duration(text, "--draftproof-time")
@@ -242,7 +242,7 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
         subject=partial(request.getfixturevalue, "draftproof_subject"),
         scenarios=draftproof_scenarios,
         cases=config.rootpath / ".draftproof" / "cases",
-        test=plain(item.nodeid),
+        test=without_share(item.nodeid),
         device=option(config, "device", "cpu"),
         choice=choice(config),
         share=draftproof_scenarios.share,
@@ -250,7 +250,7 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
     )
 
 
-def plain(name: str) -> str:
+def without_share(name: str) -> str:
     """Return a test's id without its share."""
     return _SHARE.sub("", name)
 
@@ -263,8 +263,8 @@ def pytest_runtest_makereport(
     report = yield
     failures = sys.modules.get("draftproof.pytest_failures")
     if failures is not None and call.excinfo is not None and (found := failures.found_in(call.excinfo.value)):
-        found = failures.replayable(found, plain(item.nodeid))
-        report.sections.append(("draftproof", failures.told(found)))
+        found = failures.replayable(found, without_share(item.nodeid))
+        report.sections.append(("draftproof", failures.describe_failures(found)))
         told = failures.properties(found)
         item.user_properties.extend(told)
         report.user_properties.extend(told)
@@ -276,7 +276,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     reports = [
         report for of in terminalreporter.stats.values() for report in of if isinstance(report, pytest.TestReport)
     ]
-    lines = list(summary(reports, plain))
+    lines = list(summary(reports, without_share))
     if lines:
         terminalreporter.write_sep("=", "draftproof")
     for line in lines:

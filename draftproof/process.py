@@ -14,10 +14,10 @@ from typing import NoReturn
 CRASHED = 3
 """The exit code of a command whose process ended before its verdict, as of Outcome.CRASH."""
 INTERRUPTED = 2
-"""That of a command which somebody stopped before its verdict, as of any error of usage."""
+"""The exit code of a command that was stopped before its verdict, as for any error of usage."""
 _MOMENT = 0.05
 _ANOTHER = 2.5
-"""Seconds after which a signal is another interrupt, also for whoever takes signals that come together for one."""
+"""Seconds after which a signal counts as another interrupt, also where signals that come together count as one."""
 
 
 def leave(code: int) -> NoReturn:

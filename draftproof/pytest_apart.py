@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-OPTIONS: tuple[str, ...] = ("profile", "device", "subject", "seed", "examples", "time", "case")
-OPTIONS += ("python", "url", "set", "model", "draft", "draft-model", "mtp")
+_OPTIONS: tuple[str, ...] = ("profile", "device", "subject", "seed", "examples", "time", "case")
+_OPTIONS += ("python", "url", "set", "model", "draft", "draft-model", "mtp")
 """Options of the plugin, without --draftproof-."""
 _APART = pytest.StashKey[bool]()
 _sessions: list[pytest.Session] = []
@@ -18,7 +18,7 @@ _sessions: list[pytest.Session] = []
 
 def has_options(config: pytest.Config) -> bool:
     """Return whether any option of ours is given."""
-    return any(config.getoption(f"--draftproof-{name}") is not None for name in OPTIONS)
+    return any(config.getoption(f"--draftproof-{name}") is not None for name in _OPTIONS)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,26 +11,26 @@ from pathlib import Path
 
 from draftproof.errors import CheckpointError
 from draftproof.harness.check import MOST_CASES
-from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.subjects import Device, is_engine, make_from, present
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, unseen
+from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS, ObservationGaps, observation_gaps
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
-from draftproof.properties.judge import RUNS, Judgement, summarise
+from draftproof.properties.formats.case import Case, case_text, read_case
+from draftproof.properties.judge import RUNS_CONTRACT, Judgement, summarise
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from
-from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_failures import ContractError, Failure
 from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS
@@ -38,21 +38,21 @@ from draftproof.reference.solved import solved
 from draftproof.report.commands import command
 from draftproof.report.text import sentence
 
-SAME: Level = "relation"
+_SAME: Level = "relation"
 """Failures of one test that differ in numbers only are told once."""
-CASES = Path(".draftproof/cases")
-BLOCK = 60
-"""Scenarios of a campaign come from one seed after another, so many from each."""
+_CASES = Path(".draftproof/cases")
+_BLOCK = 60
+"""Scenarios of a campaign come from one seed after another, this many from each."""
 
 
 @dataclass(frozen=True)
 class ProfileScenarios:
-    """Scenarios to walk through, as often as one likes: always the same ones, but for how far a campaign gets.
+    """Scenarios to iterate over any number of times: always the same ones, except for how far a campaign gets.
 
     `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
-    stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft;
-    with `mtp` its own first MTP layer is an EAGLE head. With `ranks` they are only those of several ranks, from as many
-    seeds as that takes.
+    replaces them all. `model` is a checkpoint in place of probes, `draft_model` its draft's; with `mtp` its own first
+    MTP layer is an EAGLE head. With `ranks` there are only scenarios of several ranks, from as many seeds as that
+    takes.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class ProfileScenarios:
     ranks: bool = False
 
     def within(self, limits: Limits) -> ProfileScenarios:
-        """Return those of the drafts that a subject has; all where it has none of them, and is told so."""
+        """Return the scenarios of the drafts that a subject has; all where it has none of them, and is told so."""
         return replace(self, drafts=tuple(name for name in self.drafts if name in limits.drafts) or self.drafts)
 
     def __iter__(self) -> Iterator[Scenario]:
@@ -94,14 +94,14 @@ class ProfileScenarios:
     def _of_ranks(self, seed: int, count: int) -> list[Scenario]:
         found: list[Scenario] = []
         while len(found) < count:
-            found += [one for one in generate(seed, BLOCK, self.drafts) if one.ranks.size > 1]
+            found += [one for one in generate(seed, _BLOCK, self.drafts) if one.ranks.size > 1]
             seed += 1
         return found[:count]
 
     def _campaign(self) -> Iterator[Scenario]:
         until, (seed, step) = time.monotonic() + self.seconds, self.share
         while True:
-            for scenario in self._drawn(self.seed + seed, BLOCK):
+            for scenario in self._drawn(self.seed + seed, _BLOCK):
                 yield scenario
                 if time.monotonic() > until:
                     return
@@ -131,10 +131,10 @@ class Check:
 
     subject: Callable[[], Subject]
     scenarios: Iterable[Scenario]
-    cases: Path = CASES
+    cases: Path = _CASES
     test: str = ""
     device: str = "cpu"
-    choice: SubjectChoice = BUILT_IN
+    choice: SubjectChoice = BUILT_IN_SUBJECT
     share: tuple[int, int] = (0, 1)
     record: Callable[[tuple[str, object]], None] = field(default=lambda _: None)
 
@@ -158,7 +158,7 @@ class Check:
         wanted = named_contracts(contracts)
         own = self.scenarios.within(held.limits) if isinstance(self.scenarios, ProfileScenarios) else self.scenarios
         drawn, to_fit = (own, fit_generated) if scenarios is None else (scenarios, fit)
-        choice = self.choice if subject is None else BUILT_IN
+        choice = self.choice if subject is None else BUILT_IN_SUBJECT
         try:
             judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
         except (UnfitError, CheckpointError) as error:
@@ -201,48 +201,50 @@ class Check:
                 judged.append(judgement)
                 counted.append(counts(ran))
 
-        executor = Executor(subject, contracts=contracts, deadline=DEADLINE, observe=observe)
+        executor = Executor(subject, contracts=contracts, deadline=SCENARIO_DEADLINE, observe=observe)
         for scenario in scenarios:
             failure = _hold(executor, scenario)
             if failure is not None:
                 # The first of a kind is the one that is told.
-                is_known = any(one.identity.is_same(failure.identity, SAME) for one in found)
+                is_known = any(one.identity.is_same(failure.identity, _SAME) for one in found)
                 kept = failure if is_known else _kept(failure, scenario, self.cases / name, choice)
                 found.append(self._replayable(kept, subject, choice))
         return judged, counted, found
 
     def _replayable(self, found: Failure, subject: Subject, choice: SubjectChoice) -> Failure:
-        if is_engine(subject) or choice != BUILT_IN:
+        if is_engine(subject) or choice != BUILT_IN_SUBJECT:
             return found._replace(replay=command("replay", found.case, device=self.device, **choice.options))
         again = shlex.join(["pytest", self.test, "--draftproof-case", found.case])
         return found._replace(replay=again) if self.test else found
 
 
 def _not_seen(
-    judged: Sequence[Judgement], counted: Sequence[Mapping[str, int]], of_drafts: frozenset[str] = OF_DRAFTS
-) -> Unseen:
+    judged: Sequence[Judgement],
+    counted: Sequence[Mapping[str, int]],
+    of_drafts: frozenset[str] = CHANNELS_THAT_SHOW_DRAFTS,
+) -> ObservationGaps:
     """Return what was not seen, of drafts on these channels, that forbids a pass (S-SUBJECT-5, S-SUBJECT-6)."""
     channels = frozenset().union(*(one.channels for one in judged)) & of_drafts
     silent = [number for number, one in enumerate(counted) if not one.get("scenarios_shown")]
-    return unseen(total(counted), channels, silent)
+    return observation_gaps(total(counted), channels, silent)
 
 
-def _runs(not_seen: Unseen, counted: Sequence[Mapping[str, int]]) -> tuple[Verdict, ...]:
+def _runs(not_seen: ObservationGaps, counted: Sequence[Mapping[str, int]]) -> tuple[Verdict, ...]:
     """Return the verdict that what was not seen forbids a pass, if it does."""
     if not not_seen.missing:
         return ()
     shown = total(counted)["scenarios_shown"]
-    return (Verdict(name=RUNS, verdict=Outcome.INCONCLUSIVE, scenarios=shown, missing=not_seen.missing),)
+    return (Verdict(name=RUNS_CONTRACT, verdict=Outcome.INCONCLUSIVE, scenarios=shown, missing=not_seen.missing),)
 
 
-def assert_holds(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
+def assert_holds(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = _CASES) -> None:
     """Hold a subject to every contract on one scenario: for tests of your own, with @given or without.
 
     `device` is where the engine runs, if that is the subject. Raises ContractError, an AssertionError, with the
     divergence and a case file.
     """
     __tracebackhide__ = True
-    failure = _hold(Executor(subject, deadline=DEADLINE), scenario)
+    failure = _hold(Executor(subject, deadline=SCENARIO_DEADLINE), scenario)
     if failure is not None:
         kept = _kept(failure, scenario, cases)
         again = command("replay", kept.case, device=device) if is_engine(subject) else ""
@@ -282,7 +284,7 @@ def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
     return Failure(answer.outcome, identity, f"{identity.contract}: {answer.reason}", "", detail=answer.detail)
 
 
-def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice = BUILT_IN) -> Failure:
+def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice = BUILT_IN_SUBJECT) -> Failure:
     """Write the case file, one for each identity and draft: with Hypothesis the last one, which is the smallest."""
     origin = f"pytest: {found.identity.text}"
     case = Case(scenario=scenario, script=solved(scenario).script, origin=origin, subject=choice)
@@ -295,7 +297,7 @@ def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice
     return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))
 
 
-def _conclusive(checked: Checked, subject: Subject, not_seen: Unseen, strict: bool, *, shared: bool) -> None:
+def _conclusive(checked: Checked, subject: Subject, not_seen: ObservationGaps, strict: bool, *, shared: bool) -> None:
     """Raise AssertionError where a pass would prove nothing. One share of several may have no scenarios."""
     __tracebackhide__ = True
     if not checked.scenarios:

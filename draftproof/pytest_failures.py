@@ -9,7 +9,7 @@ from typing import NamedTuple
 from draftproof.errors import DraftproofError
 from draftproof.harness.identity import Identity
 from draftproof.properties.values.verdict import Outcome
-from draftproof.pytest_summary import FINDING
+from draftproof.pytest_summary import FINDING_PROPERTIES
 
 
 class Failure(NamedTuple):
@@ -28,7 +28,7 @@ class ContractError(DraftproofError, AssertionError):
 
     def __init__(self, found: tuple[Failure, ...]) -> None:
         self.found = found
-        super().__init__(told(found))
+        super().__init__(describe_failures(found))
 
 
 def replayable(found: Sequence[Failure], test: str) -> tuple[Failure, ...]:
@@ -43,7 +43,7 @@ def found_in(error: BaseException) -> tuple[Failure, ...]:
     return tuple(one for inner in getattr(error, "exceptions", ()) for one in found_in(inner))
 
 
-def told(found: Sequence[Failure]) -> str:
+def describe_failures(found: Sequence[Failure]) -> str:
     """Return failures in words, each with its case file and the command that runs it again, if there is one."""
     lines: list[str] = []
     for one in found:
@@ -60,5 +60,5 @@ def properties(found: Sequence[Failure]) -> list[tuple[str, object]]:
     for one in found:
         identity = one.identity
         values = (identity.contract, identity.channel, identity.text, one.case, one.replay, one.sentence)
-        pairs += zip(FINDING, values, strict=True)
+        pairs += zip(FINDING_PROPERTIES, values, strict=True)
     return pairs

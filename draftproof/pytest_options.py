@@ -20,7 +20,7 @@ def option(config: pytest.Config, name: str, default: Any = None) -> Any:
 def choice(config: pytest.Config) -> SubjectChoice:
     """Return the subject that the options name. Raises UsageError."""
     from draftproof.properties.values.subject_choice import SubjectChoice
-    from draftproof.subjects.making import SubjectNameError, resolved
+    from draftproof.subjects.making import SubjectNameError, resolve_name
 
     name, python, url = (option(config, one, "") for one in ("subject", "python", "url"))
     given = option(config, "set", [])
@@ -31,7 +31,7 @@ def choice(config: pytest.Config) -> SubjectChoice:
         raise pytest.UsageError("invalid --draftproof-python, -url or -set: expected with --draftproof-subject")
     try:
         if name and not python:
-            resolved(name)
+            resolve_name(name)
     except SubjectNameError as error:
         raise pytest.UsageError(str(error).replace("invalid subject", "invalid --draftproof-subject", 1)) from None
     settings = {**({"url": url} if url else {}), **{key: value for key, _, value in pairs}}
@@ -61,8 +61,8 @@ def check_draft(config: pytest.Config) -> None:
 def check_case(path: str, model: str, draft_model: str) -> None:
     """Raise UsageError for a case that cannot be read, or whose checkpoints are not there."""
     from draftproof.errors import CheckpointError
-    from draftproof.properties.values.case import read_case
-    from draftproof.properties.values.invalid import InvalidScenarioError
+    from draftproof.properties.formats.case import read_case
+    from draftproof.properties.lib.invalid import InvalidScenarioError
     from draftproof.properties.values.located import located, require_folders
 
     try:

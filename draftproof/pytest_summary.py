@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     import pytest
 
 SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
-FINDING = tuple(f"draftproof.{name}" for name in ["contract", "channel", "identity", "case", "replay", "divergence"])
+FINDING_PROPERTIES = tuple(
+    f"draftproof.{name}" for name in ["contract", "channel", "identity", "case", "replay", "divergence"]
+)
 """The properties of one finding, in this order; a second finding of a test repeats them."""
 
 
@@ -18,9 +20,9 @@ def findings(report: pytest.TestReport) -> list[dict[str, str]]:
     """Return the findings of a test: property name without its prefix -> value."""
     found: list[dict[str, str]] = []
     for name, value in report.user_properties:
-        if name == FINDING[0]:
+        if name == FINDING_PROPERTIES[0]:
             found.append({})
-        if name in FINDING and found:
+        if name in FINDING_PROPERTIES and found:
             found[-1][name.removeprefix("draftproof.")] = str(value)
     return found
 

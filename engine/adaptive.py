@@ -3,7 +3,7 @@
 The controller keeps an exponential moving average of accepted drafts. It leaves q for the next lower candidate p when
 the average is at most p - 0.5 + down, and q for the next higher one when the average is above q - 0.5 + up. All
 arithmetic is in doubles and in the order written here, so that another implementation of the same definition
-(docs/semantics/adaptive.md) decides the same, bit for bit.
+(docs/semantics/adaptive-steps.md) decides the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AdaptiveConfig:
 
 @dataclass(frozen=True)
 class ControllerState:
-    """`steps` are in force; `average` is that of accepted drafts after `count` verified rounds."""
+    """`steps` are in force; `average` is the mean of accepted drafts after `count` verified rounds."""
 
     steps: int
     average: float

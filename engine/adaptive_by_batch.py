@@ -2,7 +2,7 @@
 
 A table has a slot for every range of batch sizes, with step counts and an average of its own. Zero steps are a choice
 like another: batches then run without drafts, and after every interval the smallest number of drafts is tried again.
-Arithmetic is in doubles, in the order written here (docs/semantics/adaptive.md, S-ADAPT-7).
+Arithmetic is in doubles, in the order written here (docs/semantics/adaptive-steps.md, S-ADAPT-7).
 Source: sgl-project/sglang, adaptive_spec_params.py (#24055 and later).
 """
 

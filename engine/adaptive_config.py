@@ -15,7 +15,7 @@ from typing import Any
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 MAX_STEPS = 64
 MAX_HYSTERESIS = 64.0
@@ -29,9 +29,9 @@ class AdaptiveError(DraftproofError, ValueError):
 def read_adaptive_config(path: str | Path, initial: int) -> AdaptiveConfig | BatchAdaptiveConfig:
     """Read a JSON object with any of the fields of `_LIST`, or with slots. Raises AdaptiveError.
 
-    A slot is a field named by the smallest batch of its range ("8"), with an object that has `candidate_steps`. What
-    stands beside the slots holds for each that does not say otherwise, but for `candidate_steps`: that is for releases
-    without slots. Sizes that batches are rounded up to are those of the graphs: `rounding` is empty.
+    A slot is a field named by the smallest batch of its range ("8"), with an object that has `candidate_steps`. Fields
+    beside the slots hold for each slot that does not say otherwise, except `candidate_steps`, which is for releases
+    without slots. The sizes that batches are rounded up to are those of the graphs: `rounding` is empty.
     """
     values = _read_object(Path(path))
     entries = {name: value for name, value in values.items() if name.isascii() and name.isdigit()}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.arena import Arena
-from draftproof.engine.handover import Entries
+from draftproof.engine.kv_transfer import Entries
 from draftproof.engine.models.base import (
     AttentionMetadata,
     CacheShape,
@@ -22,7 +22,7 @@ from draftproof.engine.models.base import (
     TokenInput,
     VerifyStates,
 )
-from draftproof.engine.models.config_fields import FULL, LINEAR, SLIDING
+from draftproof.engine.models.config_fields import FULL_ATTENTION, LINEAR_ATTENTION, SLIDING
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
 from draftproof.kernels.eager_codes import read_back
@@ -65,10 +65,9 @@ def layout_of(arena: Arena, name: str, shape: CacheShape, mrope: bool) -> dict[s
 class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns.
 
-    `windows` are how many positions a row of each layer sees, 0 for all; none at all where every layer sees all.
-    `scales` are those of the keys and of the values of every layer, if these are codes; `fp8` the same, a number each,
-    if they are bytes of e4m3fn. `rope_table` [R, 3, C] has the positions of every column of a request row, if a token
-    has three.
+    `windows` are how many positions a row of each layer sees, 0 for all; empty where every layer sees all. `scales` are
+    for the keys and the values of every layer, if these are codes; `fp8` is the same, one number each, if they are
+    bytes of e4m3fn. `rope_table` [R, 3, C] has the positions of every column of a request row, if a token has three.
     """
 
     keys: tuple[Tensor, ...]
@@ -211,13 +210,13 @@ class TargetCache(PagedCache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """See PagedCache."""
-        self.probes.on_layer(SLIDING if self.window(layer) else FULL, layer)
+        self.probes.on_layer(SLIDING if self.window(layer) else FULL_ATTENTION, layer)
         return super().attend(layer, q, k, v, metadata, scale)
 
     def attend_token(self, layer: int, token: TokenInput, metadata: AttentionMetadata, scale: float) -> Tensor | None:
         """See PagedCache; where that does nothing, `attend` tells of the layer."""
         if self._takes_token(layer, metadata):
-            self.probes.on_layer(FULL, layer)
+            self.probes.on_layer(FULL_ATTENTION, layer)
         return super().attend_token(layer, token, metadata, scale)
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
@@ -230,7 +229,7 @@ class TargetCache(PagedCache):
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
     ) -> Tensor:
         """Through the states that `metadata` names, of a verify or of a prefill: [T, U, E]."""
-        self.probes.on_layer(LINEAR, layer)
+        self.probes.on_layer(LINEAR_ATTENTION, layer)
         if self.states is None:
             return super().recur(layer, weights, x, a, b, metadata)
         if isinstance(metadata.states, VerifyStates):

@@ -15,21 +15,20 @@ Delay = Literal["none", "early", "late"]
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes of pools and batches. `steps` drafts a round at first, and for good unless `adaptive` chooses.
+    """Sizes of pools and batches. `steps` drafts a round at first, and always, unless `adaptive_steps` chooses.
 
-    `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
-    and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
+    `pages` and `request_slots` do not count the reserved ones; `page_order` and `state_order` say in which order pages
+    and state slots are allocated. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are taken
-    on demand (scheduler.py), with a `prefix_cache` pages are kept for others, and states in `checkpoint_slots`. A step
-    runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit). An engine that `hands_over` runs
-    prompts only, for another one.
-    `commit` is how rounds commit recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
-    Without `sampled` every request is greedy, and launches have nothing else in them; so without `drafts_sampled` every
-    draft, and without `penalized`, `constrained` (some tokens are excluded), `most_logprobs` and
-    `most_prompt_logprobs`. With a `tree` drafts are one, of `steps` levels. `eos` are the ids after which the model
-    ends a text. With `mrope` tokens have three positions. A `mixed` engine runs chunks of prompts and verify rows in
-    one launch, packed, and padded to the numbers of `token_sizes`. With an `overlap` the host plans a step while the
-    one before runs (overlap.py): a delay for each step, repeated cyclically.
+    on demand (scheduler.py), with a `prefix_cache` pages are kept for other requests, and states in `checkpoint_slots`.
+    A step runs at most `token_budget` tokens of prompts and verify rows (0: no such limit). An engine that is
+    `prefill_only` runs prompts only, for another engine. `commit` is how rounds commit recurrent states; a checkpoint
+    is kept every `checkpoint` tokens (0: never). Without `sampled` every request is greedy, and launches have no
+    sampling in them; the same goes for `drafts_sampled`, `penalized`, `constrained` (some tokens are excluded),
+    `most_logprobs` and `most_prompt_logprobs`. With a `tree` drafts form a tree of `steps` levels. `eos` are the ids
+    after which the model ends a text. With `mrope` tokens have three positions. A `mixed` engine runs chunks of prompts
+    and verify rows in one launch, packed, and padded to the numbers of `token_sizes`. With an `overlap` the host plans
+    a step while the one before runs (overlap.py): a delay for each step, repeated cyclically.
     """
 
     steps: int
@@ -44,13 +43,13 @@ class EngineConfig:
     row_seed: int = 0
     page_order: tuple[int, ...] = ()
     state_order: tuple[int, ...] = ()
-    adaptive: AdaptiveConfig | BatchAdaptiveConfig | None = None
+    adaptive_steps: AdaptiveConfig | BatchAdaptiveConfig | None = None
     draft_batch: int = 0
     preemption: bool = False
     prefix_cache: bool = False
     checkpoint_slots: int = 0
-    step_tokens: int = 0
-    hands_over: bool = False
+    token_budget: int = 0
+    prefill_only: bool = False
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
@@ -69,7 +68,7 @@ class EngineConfig:
     @property
     def candidates(self) -> tuple[int, ...]:
         """The step counts that may run."""
-        return self.adaptive.steps if self.adaptive else (self.steps,)
+        return self.adaptive_steps.steps if self.adaptive_steps else (self.steps,)
 
     @property
     def most_width(self) -> int:
@@ -79,7 +78,7 @@ class EngineConfig:
         return effective_max_speculative_num_draft_tokens(self.candidates)
 
     def num_drafts(self, steps: int) -> int:
-        """Return how many drafts are verified where so many steps are allowed."""
+        """Return how many drafts are verified when `steps` steps are allowed."""
         return self.tree.num_drafts(steps) if self.tree else steps
 
     def num_columns(self, steps: int) -> int:

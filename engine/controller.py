@@ -13,7 +13,7 @@ class Controller(Protocol):
     """What chooses the steps in force."""
 
     def steps(self, num_rows: int) -> int:
-        """Return the most drafts of a row in a batch of so many rows."""
+        """Return the most drafts that a row may have in a batch of this many rows."""
         ...
 
     def update(self, num_drafts: Sequence[int], correct_len: Sequence[int]) -> tuple[ControllerState, ControllerState]:

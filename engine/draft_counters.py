@@ -1,4 +1,4 @@
-"""What an engine counts for whoever watches it: the drafts that it verified and accepted since it began."""
+"""Counters that an engine keeps for its observers: the drafts that it has verified and accepted so far."""
 
 from __future__ import annotations
 

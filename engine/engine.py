@@ -24,7 +24,7 @@ from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
-from draftproof.engine.handover import Handover
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target, VerifyStates
 from draftproof.engine.packed import PackedTarget, packing
@@ -37,7 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
-from draftproof.engine.runtime import OF_DRAFTS, Runtime, acceptance, accepted
+from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -126,13 +126,13 @@ class Engine:
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes) if config.mixed else None
         self._step = 0
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
-        self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
+        self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
             steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
             for steps in step_counts
         }
-        # Before the first step nobody knows of the others.
+        # Before the first step no rank knows of the others.
         self._others_busy = group.size > 1
         self.draft_counters = DraftCounters(max(step_counts))
 
@@ -176,13 +176,13 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
-        commits, _ = self.step_handing_over()
+        commits, _ = self.step_with_transfers()
         return commits
 
-    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
-        """Run one step; return what each request gained in it, and those that leave, if the engine hands over."""
+    def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
+        """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
         for released in self.scheduler.abort(self._step):
-            # Before anybody is given what they had.
+            # Before their memory is given to other requests.
             self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
@@ -195,7 +195,7 @@ class Engine:
             self._begin(plan.installed)
             self.exchange.install(plan.installed)
         commits = self._run(plan)
-        leaving = [commit for commit in commits if self.config.hands_over and not commit.finished]
+        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         packed = self.exchange.pack(leaving) if leaving else ()
         retired = self.scheduler.retire(commits)
         self._keep(retired.kept)
@@ -204,7 +204,7 @@ class Engine:
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
         for commit in leaving:
-            self._release(self.scheduler.hand_over(commit.request))
+            self._release(self.scheduler.transfer_out(commit.request))
         (busy,) = self.group.agree(int(not self.scheduler.idle))
         self._others_busy = bool(busy)
         self.probes.on_step(plan)
@@ -243,7 +243,7 @@ class Engine:
         self.probes.on_release(released.req_row, released.pages, released.state_slot)
 
     def _steps(self, num_rows: int) -> int:
-        """Return the most drafts of a row in a decode batch of so many rows."""
+        """Return the most drafts that a row may have in a decode batch of this many rows."""
         return self._controller.steps(num_rows) if self._controller else self.config.steps
 
     def _prefill(self, batch: tuple[PrefillRow, ...], num_tokens: int, num_entries: int) -> tuple[Commit, ...]:
@@ -271,7 +271,7 @@ class Engine:
         return metadata, hidden_states, target_tokens, weights
 
     def _begin(self, rows: Sequence[PrefillRow]) -> None:
-        """Begin what is kept of requests beside their entries, of which these are the first rows."""
+        """Begin what is kept for requests beside their KV entries; `rows` are their first rows."""
         if self._penalties:
             self._penalties.begin(rows)
         if self.grammars:
@@ -298,7 +298,7 @@ class Engine:
         weights: Mapping[str, Tensor],
         num_entries: int,
     ) -> tuple[Commit, ...]:
-        """Commit chunks that the target has run, and make the draft's entries of them, of ranks padded to so many."""
+        """Commit chunks that the target has run, and compute the draft's entries for them, padded to `num_entries`."""
         next_tokens = target_tokens.tolist()
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         done = [
@@ -392,7 +392,8 @@ class Engine:
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
-            runtime.begin_from({name: inputs[name] for name in inputs if name not in OF_DRAFTS}, len(batch), num_rows)
+            filled = {name: inputs[name] for name in inputs if name not in DRAFT_BUFFERS}
+            runtime.begin_from(filled, len(batch), num_rows)
             inputs = runtime.inputs(len(batch), num_rows)
             proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
         if proposal.num_drafts == known:

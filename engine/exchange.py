@@ -1,6 +1,6 @@
-"""What an engine hands over to another, and installs of what was handed over to it (S-HANDOVER).
+"""What an engine hands over to another, and installs of what was handed over to it (S-DISAGG).
 
-Sources: as of `Handover`.
+Sources: as of `KvTransfer`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Draft
-from draftproof.engine.handover import Handover, slots_of
+from draftproof.engine.kv_transfer import KvTransfer, slots_of
 from draftproof.engine.probes import Probes
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import Commit, Launch, PrefillRow
-from draftproof.engine.states.base import Plain, StateCache
+from draftproof.engine.states.base import LogicalStates, StateCache
 
 
 class Exchange:
@@ -35,18 +35,18 @@ class Exchange:
     ) -> None:
         self.cache, self.draft, self.states = cache, draft, states
         self.scheduler, self.config, self.probes, self.device = scheduler, config, probes, device
-        self.received: dict[int, Handover] = {}
+        self.received: dict[int, KvTransfer] = {}
 
-    def receive(self, handover: Handover) -> None:
-        """Queue a request whose prompt another engine has run."""
-        self.received[handover.request.id] = handover
-        self.scheduler.receive(handover.request, handover.pending_token)
+    def receive(self, transfer: KvTransfer) -> None:
+        """Queue a request that another engine prefilled."""
+        self.received[transfer.request.id] = transfer
+        self.scheduler.receive(transfer.request, transfer.pending_token)
 
-    def pack(self, commits: list[Commit]) -> tuple[Handover, ...]:
+    def pack(self, commits: list[Commit]) -> tuple[KvTransfer, ...]:
         """Return copies of all that requests need to go on elsewhere."""
         self.probes.before_launch("pack")
         state_slots = self._tensor([commit.state_slot for commit in commits])
-        states = self.states.plain(state_slots) if self.states else None
+        states = self.states.logical_states(state_slots) if self.states else None
         packed = tuple(
             self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
             for place, commit in enumerate(commits)
@@ -54,10 +54,10 @@ class Exchange:
         self.probes.on_launch(Launch("pack", 0, len(commits), 0))
         return packed
 
-    def _packed_request(self, commit: Commit, states: Plain | None) -> Handover:
+    def _packed_request(self, commit: Commit, states: LogicalStates | None) -> KvTransfer:
         slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
         has_checkpoint = 0 < self.config.checkpoint <= length
-        return Handover(
+        return KvTransfer(
             self.scheduler.find(commit.request).request,
             length,
             commit.emitted[-1],
@@ -73,19 +73,19 @@ class Exchange:
         return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
 
     def install(self, rows: tuple[PrefillRow, ...]) -> None:
-        """Put what was handed over of requests where this engine has given them room."""
+        """Copy transferred requests into the pages, slots and rows that this engine has given them."""
         handed = [self.received.pop(row.request) for row in rows]
         self.probes.before_launch("install")
-        for row, handover in zip(rows, handed, strict=True):
-            slots = self._slots(row.req_row, handover.seq_len)
-            self.cache.install(slots, handover.entries)
-            if self.draft.cache and handover.draft_entries:
-                self.draft.cache.install(slots, handover.draft_entries)
-            if self.states and handover.states:
-                self.states.install(self._tensor([row.state_slot]), handover.states, handover.checkpoint)
+        for row, transfer in zip(rows, handed, strict=True):
+            slots = self._slots(row.req_row, transfer.seq_len)
+            self.cache.install(slots, transfer.entries)
+            if self.draft.cache and transfer.draft_entries:
+                self.draft.cache.install(slots, transfer.draft_entries)
+            if self.states and transfer.states:
+                self.states.install(self._tensor([row.state_slot]), transfer.states, transfer.checkpoint)
         self.probes.on_launch(Launch("install", 0, len(rows), 0))
-        for row, handover in zip(rows, handed, strict=True):
-            self.draft.receive(row, handover.draft_rows)
+        for row, transfer in zip(rows, handed, strict=True):
+            self.draft.receive(row, transfer.draft_rows)
         self.probes.on_install(rows)
 
     def _tensor(self, values: Sequence[int]) -> Tensor:

@@ -20,16 +20,16 @@ from torch import Tensor
 
 from draftproof.engine.stages import Commit, DecodeRow, GrammarParams, PrefillRow, Proposal
 
-EXCLUDED = -(1 << 40)
+EXCLUDED_LOGIT = -(1 << 40)
 """The logit of a token that a mask excludes: lower than any other, and exact in floats."""
 DEAD = -1
 
 
 @dataclass(frozen=True)
 class TokenAutomaton:
-    """`after` [states, V] is the state after a token, DEAD where it is not allowed; `excluded` says where.
+    """`after` [states, V] is the state after a token, DEAD where it is not allowed; `excluded` marks those places.
 
-    The first state is that of an empty text; in the last, `free`, every token is allowed and nothing changes.
+    The first state is the state of an empty text; in the last, `free`, every token is allowed and nothing changes.
     """
 
     after: np.ndarray
@@ -158,4 +158,4 @@ class GrammarStates:
 
 def masked(logits: Tensor, excluded: Tensor, logit_units: int) -> Tensor:
     """Return logits [T, V], those that are excluded below all others; a probe's, of one unit each, as whole numbers."""
-    return torch.where(excluded, EXCLUDED, logits.to(torch.int64) if logit_units == 1 else logits)
+    return torch.where(excluded, EXCLUDED_LOGIT, logits.to(torch.int64) if logit_units == 1 else logits)

@@ -1,7 +1,7 @@
-"""What emitted tokens were chosen from: the weights that logprobs are made of.
+"""The weights from which emitted tokens were chosen; logprobs are made of them.
 
-`B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary. Temperature and filters are those of the request, as
-with vLLM's `processed_logprobs`; a greedy request has temperature 1 and no filters.
+`B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary. Temperature and filters are the request's, as with
+vLLM's `processed_logprobs`; a greedy request has temperature 1 and no filters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def chosen_from(target: Target, logits: Tensor, token_ids: Tensor, most: int, on
 
 
 def of_prompts(target: Target, logits: Tensor, token_ids: Tensor, most: int) -> dict[str, Tensor]:
-    """Return the same of token_ids [T] of prompts by logits [T, V] of those before them, which nobody chose."""
+    """Return the weights for prompt tokens token_ids [T], by logits [T, V] of the tokens before them."""
     weights = chosen_from(target, logits, token_ids, most, None)
     return {f"prompt_{name}": value for name, value in weights.items()}
 
@@ -47,9 +47,9 @@ def of_prompts(target: Target, logits: Tensor, token_ids: Tensor, most: int) -> 
 def logprobs(
     outputs: Mapping[str, Tensor], rows: Sequence[Sequence[int]], tops: Sequence[int | None]
 ) -> tuple[tuple[TokenLogprob, ...], ...]:
-    """Return those of each request: of its `rows` of outputs [B, W, ..], with the `tops` likeliest tokens it asked for.
+    """Return the logprobs of each request for its `rows` of outputs [B, W, ..].
 
-    A token without weight is none of the likeliest.
+    It gets as many likeliest tokens as `tops` says; a token without weight is not among them.
     """
     if not outputs:
         return ((),) * len(tops)
@@ -68,7 +68,7 @@ def logprobs(
 def prompt_logprobs(
     weights: Mapping[str, Tensor], batch: Sequence[PrefillRow]
 ) -> tuple[tuple[tuple[int, TokenLogprob], ...], ...]:
-    """Return those of each row by position, of packed weights [T, ..] of all rows."""
+    """Return the prompt logprobs of each row by position, from packed weights [T, ..] of all rows."""
     told, first = [], 0
     values = [weights[f"prompt_{name}"].tolist() for name in WEIGHTS] if weights else []
     for row in batch:

@@ -18,14 +18,14 @@ from torch import Tensor
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
-from draftproof.engine.handover import Handover
+from draftproof.engine.future_map import FutureMap
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import Target
 from draftproof.engine.overlap_scheduler import OverlapScheduler
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
-from draftproof.engine.relay import Relay
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, StepPlan
@@ -33,7 +33,7 @@ from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
 
-INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
+_INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
 """What the host tells the device of each row of a round."""
 RESULTS = ("num_drafts", "correct_len", "bonus")
 """What the device tells the host of each row, before its target tokens [W]."""
@@ -41,9 +41,9 @@ RESULTS = ("num_drafts", "correct_len", "bonus")
 
 @dataclass(frozen=True)
 class Launched:
-    """A step that was given to the device as this work; `width` is that of its verify.
+    """A step that was given to the device as this work; `width` is the width of its verify.
 
-    `weights` are what tokens were chosen from, once it has run: of prompts and of rounds.
+    `weights` are the weights that tokens were chosen from, for prompts and for rounds, once it has run.
     """
 
     plan: StepPlan
@@ -70,13 +70,13 @@ class OverlapEngine(Engine):
     ) -> None:
         super().__init__(target, draft, config, device, probes, parts, group)
         self._stream = stream_of(device)
-        self._relay = Relay(config.num_rows, config.max_len, device)
+        self._relay = FutureMap(config.num_rows, config.max_len, device)
         self._in_flight = deque[Launched]()
         rows, results = config.max_batch, len(RESULTS) + config.most_width
-        sizes = {"inputs": len(INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
+        sizes = {"inputs": len(_INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
         self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
 
-    def step_handing_over(self) -> tuple[tuple[Commit, ...], tuple[Handover, ...]]:
+    def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
         plan = self.scheduler.plan(self._step, self._steps)
         delay = self.config.overlap[self._step % len(self.config.overlap)]
@@ -113,7 +113,7 @@ class OverlapEngine(Engine):
         values = [
             (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request)) for row in batch
         ]
-        inputs.view(len(INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
+        inputs.view(len(_INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
 
     def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
         """Run a step on the device."""
@@ -146,7 +146,7 @@ class OverlapEngine(Engine):
     def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
         """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
         count = len(batch)
-        device_inputs = staged.to(self.device, non_blocking=True).view(len(INPUTS), -1)
+        device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
         relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
@@ -196,7 +196,7 @@ class OverlapEngine(Engine):
         self.probes.on_commit_states(batch, correct_len)
 
     def _process(self, step: Launched) -> tuple[Commit, ...]:
-        """Take in the results of a step: what requests gained, who has ended, and what a controller learns."""
+        """Process the results of a step: each request's commit, which requests ended, and what a controller learns."""
         self._stream.wait(step.work)
         self.probes.on_run(step.plan)
         commits = self._process_chunks(step) + self._process_rounds(step)
@@ -222,7 +222,7 @@ class OverlapEngine(Engine):
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True) if one is not None)
 
     def _process_rounds(self, step: Launched) -> tuple[Commit, ...]:
-        """Unpack the rounds of a step by its own width; those of requests that had ended are discarded."""
+        """Unpack the rounds of a step by its own width; rounds of requests that had ended are discarded."""
         batch = step.plan.decode
         if not batch:
             return ()

@@ -18,8 +18,8 @@ from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Released, St
 class Ahead:
     """What the host knows of a request that runs ahead of it.
 
-    `length` is its length as far as results tell, `rounds` the most tokens that each round in flight may add; a prompt
-    whose first token is not known counts as one that adds none.
+    `length` is its length according to the results so far, `rounds` the most tokens that each round in flight may add;
+    a prompt with a first token that is not known yet counts as a round that adds none.
     """
 
     length: int = 0
@@ -28,7 +28,7 @@ class Ahead:
 
 
 class OverlapScheduler(Scheduler):
-    """A scheduler whose `Sequence.seq_len` is an upper bound, and `emitted` what is known by now."""
+    """A scheduler in which `Sequence.seq_len` is an upper bound, and `emitted` what is known so far."""
 
     @cached_property
     def _by_request(self) -> dict[int, Ahead]:
@@ -86,7 +86,7 @@ class OverlapScheduler(Scheduler):
         return self._ahead(self.find(request)).length
 
     def retire_ended(self) -> tuple[Released, ...]:
-        """Free what requests own that have ended, and of which nothing is in flight."""
+        """Free the memory of requests that have ended and have nothing in flight."""
         over = [one for one in self.live if self._ahead(one).ended and not self._ahead(one).rounds]
         released = tuple(self._release(sequence) for sequence in over)
         for sequence in over:

@@ -39,7 +39,7 @@ class RowTokens:
 
 @dataclass(frozen=True)
 class Packing:
-    """The rows of a launch, in its order; `num_tokens` are those of each, `offsets` where the first of them is."""
+    """The rows of a launch, in its order: `num_tokens` of each row, and `offsets` of their first tokens."""
 
     rows: tuple[RowTokens, ...]
 
@@ -82,7 +82,7 @@ class PackedOutputs:
     metadata: AttentionMetadata
 
     def at(self, places: Tensor) -> PackedOutputs:
-        """Return those of the tokens at these places."""
+        """Return the outputs of the tokens at these places."""
         of = self.metadata
         ran = AttentionMetadata(of.req_rows[places], of.positions[places], of.slot_mapping[places])
         picked = None if self.picked is None else self.picked[places]
@@ -135,7 +135,7 @@ class PackedTarget:
         return MixedStates(verify, tokens, self._tensor(live), prefill, self._tensor(own))
 
     def _metadata(self, views: Views) -> AttentionMetadata:
-        """Return where each token is: in the row whose tokens it is among, or nowhere behind the last."""
+        """Return where each token is: in its row, or nowhere behind the last token."""
         counts, config = views["num_tokens"], self._config
         ends, tokens = counts.cumsum(0), torch.arange(counts.shape[0], device=counts.device)
         rows = torch.searchsorted(ends, tokens, right=True).clamp(max=counts.shape[0] - 1)
@@ -172,10 +172,10 @@ class PackedTarget:
     def launch(
         self, kind: str, packed: Packing, width: int, states: PrefillStates | MixedStates | None
     ) -> tuple[PackedOutputs, Launch]:
-        """Run over the rows that were filled in; of the launch nobody is told yet: what is chosen by it belongs to it.
+        """Run over the rows that were filled in. Observers are not told of the launch yet: its choices belong to it.
 
-        `width` is that of the rows that verify, 0 without any. With `states` it runs eagerly: where these are depends
-        on the rows.
+        `width` is the width of the rows that verify, 0 without any. With `states` it runs eagerly: where these are
+        depends on the rows.
         """
         total, rows = packed.total, len(packed.rows)
         if states is None:

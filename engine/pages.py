@@ -1,8 +1,10 @@
-"""Who owns which page: the free list and the request-to-page table. Page 0 and row 0 are reserved for padding.
+"""Which request owns which page: the free list and the request-to-page table. Page 0 and row 0 are for padding.
 
-Page 0 in a column of a live request is a page that no window reaches any more: it has gone back.
+Page 0 in a column of a live request stands for a page that no window reaches any more: it has been freed.
 
-`P` page size in slots; position p of a request lies in page table[row, p // P], slot page * P + p % P.
+`P` page size in slots; position p of a request lies in page table[row, p
+
+P], slot page * P + p % P.
 """
 
 from __future__ import annotations

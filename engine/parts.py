@@ -16,7 +16,7 @@ from draftproof.engine.states.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class EngineParts:
-    """Classes of the draft algorithm, of states committed by snapshot and of what runs a round of so many drafts.
+    """Classes that replace the engine's own: the draft algorithm, states by snapshot, and the runtime of a step count.
 
     `controller` makes a controller. None: the engine's own.
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.arena import Arena
-from draftproof.engine.penalty_params import INPUTS, NONE
+from draftproof.engine.penalty_params import NONE, PENALTY_INPUTS
 from draftproof.engine.stages import Commit, PrefillRow
 
 
@@ -27,7 +27,7 @@ class PenaltyTables:
     """Of every request row how often each token is in the prompt and in the output, and its bias."""
 
     def __init__(self, arena: Arena, logit_units: int) -> None:
-        """Amounts are in units, of which so many are a logit; of a probe's logits, whole numbers, it is one."""
+        """Amounts are in units; `logit_units` of them make a logit, 1 for a probe, whose logits are whole numbers."""
         self._logit_units = logit_units
         self._prompt, self._output, self._bias = (arena[f"penalty.{name}"] for name in ("prompt", "output", "bias"))
 
@@ -51,8 +51,8 @@ class PenaltyTables:
     ) -> Tensor:
         """Return logits [B * W, V], penalised for the text up to each row of ids [B, W].
 
-        The text of a row is that of its request, and the ids of the rows from the row itself up to row 0, which is left
-        out: its token is counted. `parents` [B, W] are the rows above, -1 of row 0.
+        The text of a row is its request's text, and the ids of the rows from the row itself up to row 0, which is left
+        out: its token is counted. `parents` [B, W] are the rows above, -1 for row 0.
         """
         whole = self._whole(logits)
         before = whole.clone()
@@ -64,7 +64,7 @@ class PenaltyTables:
             self._prompt,
             self._output,
             self._bias,
-            *(inputs[name] for name in INPUTS),
+            *(inputs[name] for name in PENALTY_INPUTS),
         )
         if self._logit_units == 1:
             return whole

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-UNIT = 16
+_UNIT = 16
 """Repetition penalties are held as this many parts."""
 
 
 @dataclass(frozen=True)
 class PenaltyParams:
-    """What is added to logits of tokens, what divides those of the text, and what is taken off those of the output."""
+    """What is added to logits of tokens, what divides those in the text, and what is subtracted for those emitted."""
 
     bias: tuple[tuple[int, int], ...] = ()
     repetition: float = 1.0
@@ -20,7 +20,7 @@ class PenaltyParams:
 
 
 NONE = PenaltyParams()
-INPUTS = ("repetitions", "frequencies", "presences")
+PENALTY_INPUTS = ("repetitions", "frequencies", "presences")
 """The buffers of a round that say how each row [B] is penalised; repetition 0: not at all."""
 
 
@@ -28,7 +28,7 @@ def penalty_columns(params: Sequence[PenaltyParams | None]) -> dict[str, Sequenc
     """Return the values of these buffers."""
     given = [one or NONE for one in params]
     return {
-        "repetitions": [int(one.repetition * UNIT) for one in given],
+        "repetitions": [int(one.repetition * _UNIT) for one in given],
         "frequencies": [one.frequency for one in given],
         "presences": [one.presence for one in given],
     }

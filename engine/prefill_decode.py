@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from draftproof.engine.engine import Engine
-from draftproof.engine.handover import Handover
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.stages import Commit, GenerationRequest
 
 
 class PrefillDecode:
-    """Serves requests as one engine does. What is handed over in a step is received when the next one begins."""
+    """Serves requests as one engine does. A request that is transferred in a step is received when the next begins."""
 
     def __init__(self, prefill: Engine, decode: Engine) -> None:
         self.prefill, self.decode = prefill, decode
-        self._on_its_way: tuple[Handover, ...] = ()
+        self._on_its_way: tuple[KvTransfer, ...] = ()
 
     def add(self, request: GenerationRequest) -> None:
         """See Engine."""
@@ -24,7 +24,7 @@ class PrefillDecode:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step of both engines; return what each request gained in it."""
-        for handover in self._on_its_way:
-            self.decode.exchange.receive(handover)
-        first, self._on_its_way = self.prefill.step_handing_over()
+        for transfer in self._on_its_way:
+            self.decode.exchange.receive(transfer)
+        first, self._on_its_way = self.prefill.step_with_transfers()
         return first + self.decode.step()

@@ -1,8 +1,8 @@
 """Committed pages kept for requests that begin with the same tokens: a radix tree in units of a page (S-CACHE).
 
-A node is one page. An entry of the draft at position i is made of tokens up to i + `lookahead`, so that the key of a
-page has so many tokens behind its own: SGLang's bigram keys of EAGLE, for any draft. Of a model with recurrent states a
-page is served only up to one with a checkpoint: the state after its last token (SGLang's MambaRadixCache).
+A node is one page. An entry of the draft at position i depends on tokens up to i + `lookahead`, so the key of a page
+has `lookahead` tokens more than the page: SGLang's bigram keys of EAGLE, for any draft. For a model with recurrent
+states a page is served only up to one with a checkpoint: the state after its last token (SGLang's MambaRadixCache).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(eq=False)
 class Node:
-    """A page behind that of its parent; `locks` requests run on it, and it was last used at the time `used`.
+    """A page behind its parent's; `locks` requests run on it, and it was last used at the time `used`.
 
     `checkpoint` is the slot of the state after it (0: none), last used at the time `restored`.
     """
@@ -62,7 +62,7 @@ class PrefixCache:
             found.extend(node.children.values())
 
     def match(self, text: Tokens, most: int) -> tuple[Node, ...]:
-        """Return the pages that hold the beginning of a text, at most so many tokens of it, and never the last."""
+        """Return the pages that hold the beginning of a text: at most `most` tokens of it, and never the last one."""
         found, node = [], self._root
         for page in range(min(most, len(text) - max(1, self._lookahead)) // self._page_size):
             child = node.children.get(self._key(text, page))
@@ -101,8 +101,8 @@ class PrefixCache:
     ) -> tuple[tuple[int, ...], tuple[Node, ...]]:
         """Keep the pages of a request that ran on `locked`, as far as they are final.
 
-        The draft's entries were extended to `extended` positions, of which the last may be made of guesses. Return the
-        pages to be freed, and what is kept of its text.
+        The draft's entries were extended to `extended` positions; the last of these may depend on guesses. Return the
+        pages to free, and the nodes that hold its text.
         """
         for node in locked:
             node.locks -= 1
@@ -118,9 +118,9 @@ class PrefixCache:
         return tuple(freed), tuple(path)
 
     def keep_state(self, path: Sequence[Node], tokens: int) -> int:
-        """Return the slot for the state after so many tokens, 0 unless a page of the path ends there without any.
+        """Return the slot for the state after `tokens` tokens, 0 unless a page of the path ends there without a state.
 
-        Where no slot is free it is that of the state that was used least recently.
+        If no slot is free, the least recently used state gives up its slot.
         """
         page, rest = divmod(tokens, self._page_size)
         if not self.checkpoints or rest or not 0 < page <= len(path) or path[page - 1].checkpoint:
@@ -138,7 +138,7 @@ class PrefixCache:
 
     @property
     def evictable(self) -> int:
-        """Return how many pages nobody runs on."""
+        """Return how many pages no request runs on."""
         return sum(not node.locks for node in self.nodes())
 
     def evict(self, count: int) -> Evicted:

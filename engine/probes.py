@@ -62,7 +62,7 @@ class Probes:
         """Handle the draft's extend over all rows of that round."""
 
     def on_discard(self, row: DecodeRow, context: int, num_drafts: int, committed: int) -> None:
-        """Handle a round that a request ran after it had ended: so many drafts, of which the device committed some."""
+        """Handle a round that a request ran after its end: `num_drafts` drafts, `committed` tokens on the device."""
 
     def on_buffer(self, use: BufferUse) -> None:
         """Handle the use of a buffer that host and device share."""
@@ -112,7 +112,7 @@ class Probes:
         """Handle pages that were evicted, and slots of the checkpoints that they had."""
 
     def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
-        """Handle requests that were handed over, once all that they need is in place."""
+        """Handle transferred requests, once everything that they need is in place."""
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         """Handle pages that requests gave back which go on."""

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 
 class RankOp(IntEnum):
@@ -30,7 +30,7 @@ class RankOp(IntEnum):
     SUM = 3
 
 
-DTYPES = {torch.int64: 1, torch.float32: 2}
+JOURNAL_DTYPES = {torch.int64: 1, torch.float32: 2}
 """Of what is sent, as numbers in the journal."""
 
 
@@ -66,7 +66,7 @@ class IssueLog(Protocol):
         ...
 
     def others_at(self, rank: int, number: int) -> Sequence[tuple[int, tuple[int, int, int, int]]]:
-        """Return what other ranks have recorded as the same of theirs."""
+        """Return what other ranks have recorded as their collective of this number."""
         ...
 
     def give_up(self, rank: int) -> None:
@@ -76,7 +76,7 @@ class IssueLog(Protocol):
 
 Observe = Callable[[Issued], None]
 _TIMEOUT = timedelta(minutes=10)
-"""Longer than whoever looks after the ranks would wait."""
+"""Longer than the parent of the ranks waits for them."""
 
 
 class LockstepError(DraftproofError, RuntimeError):
@@ -102,18 +102,18 @@ class Solo:
         yield
 
     @contextmanager
-    def noted(self) -> Iterator[list[Issued]]:
+    def recording(self) -> Iterator[list[Issued]]:
         """Collect the collectives that are issued meanwhile, as a capture does that replays them."""
         yield []
 
     def enter(self, collectives: Sequence[Issued]) -> None:
-        """Note collectives that are about to run: a replay runs those of its capture."""
+        """Note collectives that are about to run: a replay runs the collectives of its capture."""
 
 
 SOLO = Solo()
 
 
-class Group(Solo):
+class DataParallelGroup(Solo):
     """One data-parallel rank of several, and the backend of all. `meeting` is a folder that all of them share.
 
     What a rank enters is in its journal before. A rank that finds another in a different operation waits for ever, as a
@@ -153,7 +153,7 @@ class Group(Solo):
             self._rows = before
 
     @contextmanager
-    def noted(self) -> Iterator[list[Issued]]:
+    def recording(self) -> Iterator[list[Issued]]:
         """See Solo."""
         self._noted = noted = list[Issued]()
         try:
@@ -195,7 +195,7 @@ class Group(Solo):
             raise LockstepError(self.mismatch) from error
 
     def lanes(self, count: int) -> slice:
-        """Return which of so many lanes are this rank's."""
+        """Return which of `count` lanes are this rank's."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, x: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class Group(Solo):
         return parts[first : first + rows]
 
 
-_GROUPS: list[Group] = []
+_GROUPS: list[DataParallelGroup] = []
 """By handle: an op takes no object."""
 
 

@@ -1,9 +1,8 @@
-"""Three positions a token (M-RoPE): those of a prompt with images, and of all that follows it.
+"""Three positions a token (M-RoPE), for a prompt with images and for everything that follows it.
 
 Every launch has the rows and indices of its tokens, so positions are looked up by these. Buffers of three positions in
-every launch would have to be filled anew in each step, by every draft.
-
-`R` request rows, each of so many columns, a position in the text each.
+every launch would have to be filled again in each step, by every draft. `R` request rows, each with as many columns as
+positions in the text.
 """
 
 from __future__ import annotations

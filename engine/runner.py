@@ -71,12 +71,12 @@ class Buffers:
                 view[name][rows:].fill_(self._padding[name])
 
     def tell(self, columns: Columns, size: int) -> None:
-        """Refresh all of the block from the host, padding in rows and in buffers of which it says nothing."""
+        """Refresh the whole block from the host; rows and buffers without values get padding."""
         if self._block:
             self._block.fill(columns, self._padding, size)
 
     def pad(self, size: int, names: Container[str] | None = None) -> None:
-        """Make every row padding, of all buffers or of those of these names."""
+        """Make every row padding, in all buffers or in the named ones."""
         for name, tensor in self.view(size).items():
             if names is None or name in names:
                 tensor.fill_(self._padding[name])
@@ -137,7 +137,7 @@ class GraphRunner:
             names = tuple(self._function(self.buffers.view(size)))
         memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
         self.buffers.pad(size)
-        with self._probes.taps.capture(self._tap, size), self._group.noted() as collectives:
+        with self._probes.taps.capture(self._tap, size), self._group.recording() as collectives:
             graph = backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
         self._graphs[size] = (graph, names, tuple(collectives))
         self._probes.on_launch(Launch("capture", size, 0, 0, self.width))
@@ -153,7 +153,7 @@ class GraphRunner:
         return live
 
     def run(self, rows: int, num_rows: int | None = None) -> tuple[Outputs, Launch]:
-        """Return the same with the launch, of which nobody is told yet."""
+        """Run, and return the outputs with the launch, before observers are told of it."""
         size = self.size_for(rows if num_rows is None else num_rows)
         if size in self._graphs:
             graph, names, collectives = self._graphs[size]

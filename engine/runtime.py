@@ -17,11 +17,11 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.logprobs import WEIGHTS
-from draftproof.engine.penalty_params import INPUTS as PENALTIES
+from draftproof.engine.penalty_params import PENALTY_INPUTS
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Buffers, GraphRunner, Outputs, copy_all
-from draftproof.engine.sampling import INPUTS
+from draftproof.engine.sampling import SAMPLING_INPUTS
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, HostDrafts, Proposal
 from draftproof.engine.upload import Columns, UploadBlock
 from draftproof.engine.verify import Verifier
@@ -31,7 +31,7 @@ PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
 FILLED_ON_DEVICE = ("draft_weights", "excluded")
 """The buffers of a round that no host fills: they have a number for each token of the vocabulary."""
-OF_DRAFTS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
+DRAFT_BUFFERS = ("draft_tokens", "parents", *FILLED_ON_DEVICE)
 """The buffers of a round that are empty until drafts are proposed, unless the host knows them before."""
 
 
@@ -51,9 +51,9 @@ class Runtime:
         if config.drafts_sampled:
             inputs["draft_weights"] = ((self.width - 1, verifier.target.vocab), torch.int64)
         if config.sampled:
-            inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
+            inputs |= {name: ((), dtype) for name, dtype in SAMPLING_INPUTS.items()}
         if config.penalized:
-            inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
+            inputs |= dict.fromkeys(PENALTY_INPUTS, ((), torch.int64))
         if config.constrained:
             inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         large = {name: inputs.pop(name) for name in FILLED_ON_DEVICE if name in inputs}
@@ -90,10 +90,10 @@ class Runtime:
         self._round.pad(size, FILLED_ON_DEVICE)
 
     def begin_from(self, values: Mapping[str, Tensor], count: int, num_rows: int) -> None:
-        """Do the same with what the device has."""
+        """Fill the buffers of a round from values that are on the device, for launches that hold `num_rows` rows."""
         size = self._prepared(num_rows)
         self._round.fill(values, count, size)
-        self._round.pad(size, [name for name in OF_DRAFTS if name not in values])
+        self._round.pad(size, [name for name in DRAFT_BUFFERS if name not in values])
 
     def _prepared(self, num_rows: int) -> int:
         for runner in self._before:
@@ -124,7 +124,7 @@ class Runtime:
         return acceptance(self.verified(proposal, count, num_rows))
 
     def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
-        """Return the outputs of the same, for which nobody waits."""
+        """Verify the proposal and return the outputs, without waiting for them."""
         num_drafts, there = proposal.counts, self.inputs(count, num_rows)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
@@ -202,7 +202,7 @@ def accepted(
 
 
 def padded_buffers(inputs: Shapes, rows: int, device: torch.device, block: UploadBlock | None = None) -> Buffers:
-    """Return buffers of so many rows, each of these shapes, beside those of a block."""
+    """Return buffers of `rows` rows with these shapes, beside the buffers of a block."""
     tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
     names = (*inputs, *(name for name, _ in block.dtypes())) if block else inputs
     return Buffers(tensors, {name: PADDING.get(name, 0) for name in names}, block)

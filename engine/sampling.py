@@ -33,7 +33,7 @@ class SamplingParams:
     draft: Literal["greedy", "sampled"] = "greedy"
 
 
-INPUTS = {
+SAMPLING_INPUTS = {
     "temperatures": torch.float64,
     "top_ks": torch.int64,
     "top_ps": torch.int64,
@@ -67,8 +67,8 @@ def sample(
 ) -> None:
     """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T, K] (-1: none); greedy ones stay.
 
-    `positions` [T] are those of the tokens to be chosen. The one draft of a token was drawn by draft_weights [T, V], if
-    it has any.
+    `positions` [T] are the positions of the tokens to be chosen. draft_weights [T, V] are the weights that a token's
+    one draft was drawn by, if it was drawn.
     """
     weights = cast("SampledTarget", target).token_weights(logits, on.temperatures)
     weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
@@ -77,7 +77,7 @@ def sample(
         kernels.rejection_choice(token_ids, weights, draft_weights, drafts[:, 0], on.seeds, positions)
 
 
-OF_DRAFTS = -1 << 63
+_DRAFT_SEED_BIT = -1 << 63
 """The bit of a seed with which drafts are drawn: no request's own has it."""
 
 
@@ -94,7 +94,7 @@ def sample_draft(
         weights = placed.index_copy_(1, target_ids, weights)
     weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
     none = torch.full_like(token_ids, -1)[:, None]
-    kernels.sampled_choice(token_ids, weights, none, on.seeds | OF_DRAFTS, positions)
+    kernels.sampled_choice(token_ids, weights, none, on.seeds | _DRAFT_SEED_BIT, positions)
     return weights
 
 
@@ -111,10 +111,10 @@ class Sampled:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:
-        """Return those of rows [B] of `width` tokens each."""
+        """Return the parameters of rows [B] with `width` tokens each."""
         if width == 1:
-            return cls(**{name: inputs[name] for name in INPUTS})
-        return cls(**{name: inputs[name].repeat_interleave(width) for name in INPUTS})
+            return cls(**{name: inputs[name] for name in SAMPLING_INPUTS})
+        return cls(**{name: inputs[name].repeat_interleave(width) for name in SAMPLING_INPUTS})
 
 
 def filtered(weights: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Continuous batching: who is admitted, prefilled in chunks, decoded, preempted, and how many drafts each row gets.
+"""Continuous batching: which requests are admitted, prefilled in chunks, decoded and preempted, with how many drafts.
 
 With preemption pages are taken on demand (S-SCHED-8): the rule of vLLM's scheduler for who gives
 way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
@@ -33,7 +33,7 @@ from draftproof.engine.states.slots import StateSlots
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request that has no memory; one that was preempted has `emitted` tokens in so many `rounds`."""
+    """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds."""
 
     request: GenerationRequest
     order: int
@@ -60,8 +60,8 @@ class Waiting:
 class Sequence:
     """A live request; owned by the scheduler, changed only by `commit` and by its own prefill.
 
-    The prefix cache has its first `cached` pages, and it was `served` so many tokens; entries of target and draft are
-    written of its first `extended` tokens. `told` is what it was told of its prompt, by position.
+    The prefix cache has its first `cached` pages, and it was `served` that many tokens; entries of target and draft are
+    written for its first `extended` tokens. `told` has its prompt logprobs, by position.
     """
 
     waited: Waiting
@@ -131,7 +131,7 @@ class Scheduler:
         self._added += 1
 
     def receive(self, request: GenerationRequest, first: int) -> None:
-        """Queue a request whose prompt another engine has run, and the token after it."""
+        """Queue a request that another engine prefilled, with the token after its prompt."""
         self._received.append((request, first))
 
     @property
@@ -149,9 +149,9 @@ class Scheduler:
         return [self._release(sequence) for sequence in self.live if sequence.request.abort_at == step]
 
     def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
-        """Preempt and admit, then a chunk of every sequence in prefill and a round of those past it.
+        """Preempt and admit, then plan a chunk of every sequence in prefill and a round of the others.
 
-        Each gets its pages. `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
+        Each gets its pages. `steps_of` gives the most drafts that a row may have in a decode batch of that many rows.
         """
         preempted = self._preempt(steps_of)
         if not preempted:
@@ -222,12 +222,12 @@ class Scheduler:
             self.check()
         return Retired(tuple(released), kept, tuple(dropped))
 
-    def hand_over(self, request: int) -> Released:
+    def transfer_out(self, request: int) -> Released:
         """Free what a request owns that another engine goes on with."""
         return self._release(self.find(request))
 
     def check(self) -> None:
-        """Raise RuntimeError if pages are lost or owned twice, but for those that the prefix cache shares."""
+        """Raise RuntimeError if pages are lost, or owned twice without being shared by the prefix cache."""
         cached = [node.page for node in self.cache.nodes()]
         rows, shared = range(len(self.page_table.pages)), set(cached)
         owned = [page for row in rows for page in self.page_table.owned(row) if page not in shared]
@@ -264,7 +264,7 @@ class Scheduler:
         return sequence.seq_len // interval * interval if interval else 0
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
-        """Free pages of the cache for rows that want so many each, as far as there are too few."""
+        """Free pages of the cache, if there are fewer free pages than rows want."""
         if not self.cache.keeps:
             return Evicted()
         missing = sum(max(0, count - len(self.page_table.pages[row])) for row, count in wanted)
@@ -292,9 +292,9 @@ class Scheduler:
         return self.pool.free + self.cache.evictable - missing
 
     def _admit(self, step: int, steps_of: Callable[[int], int]) -> None:
-        """First come, first served; a request waits until a row and its pages are there.
+        """Admit requests in order of arrival; a request waits until a row and its pages are free.
 
-        These are the pages of its worst case, or with preemption those of its prefill that it shares with nobody.
+        These are the pages of its worst case, or with preemption the pages of its prefill that it does not share.
         """
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
             if not self._tokens_left(*self._batches(steps_of)):
@@ -319,7 +319,7 @@ class Scheduler:
             )
 
     def _install(self) -> tuple[PrefillRow, ...]:
-        """Give requests that were handed over a row and the pages of their worst case, first come, first served.
+        """Give transferred requests a row and the pages of their worst case, first come, first served.
 
         Each waits until there is a place for it in the decode batch of this step.
         """
@@ -347,7 +347,7 @@ class Scheduler:
         return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
-        if self._config.hands_over:
+        if self._config.prefill_only:
             return self._pages_to(len(request.prompt))
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
@@ -373,10 +373,10 @@ class Scheduler:
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
         """Return how many tokens of a step these rows leave."""
-        if not self._config.step_tokens:
+        if not self._config.token_budget:
             return sys.maxsize
         taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
-        return max(0, self._config.step_tokens - taken)
+        return max(0, self._config.token_budget - taken)
 
     def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled

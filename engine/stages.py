@@ -25,7 +25,7 @@ class GrammarParams:
 
 @dataclass(frozen=True)
 class Minimum:
-    """So many `tokens` must still be emitted before one of `ids`."""
+    """`tokens` more tokens must be emitted before one of `ids`."""
 
     tokens: int
     ids: tuple[int, ...]
@@ -141,7 +141,7 @@ class DecodeRow:
     minimum: Minimum | None = None
 
     def having(self, num_drafts: int) -> DecodeRow:
-        """Return the row with so many drafts."""
+        """Return the row with this many drafts."""
         return self if num_drafts == self.num_drafts else replace(self, num_drafts=num_drafts)
 
 
@@ -157,9 +157,9 @@ class Released:
 
 @dataclass(frozen=True)
 class Retired:
-    """What was given back at the end of a step; `kept` are checkpoints to be filled, each from that of a state slot.
+    """What was given back at the end of a step; `kept` maps checkpoints to fill to the state slots to copy from.
 
-    `dropped` are pages of requests that go on, which no window reaches any more.
+    `dropped` are pages that no window reaches any more, of requests that go on.
     """
 
     released: tuple[Released, ...]
@@ -171,8 +171,8 @@ class Retired:
 class StepPlan:
     """What one engine step runs; `steps` are the most drafts that a row may have in it.
 
-    `preempted` gave way to it, and pages that were `evicted` are with their checkpoints nobody's. Prompts of
-    `installed` were run by another engine, which handed them over: each is the whole prompt, and its first token.
+    `preempted` requests gave their pages to others, and `evicted` pages and their checkpoints are free. The prompts of
+    `installed` were run by another engine, which transferred them: each row is the whole prompt, with its first token.
     """
 
     step: int
@@ -189,8 +189,8 @@ class StepPlan:
 class Launch:
     """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far.
 
-    `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several. Of a packed
-    launch `size` counts tokens, of which `tokens` are live, and `packed` are its rows: request, whether it verifies.
+    `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several. For a packed
+    launch `size` counts tokens, `tokens` of them live, and `packed` are its rows: request, whether it verifies.
     """
 
     kind: str
@@ -205,7 +205,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class BufferUse:
-    """One side uses a buffer that host and device share: number `place` of those of its `kind`.
+    """One use of a buffer that host and device share: number `place` among those of its `kind`.
 
     It belongs to the work of this number, and the host has waited for the work up to `waited`.
     """
@@ -256,10 +256,10 @@ class Proposal:
 class Acceptance:
     """ids [R, W] verified, target_tokens [R, W] after each, correct_len [R] drafts accepted, also on the host.
 
-    hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus. Rows that are accepted
-    come first in all of these; `accept_index` are their numbers in the verify, and `weights` [R, W, ..] by those what
-    the target_tokens were chosen from, if any request asked. `steps` [R, W] are the numbers by which states know the
-    rows of trees, -1 behind the last; those of chains are known by their places.
+    hidden_states [R, W, D] are what the draft reads; tokens are the accepted ones and the bonus. Accepted rows come
+    first in all of these; `accept_index` has their numbers in the verify, and `weights` [R, W, ..] the weights that the
+    target_tokens were chosen from, if any request asked. `steps` [R, W] are the numbers by which states know the rows
+    of trees, -1 behind the last; rows of chains are known by their places.
     """
 
     ids: Tensor

@@ -18,7 +18,7 @@ DEPTH = 2
 
 
 class Staging:
-    """Buffers of `size` numbers of one kind, of which each work takes the next."""
+    """Buffers of `size` numbers of one kind; each work takes the next one."""
 
     def __init__(self, kind: str, size: int, stream: Stream, device: torch.device, probes: Probes) -> None:
         pinned = device.type == "cuda"

@@ -32,7 +32,7 @@ def stops(request: GenerationRequest, emitted: Tokens, eos: frozenset[int]) -> b
 
 
 def minimum(request: GenerationRequest, emitted: int, eos: frozenset[int]) -> Minimum | None:
-    """Return how many tokens a request that emitted so many must emit before a stop token; None if it never must."""
+    """Return how many more tokens a request must emit before a stop token; None if it has no minimum."""
     return Minimum(request.min_tokens - emitted, tuple(sorted(request.stop | eos))) if request.min_tokens else None
 
 

@@ -39,9 +39,9 @@ class Stream(Protocol):
 
 
 class HostStream:
-    """A stream on a CPU, whose delays are not left to chance: a `Stream`.
+    """A stream on a CPU with delays that are not left to chance: a `Stream`.
 
-    Work runs when it is given, or if it is late when the host waits for it, or for what was given behind it.
+    Work runs when it is given, or, if it is late, when the host waits for it or for work behind it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Tensor-parallel ranks: the collectives inside a forward, of which each rank runs its part of every layer.
+"""Tensor-parallel ranks: the collectives inside a forward, in which each rank runs its part of every layer.
 
 `T` packed tokens, the same on every rank; `D` lanes, `Dr` lanes of one rank.
 """
@@ -11,16 +11,16 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from draftproof.engine.ranks import DTYPES, Group, Issued, Observe, RankOp, Solo
+from draftproof.engine.ranks import JOURNAL_DTYPES, DataParallelGroup, Issued, Observe, RankOp, Solo
 
 
 class TensorGroup(Solo):
-    """One tensor-parallel rank of those of a group: each has a part of every layer, and decides what all others do.
+    """One tensor-parallel rank of a group: each has a part of every layer, and decides what all others decide.
 
-    So nothing is agreed, and no row is another's.
+    So nothing has to be agreed on, and no row belongs to another rank.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: DataParallelGroup) -> None:
         self._group, self.size, self.rank = group, group.size, group.rank
 
     @property
@@ -32,16 +32,16 @@ class TensorGroup(Solo):
         """See Solo."""
         self._group.watch(observe)
 
-    def noted(self) -> AbstractContextManager[list[Issued]]:  # type: ignore[override]
+    def recording(self) -> AbstractContextManager[list[Issued]]:  # type: ignore[override]
         """See Solo."""
-        return self._group.noted()
+        return self._group.recording()
 
     def enter(self, collectives: Sequence[Issued]) -> None:
         """See Solo. Raises LockstepError."""
         self._group.enter(collectives)
 
     def lanes(self, count: int) -> slice:
-        """Return which of so many lanes are this rank's."""
+        """Return which of `count` lanes are this rank's."""
         return self._group.lanes(count)
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -58,4 +58,4 @@ class TensorGroup(Solo):
         return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)
 
     def _enter(self, op: RankOp, x: Tensor) -> None:
-        self.enter((Issued(op, x.shape[0], x.shape[1], DTYPES.get(x.dtype, 0)),))
+        self.enter((Issued(op, x.shape[0], x.shape[1], JOURNAL_DTYPES.get(x.dtype, 0)),))

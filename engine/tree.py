@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """`topk` beams a draft step, of whose candidates the `nodes` best are verified."""
+    """`topk` beams a draft step; the `nodes` best of their candidates are verified."""
 
     topk: int
     nodes: int
@@ -27,7 +27,7 @@ class TreeConfig:
         return self.topk + (depth - 1) * self.topk * self.topk
 
     def num_columns(self, depth: int) -> int:
-        """Return how many columns of the page table a round takes: those of its rows, or of its draft steps."""
+        """Return how many columns of the page table a round takes: its rows or its draft steps, whichever need more."""
         return max(self.num_drafts(depth) + 1, (depth - 1) * self.topk)
 
 
@@ -39,14 +39,14 @@ def context_slots(page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, page_s
 
 
 def above(parents: Tensor) -> Tensor:
-    """Return the row above each row of a tree [B, W], -1 of row 0; `parents` [B, W - 1] are those of rows 1, 2, .."""
+    """Return the row above each row of a tree [B, W], -1 for row 0; `parents` [B, W - 1] are for rows 1, 2, .."""
     return torch.nn.functional.pad(parents, (1, 0), value=-1)
 
 
 def ancestors(parents: Tensor, most: int) -> Tensor:
     """Return each row of a tree, then its parent, and so on: [B, W, most + 1], -1 after row 0.
 
-    `parents` [B, W - 1] are those of rows 1, 2, ..
+    `parents` [B, W - 1] are for rows 1, 2, ..
     """
     known = above(parents)
     row = torch.arange(known.shape[1], device=known.device).expand_as(known)

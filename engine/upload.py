@@ -18,7 +18,7 @@ _ALIGNED = 2
 
 
 def uploaded(columns: Columns, device: torch.device) -> dict[str, Tensor]:
-    """Return each column as a tensor on the device, int64 or, of floats, float64; nobody waits for the copy."""
+    """Return each column as a tensor on the device, int64 or, of floats, float64, without waiting for the copy."""
     numbers = array("q")
     floats = {name for name, column in columns.items() if column and isinstance(column[0], float)}
     for name, column in columns.items():
@@ -31,9 +31,10 @@ def uploaded(columns: Columns, device: torch.device) -> dict[str, Tensor]:
 
 
 class UploadBlock:
-    """Memory of buffers that one upload fills: `shapes` are those of a row of each, of int64 or float64.
+    """Memory of buffers that one upload fills: `shapes` are the shapes of a row of each, of int64 or float64.
 
-    For a launch of so many rows the buffers lie one behind the other, so that where one begins depends on the size.
+    For a launch of a given number of rows the buffers lie one behind the other, so that where one begins depends on the
+    size.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class UploadBlock:
         }
 
     def fill(self, columns: Columns, padding: Mapping[str, int], size: int) -> None:
-        """Upload columns, row after row, with padding behind the last row; nobody waits for the copy.
+        """Upload columns, row after row, with padding behind the last row, without waiting for the copy.
 
         A buffer without a column has padding only.
         """

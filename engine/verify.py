@@ -55,7 +55,7 @@ class Verifier:
     def decide(
         self, hidden_states: Tensor, ids: Tensor, metadata: AttentionMetadata, views: Views
     ) -> dict[str, Tensor]:
-        """Return the outputs of a verify of ids [B, W] but for hidden states, of hidden_states [B * W, D]."""
+        """Return the outputs of a verify of ids [B, W], except hidden states, from hidden_states [B * W, D]."""
         target_tokens, weights = self._choose(hidden_states, ids, metadata.positions, views)
         self._tap(ids, metadata, hidden_states, target_tokens)
         outputs = self._accept(views, ids, target_tokens.view_as(ids))
@@ -81,7 +81,7 @@ class Verifier:
         )
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
-        """Return the outputs of a verify, but for hidden states."""
+        """Return the outputs of a verify, except hidden states."""
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
         accept_index = torch.empty_like(ids)
         kernels.greedy_accept(correct_len, bonus, accept_index, ids, target_tokens, views["num_drafts"])
@@ -89,7 +89,7 @@ class Verifier:
         return {**outputs, "accept_index": accept_index}
 
     def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the outputs with the rows that are accepted first: those of a chain are."""
+        """Return the outputs with the accepted rows first; in a chain they are in that order already."""
         return outputs
 
     def prefill(
@@ -104,11 +104,10 @@ class Verifier:
     def after_prompts(
         self, hidden_states: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the target_tokens [R] after tokens `last` [R] of hidden_states [T, D], and what they were chosen from,
-        if any request asks; of prompts, too, of which next_ids [T] among `inputs` follow.
+        """Return target_tokens [R] after tokens `last` [R] of hidden_states [T, D], and logprobs for requests with any.
 
-        Other `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded
-        [R, V].
+        Prompt logprobs are among these; `inputs` then has next_ids [T], the tokens that follow. The other `inputs` [R]
+        are sampling parameters and penalties, where requests have any, and the excluded tokens [R, V].
         """
         logits = self.target.logits(hidden_states.index_select(0, last))
         if self._penalties:
@@ -163,7 +162,7 @@ class Verifier:
         return chosen_from(self.target, logits, target_tokens, most, on)
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
-        """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""
+        """Return the row above each row of ids [B, W], -1 for row 0: in a chain it is the row before."""
         return torch.arange(-1, ids.shape[1] - 1, device=ids.device).expand_as(ids)
 
     def _drawn_by(self, views: Views) -> Tensor | None:

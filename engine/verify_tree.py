@@ -16,7 +16,7 @@ from draftproof.engine.verify import Verifier
 
 
 class TreeVerifier(Verifier):
-    """As `Verifier`; its outputs begin with the rows that are accepted, as those of a chain do."""
+    """A `Verifier` of trees; its outputs begin with the accepted rows, as in a chain."""
 
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
         """Row m is in column n + m and at position n + its depth; it goes on from context and ancestors."""

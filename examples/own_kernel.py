@@ -7,7 +7,7 @@ PYTHONPATH=examples draftproof kernels check --impl own_kernel:packed_last_token
 import triton
 import triton.language as tl
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 
 
 @triton.jit

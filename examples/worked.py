@@ -14,11 +14,11 @@ from functools import cache
 from typing import Any
 
 from draftproof import EngineSubject, Scenario, Trace, evidence, judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import Graphs, Linear, Memory, ProbeModel, Request, RoundPlan, Schedule
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 
 _SIZES = {"seed": 2, "heads": 1, "kv_heads": 1, "key_dim": 2, "value_dim": 2, "lanes": 4}
 DRAFTS: dict[str, Draft] = {

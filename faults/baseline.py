@@ -10,7 +10,7 @@ import msgspec
 
 from draftproof.faults.trial import death_of, has_died
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import ProbeModel, RoundPlan, Scenario
 
 AGREEMENT = 192
@@ -22,7 +22,7 @@ TOLERANCE = 0.05
 class BaselineRun(Value, frozen=True, kw_only=True):
     """One engine on unsteered scenarios.
 
-    How many ran, in how many the output was not that of plain greedy decoding, drafts accepted in how many rounds, and
+    How many ran, in how many the output differed from plain greedy decoding, drafts accepted in how many rounds, and
     the crash that ended it, "" if none did.
     """
 
@@ -57,8 +57,8 @@ class Baseline(Value, frozen=True, kw_only=True):
 def unsteered(scenario: Scenario) -> Scenario:
     """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant.
 
-    All requests are greedy: what others draw with other drafts is another text, and as right. Nobody is aborted: where
-    a text is cut then hangs on how fast its drafts are accepted.
+    All requests are greedy: a text that was drawn with other drafts is another text, and just as right. No request is
+    aborted: where a text is cut then would depend on how fast its drafts are accepted.
     """
     own = (RoundPlan(num_drafts=scenario.steps, num_correct=-1),)
     ordinary = {"rounds": own, "sampling": None, "abort_at": None}
@@ -97,7 +97,7 @@ def followed(run: BaselineRun, more: BaselineRun) -> BaselineRun:
 
 
 def compare(run: BaselineRun, twin: BaselineRun) -> Baseline:
-    """Return what the baseline tests say of a run, given that of the clean twin, whose acceptance is the right one."""
+    """Return what the baseline tests say of a run, given the clean twin's run, whose acceptance is the right one."""
     mean, expected = run.mean, twin.mean
     return Baseline(
         output=bool(run.crash) or run.changed > 0,

@@ -1,4 +1,4 @@
-"""The catalogue of faults: a file each, whose name is its id.
+"""The catalogue of faults: a file each, named by its id.
 
 First its front matter, TOML between `+++` lines, then its changes; see draftproof.faults.patching.
 """
@@ -12,14 +12,13 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, by_path, parse
-from draftproof.properties.kernels.table import NAMES as KERNELS
-from draftproof.properties.kernels.table import PREFIX
-from draftproof.properties.values.base import Value
+from draftproof.properties.kernels.table import KERNEL_CONTRACTS, KERNEL_PREFIX
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_SETS, DraftSet
-from draftproof.properties.values.names import did_you_mean
 
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
@@ -116,15 +115,15 @@ def read_fault(path: Path) -> FaultFile:
 def validate_names(file: FaultFile) -> None:
     """Raise PatchError for an unknown contract or channel."""
     # Contracts need numpy, and the list of faults shall be quick.
-    from draftproof.faults.trial import HANG
-    from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
+    from draftproof.faults.trial import HANG_CONTRACT
+    from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 
     contract, channel = file.fault.contract, file.fault.channel
-    contracts = ("", HANG, *CONTRACTS, *KERNELS)
+    contracts = ("", HANG_CONTRACT, *CONTRACTS_BY_NAME, *KERNEL_CONTRACTS)
     if contract not in contracts:
         hint = did_you_mean(contract, contracts)
         raise PatchError(f"{file.path}: invalid contract {contract!r}: expected a contract of `draftproof check`{hint}")
-    if channel and channel not in CHANNELS and not channel.startswith(PREFIX):
+    if channel and channel not in CHANNELS and not channel.startswith(KERNEL_PREFIX):
         problem = f"{file.path}: invalid channel {channel!r}"
         raise PatchError(f"{problem}: expected one of docs/semantics/channels.md, or kernel.*")
 

@@ -1,4 +1,4 @@
-"""Real-model code under the matrix: checkpoints whose scenarios faults meet, tiny ones or a user's own."""
+"""The code of real models under the matrix: checkpoints for faults, tiny ones or a user's own."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from draftproof.errors import CheckpointError
 from draftproof.harness.checkpoint_scenarios import KvDtypes, RealDraft, every_draft, one_draft, real_scenarios
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import BY_NAME, DraftSet, KvCacheDtype
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import CheckpointError
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, DraftSet, KvCacheDtype
 from draftproof.properties.values.fp8 import FP8
 from draftproof.properties.values.scenario import Scenario
 
 FOLDERS = {"standalone": "llama", "dflash": "dflash", "eagle3": "eagle3"}
 """The tiny checkpoints that are drafts of others."""
-MOST = 12
+_MOST = 12
 """Scenarios of a tiny checkpoint for each seed: the reference computes a real model from token zero in every round."""
 CACHE = Path(".draftproof")
 _WRITER = Path(__file__).with_name("tiny_checkpoints.py")
 
 
 class Checkpoints(Value, frozen=True, kw_only=True):
-    """Directories of targets, which take turns, and that of a draft ("": none); `most` scenarios of them for a seed.
+    """Directories of targets, which take turns, and of a draft ("": none); `most` scenarios of them for a seed.
 
     Both keep their KV entries as `kv_cache_dtype` says.
     """
@@ -54,7 +54,7 @@ class Checkpoints(Value, frozen=True, kw_only=True):
 def _drafts(path: Path, draft: DraftSet, folder: Path | None, seed: int, kv_dtypes: KvDtypes) -> tuple[RealDraft, ...]:
     if draft == "all":
         return every_draft(path, folder, seed, kv_dtypes).drafts
-    own = folder if BY_NAME[draft].checkpoint.startswith("directory") else None
+    own = folder if DRAFT_KINDS_BY_NAME[draft].checkpoint.startswith("directory") else None
     return (one_draft(path, draft, own, seed, kv_dtypes=kv_dtypes),)
 
 
@@ -86,7 +86,7 @@ def tiny(name: str, draft: DraftSet, cache: Path = CACHE) -> Checkpoints:
     """
     folder, other = tiny_folder(cache), FOLDERS.get(draft, "")
     draft_model, kept = str(folder / other) if other else "", FP8 if name.endswith("-fp8") else "auto"
-    return Checkpoints(models=(str(folder / name),), draft_model=draft_model, most=MOST, kv_cache_dtype=kept)
+    return Checkpoints(models=(str(folder / name),), draft_model=draft_model, most=_MOST, kv_cache_dtype=kept)
 
 
 def _write(folder: Path) -> None:

@@ -27,36 +27,34 @@ except ImportError as error:
         sys.exit(lacking(error))
     raise
 
-WIDTH = 192
-SIZES: dict[str, Any] = {"hidden_size": WIDTH, "head_dim": 32}
+_WIDTH = 192
+_SIZES: dict[str, Any] = {"hidden_size": _WIDTH, "head_dim": 32}
 # Fields of published files that transformers has no use for, and vLLM has; and the epsilon that transformers takes for
 # norms of latents whatever the file says.
 SCORING = {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "rms_norm_eps": 1e-6}
 EAGLE3_SIZES: dict[str, Any] = {**tiny.EAGLE3, "head_dim": 32, "num_attention_heads": 6, "num_key_value_heads": 6}
-EAGLE3_SIZES |= {"hidden_size": 144, "target_hidden_size": WIDTH, "draft_vocab_size": tiny.EAGLE3_VOCAB}
+EAGLE3_SIZES |= {"hidden_size": 144, "target_hidden_size": _WIDTH, "draft_vocab_size": tiny.EAGLE3_VOCAB}
 EAGLE3_SIZES |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 512}
-LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+_LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 def write_all(directory: Path, seed: int) -> None:
     """Write every checkpoint into a folder of its own."""
-    shared = tiny.shared_tensors(seed, WIDTH)
-    compressed = {name: value for name, value in SIZES.items() if name != "head_dim"}
+    alike = tiny.Alike(seed, _WIDTH)
+    compressed = {name: value for name, value in _SIZES.items() if name != "head_dim"}
     for name, architecture, fields in (
-        ("glm4-moe", "Glm4MoeForCausalLM", {**tiny.GLM4_MOE, **SIZES}),
-        ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **LATENTS, **SCORING}),
+        ("glm4-moe", "Glm4MoeForCausalLM", {**tiny.GLM4_MOE, **_SIZES}),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **_LATENTS, **SCORING}),
     ):
-        target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, shared)
+        target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, alike)
         sparse = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "num_mtp_layers": 0}
-        tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), shared)
-    plain = {**tiny.SIZES, **SIZES}
-    tiny.add_mtp_of_mimo(
-        tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", shared), shared, 1, plain
-    )
+        tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), alike)
+    plain = {**tiny.TINY_SIZES, **_SIZES}
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", alike), alike, 1, plain)
     # The three layers that feed an EAGLE-3 head by default are others only in a target of seven layers or more.
-    tiny.write(tiny.model("Qwen3ForCausalLM", {**plain, "num_hidden_layers": 8}), directory / "qwen3", shared)
-    tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", shared)
-    llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **SIZES}), directory / "llama", shared)
+    tiny.write(tiny.model("Qwen3ForCausalLM", {**plain, "num_hidden_layers": 8}), directory / "qwen3", alike)
+    tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", alike)
+    llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **_SIZES}), directory / "llama", alike)
     write_head(llama, directory / "eagle-llama", None, seed)
 
 

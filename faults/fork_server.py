@@ -40,13 +40,13 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from draftproof.subjects.process import die_with_parent
 
-OURS = ("draftproof.engine", "draftproof.kernels")
+_OURS = ("draftproof.engine", "draftproof.kernels")
 _IMPORTED = (
     "torch",
     "torch.overrides",
     "torch.utils._python_dispatch",
     "draftproof.harness.execute",
-    "draftproof.properties.values.probe",
+    "draftproof.properties.weights.probe",
 )
 _TICK = 0.05
 Report = Callable[[TaskResult], None]
@@ -59,7 +59,7 @@ def preload(batch: Batch) -> Preloaded:
     ops = sorted({op for task in batch.tasks for op in task.ops})
     calls = {(op, seed): cases(op, seed, batch.examples) for op in ops for seed in batch.seeds}
     preloaded = Preloaded({scenario: solved(scenario) for scenario in scenarios}, calls)
-    loaded = [name for name in sys.modules if name.startswith(OURS)]
+    loaded = [name for name in sys.modules if name.startswith(_OURS)]
     if loaded:
         raise RuntimeError(f"the fork server has imported {loaded[0]}, so that no patch could take effect")
     return preloaded
@@ -97,7 +97,7 @@ def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, 
                 seeds.append(end.value)
                 break
             answer = yield order
-            # What killed a worker had an effect, and it cannot say of which hunk.
+            # A hunk that killed a worker had an effect, but the worker cannot say which hunk.
             effective |= set(task.hunks if has_died(answer) else answer.hunks)
     inert = tuple(name for name in task.hunks if name not in effective)
     result = TaskResult(id=task.id, seeds=tuple(seeds), inert=inert)

@@ -1,6 +1,6 @@
 """Results of a run over faults or mutants in a file, one JSON line each, so that a run that was cut goes on.
 
-The first line says what the run is. A result is found again by a digest of all that it hangs on: the batch, the task,
+The first line says what the run is. A result is found again by a digest of all that it depends on: the batch, the task,
 and the text of the patched files.
 """
 
@@ -16,15 +16,15 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from draftproof.errors import DraftproofError
-from draftproof.faults.matrix import Made, versions
+from draftproof.faults.matrix import MadeWith, versions
 from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin
 from draftproof.faults.served import Serve
-from draftproof.harness.cluster.node import sources
-from draftproof.properties.strategies.version import VERSION as STRATEGIES
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import decode
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.harness.own_sources import sources
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 
 _SHOWN = 3
 """A message names no more faults than this."""
@@ -48,8 +48,8 @@ class KeptResultsError(DraftproofError, ValueError):
 class RunSettings(Value, frozen=True, kw_only=True):
     """What has to be the same for results to count in another call.
 
-    `model` are directories of checkpoints, that of the draft last, with a digest of each one's files. `strategies`
-    is the version of what generates scenarios, `sources` a digest of all that runs them but the patches.
+    `model` are directories of checkpoints, the draft's last, with a digest of each one's files. `strategies` is the
+    version of the scenario generator, `sources` a digest of all that runs them except the patches.
     """
 
     seed: int
@@ -58,9 +58,9 @@ class RunSettings(Value, frozen=True, kw_only=True):
     device: str
     baseline: bool = False
     model: tuple[str, ...] = ()
-    strategies: int = STRATEGIES
+    strategies: int = STRATEGIES_VERSION
     sources: str = msgspec.field(default_factory=sources)
-    versions: tuple[Made, ...] = msgspec.field(default_factory=versions)
+    versions: tuple[MadeWith, ...] = msgspec.field(default_factory=versions)
 
 
 _OPTIONS = ("seed", "seeds", "examples", "device", "baseline", "model")
@@ -68,7 +68,7 @@ _NAMES = {"strategies": "version of the strategies", "sources": "sources of Draf
 
 
 class KeptResult(Value, frozen=True, kw_only=True):
-    """A line of the file: the result of a task, and the digest of what it hangs on."""
+    """A line of the file: the result of a task, and the digest of what it depends on."""
 
     key: str
     result: TaskResult
@@ -186,7 +186,7 @@ class KeptResults:
 
     def _keep(self, kept: KeptResult) -> None:
         with self._lock:
-            # Nobody waits any more for what comes after the end.
+            # Nothing waits for results that come after the end.
             if self._file >= 0:
                 self._found[kept.key] = kept.result
                 self._write(kept)
@@ -236,6 +236,6 @@ def _key(batch: bytes, task: Task) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        words = (f"{one.package} {one.version}" if isinstance(one, Made) else str(one) for one in value)
+        words = (f"{one.package} {one.version}" if isinstance(one, MadeWith) else str(one) for one in value)
         return ", ".join(words) or "none"
     return f"'{value}'" if isinstance(value, str) else str(value).lower()

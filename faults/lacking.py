@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-USAGE = 2
+_USAGE = 2
 
 
 def lacking(error: ImportError) -> int:
@@ -12,4 +12,4 @@ def lacking(error: ImportError) -> int:
     name = (error.name or "").partition(".")[0]
     what = f"{name}, which is not installed here: pip install {name}" if name else f"another package ({error})"
     print(f"error: this script needs {what}", file=sys.stderr)
-    return USAGE
+    return _USAGE

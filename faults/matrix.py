@@ -13,8 +13,9 @@ import msgspec
 
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.base import Value
+from draftproof.harness.machine import commit
+from draftproof.properties.lib.base import Value
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 NOTICED = (FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG, FaultOutcome.DETECTED_BY_OTHER)
@@ -35,11 +36,11 @@ class FaultResult(Value, frozen=True, kw_only=True):
     """One row of the matrix.
 
     `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault was not noticed; `median`
-    is that of the examples.
+    is the median of the examples.
 
-    `divergence` is that of the first seed.
-    `baseline`: what the baseline tests saw. `whole`: what became of a kernel's fault in whole scenarios, if it
-    met them. `explained`: why it survives where it does. `nodes` are those of a cluster that it ran on.
+    `divergence` is the first seed's. `baseline`: what the baseline tests saw. `whole`: the result of a kernel's fault
+    in whole scenarios, if it met them. `explained`: why it survives where it does. `nodes` are the nodes of a cluster
+    that it ran on.
     """
 
     id: str
@@ -90,7 +91,7 @@ class Totals(Value, frozen=True, kw_only=True):
     either: int = 0
 
 
-class Made(Value, frozen=True, kw_only=True):
+class MadeWith(Value, frozen=True, kw_only=True):
     """With which version of what a matrix was made."""
 
     package: str
@@ -112,8 +113,8 @@ class FaultReport(Value, frozen=True, kw_only=True):
     device: str
     faults: tuple[FaultResult, ...]
     totals: Totals
-    strategies: int = VERSION
-    versions: tuple[Made, ...] = ()
+    strategies: int = STRATEGIES_VERSION
+    versions: tuple[MadeWith, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -197,10 +198,12 @@ def totals(results: Sequence[FaultResult]) -> Totals:
     )
 
 
-def versions() -> tuple[Made, ...]:
-    """Return what the matrix is made with here; nothing of the machine."""
-    found = [Made(package="python", version=platform.python_version())]
+def versions() -> tuple[MadeWith, ...]:
+    """Return what the matrix is made with here, with the commit if that is a checkout; nothing of the machine."""
+    found = [MadeWith(package="python", version=platform.python_version())]
+    if at := commit():
+        found.append(MadeWith(package="commit", version=at))
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found.append(Made(package=package, version=version(package)))
+            found.append(MadeWith(package=package, version=version(package)))
     return tuple(found)

@@ -94,8 +94,8 @@ def _least(result: TaskResult) -> FaultOutcome:
 def _outcome(file: FaultFile, result: TaskResult) -> FaultOutcome:
     """Return what a fault counts as.
 
-    What it is at its worst seed; if it never had any effect, it is inert: a crash then is that of a patch which cannot
-    run.
+    It counts as what it is at its worst seed. If it never had any effect, it is inert, even if it crashed: the patch
+    then cannot run.
     """
     least = _least(result)
     all_inert = len(result.inert) == len(file.hunks())

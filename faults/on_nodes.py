@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from draftproof.errors import CheckpointError
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.checkpoints import is_tiny, tiny_folder
 from draftproof.faults.orders import Batch, Task, TaskResult
@@ -25,13 +24,14 @@ from draftproof.faults.served import ForkServer
 from draftproof.harness.cluster.messages import Device, Ran
 from draftproof.harness.cluster.pool import ClusterPool, Job
 from draftproof.harness.workers.start import Start
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
-PARALLEL = {"cpu": 1, "cuda": 3}
+_PARALLEL = {"cpu": 1, "cuda": 3}
 """Tasks of one worker at a time, by device: a quarter of a GPU mostly waits."""
-EVERY = 1 << 20
+ALL_AT_ONCE = 1 << 20
 """As `parallel` of a run: all of its batches are given out at once, and wait in the cluster's queue."""
 _LEAST, _MOST, _TURNS = 4, 32, 4
 _TICK = 0.1
@@ -84,7 +84,7 @@ class BatchWorker:
 
 
 def _here(batch: Batch) -> Batch:
-    """Return the batch with the tiny checkpoints of this node, which are the same as those of any other."""
+    """Return the batch with the tiny checkpoints of this node, which are the same on every node."""
     lists = tuple(tuple(_moved(one) for one in scenarios) for scenarios in batch.scenarios)
     return msgspec.structs.replace(batch, scenarios=lists, baseline=tuple(_moved(one) for one in batch.baseline))
 
@@ -111,7 +111,7 @@ def _copy(folder: Path, changed: Mapping[str, str]) -> str:
 
 
 class _Asked(NamedTuple):
-    """A chunk that is to be given out, and who waits for its results."""
+    """A chunk to be given out, and the caller that waits for its results."""
 
     chunk: Chunk
     name: str
@@ -138,7 +138,7 @@ class ClusterServer:
         self._asked: SimpleQueue[_Asked] = SimpleQueue()
         self._folder = tempfile.TemporaryDirectory(prefix="draftproof-cluster-")
         job = Job(f"{__name__}:{BatchWorker.__name__}", device, GivenBatches(), ChunkResults)
-        self._parallel = PARALLEL[device]
+        self._parallel = _PARALLEL[device]
         self._pool = ClusterPool(address, job, workers, Path(self._folder.name), start=start)
         self._leaving, self._joined = threading.Event(), threading.Event()
         self._error: BaseException | None = None
@@ -191,7 +191,7 @@ class ClusterServer:
         parts = [[twin] for twin in twins] + [others[at : at + size] for at in range(0, len(others), size)]
         for tasks in parts:
             part = msgspec.structs.replace(batch, tasks=tuple(tasks), parallel=self._parallel)
-            # A chunk whose tasks have no folder of this machine's can run anywhere.
+            # A chunk without a folder of this machine can run anywhere.
             bare = tuple(msgspec.structs.replace(task, folder="") for task in tasks)
             yield Chunk(
                 batch=msgspec.structs.replace(part, tasks=bare), changed=tuple(self._changed(task) for task in tasks)

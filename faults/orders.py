@@ -9,16 +9,16 @@ import msgspec
 
 from draftproof.faults.baseline import BaselineRun, followed
 from draftproof.faults.trial import Expectation, SeedResult
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 CLEAN = "(clean twin)"
 WHOLE = " (whole scenarios)"
-"""How the id of a clean twin begins, and that of a kernel's fault in whole scenarios ends."""
+"""What the id of a clean twin begins with, and what the id of a kernel's fault in whole scenarios ends with."""
 
 
 class Task(Value, frozen=True, kw_only=True):
-    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
+    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and what must notice it.
 
     With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
     `own`: path -> the lines there that the fault wrote, which make it stale if they name what is not there.
@@ -68,7 +68,7 @@ class TaskResult(Value, frozen=True, kw_only=True):
 
 
 def is_twin(task: str) -> bool:
-    """Return whether an id is that of a clean twin."""
+    """Return whether an id belongs to a clean twin."""
     return task.startswith(CLEAN)
 
 

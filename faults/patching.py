@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 _HEADER = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _SIGNS = (" ", "-", "+")
@@ -128,7 +128,7 @@ def _of_diff(lines: list[str]) -> Iterator[Hunk]:
 
 
 def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, int]:
-    """Return the hunk below a header, whose counts say where it ends, and the number of the line behind it."""
+    """Return the hunk below a header, which says by its counts where it ends, and the number of the line behind it."""
     match = _HEADER.match(header)
     if match is None or not path:
         raise PatchError(f"broken hunk header {header!r}")

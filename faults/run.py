@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.baseline import unsteered
 from draftproof.faults.catalogue import FaultFile, read_sources, validate_names
 from draftproof.faults.checkpoints import Checkpoints, tiny
@@ -23,14 +22,15 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
-from draftproof.properties.kernels.table import NAMES, PREFIX
+from draftproof.properties.kernels.table import KERNEL_CONTRACTS, KERNEL_PREFIX
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
-PARALLEL = {"cpu": 2, "cuda": 12}
-DEADLINE = {"cpu": 60.0, "cuda": 180.0}
+_PARALLEL = {"cpu": 2, "cuda": 12}
+_DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
 _FEW_TASKS = 16
 """A group of more tasks runs by itself on a CPU."""
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 class InterruptedRunError(DraftproofError):
-    """A run was interrupted; `report` has the faults whose results were there by then, of so many."""
+    """A run was interrupted; `report` has the faults that had results by then, of all that were asked for."""
 
     def __init__(self, report: FaultReport, faults: int) -> None:
         self.report, self.faults = report, faults
@@ -77,8 +77,8 @@ def run_faults(
         scenarios=((),) * len(seeds),
         tasks=(),
         device=device,
-        parallel=parallel or PARALLEL[device],
-        deadline=deadline or DEADLINE[device],
+        parallel=parallel or _PARALLEL[device],
+        deadline=deadline or _DEADLINE[device],
     )
     # Eager kernels do not run on a GPU.
     present = [file for file in files if file.patches != "eager" or device != "cuda"]
@@ -113,7 +113,7 @@ def run_faults(
 
 
 def _ran(files: Sequence[FaultFile], groups: Sequence[_Group], done: Mapping[str, Beside]) -> list[FaultFile]:
-    """Return the faults of which nothing is missing; without groups it is not known yet what there is to run."""
+    """Return the faults that have all their results; without groups it is not known yet what there is to run."""
     missing = {task.id.removesuffix(WHOLE) for group in groups for task in group.tasks if task.id not in done}
     return [file for file in files if groups and file.fault.id not in missing]
 
@@ -184,7 +184,7 @@ def _run(pieces: list[_Piece], lanes: int, progress: Progress, serve: Serve) -> 
     try:
         deque(pool.map(run, pieces), maxlen=0)
     finally:
-        # After an interrupt or an error threads wait for what serves them, which ends with whoever opened it.
+        # After an interrupt or an error threads wait for their server, which ends with the code that opened it.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -286,8 +286,8 @@ def _ops(file: FaultFile, device: str) -> tuple[str, ...]:
 
     Under the interpreter only kernels run, since it is too slow for an engine.
     """
-    if file.fault.contract.startswith(PREFIX):
-        return (file.fault.contract.removeprefix(PREFIX),)
+    if file.fault.contract.startswith(KERNEL_PREFIX):
+        return (file.fault.contract.removeprefix(KERNEL_PREFIX),)
     if file.patches == "triton" and device == "cpu":
-        return tuple(name.removeprefix(PREFIX) for name in NAMES)
+        return tuple(name.removeprefix(KERNEL_PREFIX) for name in KERNEL_CONTRACTS)
     return ()

@@ -1,4 +1,4 @@
-"""A fork server as those see it who have batches: what it imports, it imports once for all of them."""
+"""A fork server as its callers see it: what it imports, it imports once for all of their batches."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from draftproof.harness.ranks.messages import LOCKSTEP
-from draftproof.harness.workers.ends import DEADLINE
+from draftproof.harness.workers.ends import DEADLINE_PASSED
 from draftproof.harness.workers.messages import Answer, AnyOrder
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-HANG = "HANG"
+HANG_CONTRACT = "HANG"
 """In place of a contract: the ranks of a scenario must wait for each other, and that must be said."""
 
 
@@ -43,8 +43,8 @@ class Expectation(Value, frozen=True, kw_only=True):
     def divergence_in(self, answer: Answer) -> Divergence | None:
         """Return what diverged in the named channel, if the named contract failed.
 
-        Either the contract's own first divergence is there, or the first of all is. Not that of all alone: a wrong
-        position also writes a wrong slot, which is seen before.
+        Either the contract's own first divergence is there, or the first of all is. The latter alone would not do: a
+        wrong position also writes a wrong slot, which is seen before.
         """
         own = answer.failures.get(self.contract) if self.contract else answer.first
         if own is None:
@@ -87,7 +87,7 @@ def trial(
         if why := stale(answer):
             return SeedResult(seed=seed, outcome=FaultOutcome.STALE, detail=why)
         result = SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=round(seconds, 4))
-        if answer.outcome is Outcome.HANG and expected.contract == HANG:
+        if answer.outcome is Outcome.HANG and expected.contract == HANG_CONTRACT:
             return replace(result, outcome=FaultOutcome.DETECTED, detail=death_of(answer))
         if has_died(answer):
             outcome = FaultOutcome.HUNG if answer.outcome is Outcome.HANG else FaultOutcome.CRASHED
@@ -104,7 +104,7 @@ def trial(
 
 def has_died(answer: Answer) -> bool:
     """Return True if the worker ended on this order. Raises RuntimeError for an error of our own."""
-    if answer.outcome is Outcome.ERROR and not answer.message and answer.error != DEADLINE:
+    if answer.outcome is Outcome.ERROR and not answer.message and answer.error != DEADLINE_PASSED:
         raise RuntimeError(answer.detail or answer.error)
     return answer.outcome not in (Outcome.PASS, Outcome.FAIL) and not answer.message
 
@@ -113,6 +113,6 @@ def death_of(answer: Answer) -> str:
     """Say how a worker ended."""
     if answer.error == LOCKSTEP:
         return answer.reason
-    if answer.error == DEADLINE:
+    if answer.error == DEADLINE_PASSED:
         return f"no answer within {answer.seconds:.0f} s"
     return f"killed by {answer.error}" if answer.error.startswith("SIG") else f"ended with {answer.error}"

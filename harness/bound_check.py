@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftproof.harness.workers.bound import DONE, LEFT_OUT, MODULE, TAKEN
+from draftproof.harness.workers.bound import BOUND_MODULE, DONE, NOT_TAKEN, TAKEN
 from draftproof.harness.workers.messages import Answer, BoundOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.start import spawning
-from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.properties.values.kernel_fault import KernelFault
-from draftproof.properties.values.kernel_report import KernelHeld, KernelRelease, KernelReport
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_report import KernelHeld, KernelRelease, KernelReport
 from draftproof.properties.values.verdict import Outcome, worst
 
 _ABSENT, _NOT_IMPORTABLE = "AbsentError", "WheelImportError"
@@ -30,7 +30,7 @@ class Release:
 
 @dataclass(frozen=True)
 class KernelsAsked:
-    """What is to be checked: bindings of a module, on a device, with so many calls each."""
+    """What is to be checked: bindings of a module, on a device, and how many calls of each."""
 
     module: str
     bindings: Sequence[KernelBinding]
@@ -72,7 +72,7 @@ def runs(
     count = min(asked.workers, len(wanted))
     with (
         tempfile.TemporaryDirectory(prefix="draftproof-") as folder,
-        Pool(spec, count, Path(folder), deadline=asked.timeout, start=spawning(MODULE)) as pool,
+        Pool(spec, count, Path(folder), deadline=asked.timeout, start=spawning(BOUND_MODULE)) as pool,
     ):
         for place, (binding, fault) in enumerate(wanted):
             if asked.device == "cpu" and not binding.interpreted:
@@ -108,7 +108,7 @@ def _held(binding: KernelBinding, answer: Answer) -> KernelHeld:
     elif answer.stubs and not answer.failing:
         verdict, reason = Outcome.INCONCLUSIVE, f"it uses what is not there: {', '.join(answer.stubs)}"
     elif verdict is Outcome.INCONCLUSIVE:
-        reason = f"the kernel takes none of the {answer.counts.get(LEFT_OUT, 0)} generated calls"
+        reason = f"the kernel takes none of the {answer.counts.get(NOT_TAKEN, 0)} generated calls"
     elif answer.failing:
         reason = f"call {call + 1} of {answer.counts.get(TAKEN, 0) or '?'}{f': {reason}' if reason else ''}"
     return KernelHeld(
@@ -116,7 +116,7 @@ def _held(binding: KernelBinding, answer: Answer) -> KernelHeld:
         op=binding.op,
         verdict=verdict,
         calls=call + 1 if answer.failing else done,
-        left_out=answer.counts.get(LEFT_OUT, 0),
+        left_out=answer.counts.get(NOT_TAKEN, 0),
         cannot=binding.cannot,
         first=answer.first,
         reason=reason,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from draftproof.harness.bound_check import KernelsAsked, Release, runs
-from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
-from draftproof.properties.values.kernel_fault import FaultHeld, FaultyRelease, KernelFault, KernelFaultReport
-from draftproof.properties.values.kernel_report import KernelHeld
+from draftproof.properties.formats.kernel_binding import BindingError, KernelBinding
+from draftproof.properties.formats.kernel_fault import FaultHeld, FaultyRelease, KernelFault, KernelFaultReport
+from draftproof.properties.formats.kernel_report import KernelHeld
 from draftproof.properties.values.verdict import Outcome
 from draftproof.subjects.kernels.faults import faults_of
 

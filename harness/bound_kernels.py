@@ -1,4 +1,4 @@
-"""Somebody's kernels, through bindings, against the naive twins of their ops."""
+"""Kernels of packages, through bindings, against the naive twins of their ops."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import divergence
 from draftproof.harness.signals import exits_noticed
+from draftproof.properties.formats.kernel_binding import BindingError, KernelBinding, bindings_of
 from draftproof.properties.kernels import scratch
 from draftproof.properties.kernels.adapted import adapted, calls_of, free_elements, verify
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import check
-from draftproof.properties.kernels.others.table import EVERY
-from draftproof.properties.values.kernel_binding import BindingError, KernelBinding, bindings_of
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.kernels.others.table import ALL_OPS
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.verdict import Divergence
 from draftproof.reference import ops, others
 
-BUILT_IN = ("fla", "sglang", "vllm")
-"""Packages whose kernels have bindings here, by the name that --impl takes."""
-EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.TWINS, **others.TWINS}
+BOUND_PACKAGES = ("fla", "sglang", "vllm")
+"""Packages with bindings here, by the name that --impl takes."""
+EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.OP_TWINS, **others.OTHER_TWINS}
 """The naive twin of each op, the built-in engine's and others'."""
-# Of so many generated calls for one that a kernel takes the rest are left out.
+# At most this many calls are generated for each one that a kernel takes; the rest are left out.
 _TRIES = 12
 
 
@@ -35,9 +35,9 @@ def found(name: str, op: str | None = None) -> tuple[KernelBinding, ...]:
 
     A function that is no binding takes the arguments of the op as they are. Raises BindingError.
     """
-    if op is not None and op not in EVERY:
-        hint = did_you_mean(op, EVERY) or f": {', '.join(sorted(EVERY))}"
-        raise BindingError(f"invalid --op {op!r}: expected one of {len(EVERY)} ops{hint}")
+    if op is not None and op not in ALL_OPS:
+        hint = did_you_mean(op, ALL_OPS) or f": {', '.join(sorted(ALL_OPS))}"
+        raise BindingError(f"invalid --op {op!r}: expected one of {len(ALL_OPS)} ops{hint}")
     module, _, attribute = name.partition(":")
     names = vars(_imported(name, module))
     if attribute and attribute not in names:
@@ -54,7 +54,7 @@ def found(name: str, op: str | None = None) -> tuple[KernelBinding, ...]:
 
 
 def _imported(name: str, module: str) -> ModuleType:
-    full = f"draftproof.subjects.kernels.{module}" if module in BUILT_IN else module
+    full = f"draftproof.subjects.kernels.{module}" if module in BOUND_PACKAGES else module
     try:
         with exits_noticed():
             return importlib.import_module(full)
@@ -62,7 +62,7 @@ def _imported(name: str, module: str) -> ModuleType:
         raise
     except BaseException as error:
         # sys.exit(0) is no way to end in green, nor is os._exit(0).
-        expected = f"MODULE:NAME with a module that can be imported, or {', '.join(BUILT_IN)}"
+        expected = f"MODULE:NAME with a module that can be imported, or {', '.join(BOUND_PACKAGES)}"
         raise BindingError(f"invalid --impl {name!r}: expected {expected}: {type(error).__name__}: {error}") from error
 
 

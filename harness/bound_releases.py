@@ -9,12 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.bound_kernels import kernel_of
 from draftproof.harness.interpreter import mend
-from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.properties.values.kernel_fault import KernelFault
-from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.subjects.kernels.packages import KERNEL_PACKAGES
 from draftproof.subjects.wheels.change import changed
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
 
@@ -50,7 +50,7 @@ class ReleasedKernels:
     def _released(self, binding: KernelBinding, folder: str) -> ModuleType:
         if folder not in self._wheels:
             self._wheels[folder] = WheelModules(Path(folder))
-            for package in PACKAGES:
+            for package in KERNEL_PACKAGES:
                 package.prepare(Path(folder))
         wheel = self._wheels[folder]
         last: Exception = AbsentError(f"no module {' or '.join(binding.modules)} in this release")

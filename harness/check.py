@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import assumed, versions_of
@@ -23,35 +23,35 @@ from draftproof.properties.coverage import shares
 from draftproof.properties.coverage.counts import came_up, counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, not_asked_with, uncovered
 from draftproof.properties.coverage.effects import in_effect, together, without_effect
-from draftproof.properties.coverage.shown import shown_in_part, unseen
+from draftproof.properties.coverage.shown import observation_gaps, shown_in_part
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
+from draftproof.properties.formats.case import Case, case_text
 from draftproof.properties.judge import (
     COMMON,
     REAL,
-    RUNS,
+    RUNS_CONTRACT,
     WORK,
     Judgement,
     by_draft,
     skipped_where_unconcerned,
     summarise,
 )
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.strategies.covering import Met, met_by
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.names import group_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 from draftproof.reference.solved import Reference, solved
 
 if TYPE_CHECKING:
     from draftproof.harness.kernel_runs import KernelCalls
 
-CASES = Path(".draftproof/cases")
+_CASES = Path(".draftproof/cases")
 MOST_CASES = 10
 _MANY = 40
 """Of fewer scenarios a second process would not shorten a check."""
@@ -73,13 +73,12 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft. `shares` says in how many
-    scenarios each fact was, by its group, `met` how many pairs and triples of what is generated met, `weights` how
-    often a tensor of each kind was perturbed. `subject` is the
-    subject's name, `versions` are those of its packages, `level` says how much it reports, `uncovered` has the facts
-    that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at all:
-    scenarios, texts, drafts; `assumes` what a subject takes for granted. `features`: what scenarios had to have to be
-    among them, and in how many each of it did something; `together`: in how many all of it did. The same seed gives
-    the same report.
+    scenarios each fact occurred, by its group, `met` how many pairs and triples of generated points met, `weights` how
+    often a tensor of each kind was perturbed. `subject` is the subject's name, `versions` are the versions of its
+    packages, `level` says how much it reports, `uncovered` has the facts that it cannot show, by the reason: none of
+    them is required. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts; `assumes` what a
+    subject takes for granted. `features` are the features that were asked for, with the number of scenarios in which
+    each had an effect; `together`: in how many scenarios all of them had one. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -144,14 +143,14 @@ class Checker:
 
     subject: Subject
     contracts: Sequence[Contract] = ALL
-    cases: Path = CASES
+    cases: Path = _CASES
     reference: Reference = solved
-    deadline: float = DEADLINE
+    deadline: float = SCENARIO_DEADLINE
     work: Sequence[str] = WORK
     each: Sequence[str] | None = COMMON
     guarded: bool = True
     processes: int = 1
-    choice: SubjectChoice = BUILT_IN
+    choice: SubjectChoice = BUILT_IN_SUBJECT
     features: tuple[str, ...] = ()
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
@@ -179,7 +178,7 @@ class Checker:
         # What was judged: a subject that is asked again may answer otherwise.
         each = [one.channels for one in tally.judgements] or self._declared(listed)
         channels = frozenset().union(*each)
-        not_seen = unseen(total(tally.counts), channels, tally.silent)
+        not_seen = observation_gaps(total(tally.counts), channels, tally.silent)
         beyond = uncovered(limits, channels)
         effects = in_effect(self.features, tally.counts)
         at_once = together(self.features, tally.counts) if self.features else 0
@@ -214,7 +213,7 @@ class Checker:
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:
-        """Return what a subject says that it reports, of which no run came to its end; nothing where that raises."""
+        """Return the channels that a subject declares, if no run of it came to its end; nothing if that raises."""
         try:
             return list(map(self.subject.channels, scenarios))
         except Exception:
@@ -286,12 +285,12 @@ def _runs(tally: _CheckTally, work: Sequence[str], lacking: Sequence[str]) -> Ve
         verdict = worst([answer.outcome for answer in tally.broken])
         first = tally.broken[0]
         reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {first.reason}"
-        return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
+        return Verdict(name=RUNS_CONTRACT, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
     missing = (*unreached(work, done, beyond), *lacking)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
-    return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
+    return Verdict(name=RUNS_CONTRACT, verdict=verdict, scenarios=scenarios, missing=missing)
 
 
 def checker(
@@ -301,7 +300,7 @@ def checker(
     named: bool,
     real: bool,
     device: str,
-    choice: SubjectChoice = BUILT_IN,
+    choice: SubjectChoice = BUILT_IN_SUBJECT,
     features: tuple[str, ...] = (),
 ) -> Checker:
     """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
@@ -311,7 +310,7 @@ def checker(
     Contracts that were asked for by name, or for scenarios that were selected by features, only have to reach their own
     minimum, and a real model runs less.
     """
-    # A fork would take along what only one process may use: a device, a connection, somebody's threads.
+    # A fork would take along what only one process may use: a device, a connection, another library's threads.
     processes = 1 if device == "cuda" or not is_engine(subject) else 2
     if named or features:
         made = Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
@@ -325,7 +324,7 @@ def whole_check(
     of_traces: Checker, scenarios: Iterable[Scenario], calls: KernelCalls, seed: int, device: str, progress: Progress
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels. `progress` is told of each op as well."""
-    # It imports torch, which a subject of somebody else may do without.
+    # It imports torch, which another project's subject may do without.
     from draftproof.harness.kernel_runs import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)

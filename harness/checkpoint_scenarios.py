@@ -1,4 +1,4 @@
-"""Scenarios of real checkpoints: those of the probes, with the models exchanged."""
+"""Scenarios of real checkpoints: the scenarios of probes, with their models replaced."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from draftproof.properties.features import FEATURES
-from draftproof.properties.features.codes import without_codes
+from draftproof.properties.features.kv_quantization import without_kv_quantization
 from draftproof.properties.features.prefix_cache import without_prefix_cache
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.fit import fitted
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.strategies.base import unforced
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, generated
 from draftproof.properties.strategies.shapes import SIZES
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     Algorithm,
     CheckpointDraft,
     Draft,
@@ -37,7 +38,6 @@ from draftproof.properties.values.fp8 import draft_keeps
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
-from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
@@ -48,7 +48,9 @@ _READ = read_from("directory", "directory or seed", "target")
 _LOOKUP_TOKENS = 3
 # Every third scenario of a draft that can be a tree is one, from its second on: of a probe's scenarios every fifth.
 _A_TREE, _MOST_TREES = 3, 8
-_TREED = tuple(name for name in ALGORITHMS if BY_NAME[name].trees and BY_NAME[name].proposes == "steps")
+_TREED = tuple(
+    name for name in ALGORITHMS if DRAFT_KINDS_BY_NAME[name].trees and DRAFT_KINDS_BY_NAME[name].proposes == "steps"
+)
 _SPARE = 128
 """Positions of a model that are left free: where pages are larger, contexts become longer (properties/fit.py)."""
 
@@ -96,7 +98,7 @@ def one_draft(
     An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
     DFlash draft and a smaller model come from `folder`.
     """
-    if folder is None and BY_NAME[name].checkpoint == "directory":
+    if folder is None and DRAFT_KINDS_BY_NAME[name].checkpoint == "directory":
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     if isinstance(draft, CheckpointDraft):
@@ -104,7 +106,7 @@ def one_draft(
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size, kv_cache_dtype=kv_dtypes.target)
     first = without_prefix_cache(with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1))
     _, built = build(_exchange(first, model, draft, "none"), Memo())
-    if not BY_NAME[name].layer_a_draft:
+    if not DRAFT_KINDS_BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
     layers = built.config()[1]
     return RealDraft(draft, layers, f"{layers} {'layer' if layers == 1 else 'layers'} of the checkpoint")
@@ -135,7 +137,7 @@ def every_draft(path: Path, folder: Path | None, seed: int, kv_dtypes: KvDtypes 
 
 
 def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> tuple[Draft, str]:
-    kind = BY_NAME[name]
+    kind = DRAFT_KINDS_BY_NAME[name]
     if kind.proposes == "lookup":
         return Ngram(max_n=_LOOKUP_TOKENS), "of the request's own tokens"
     if name not in _READ:
@@ -201,7 +203,7 @@ class RealTarget:
         made = with_steps(scenario if chosen.name in _TREED else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
-        if BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
+        if DRAFT_KINDS_BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, self._model, _form(chosen, of_draft), variant)
@@ -209,7 +211,7 @@ class RealTarget:
 
 
 def _within(scenario: Scenario, most: int) -> Scenario:
-    """Return the scenario with contexts of at most so many tokens: the last of longer prompts, with room to go on."""
+    """Return the scenario with contexts of at most `most` tokens: long prompts keep their end, with room to decode."""
     memory = scenario.memory
     if memory.max_len <= most:
         return scenario
@@ -224,7 +226,7 @@ def _within(scenario: Scenario, most: int) -> Scenario:
 def _form(chosen: RealDraft, turn: int) -> Draft:
     """Every third scenario of a chain of several layers runs them unchained, as some engines do."""
     draft = chosen.draft
-    if isinstance(draft, CheckpointDraft) and BY_NAME[chosen.name].layer_a_draft and chosen.steps > 1:
+    if isinstance(draft, CheckpointDraft) and DRAFT_KINDS_BY_NAME[chosen.name].layer_a_draft and chosen.steps > 1:
         return msgspec.structs.replace(draft, chain=turn % 3 != 1)
     return draft
 
@@ -259,7 +261,7 @@ def _for_checkpoint(scenario: Scenario) -> Scenario:
     """Return a scenario of a probe with nothing that is not defined for a checkpoint."""
     for feature in reversed(FEATURES):
         scenario = feature.without(scenario) if feature.of_probes else scenario
-    return without_codes(scenario)
+    return without_kv_quantization(scenario)
 
 
 def _spread(request: Request, small: int, large: int) -> Request:
@@ -273,7 +275,8 @@ def _spread(request: Request, small: int, large: int) -> Request:
 
 
 _GREEDY = Limits(
-    models=("checkpoint",), features=("controllers", "draft-batch", "trees", "preemption", "prefix-cache", "codes")
+    models=("checkpoint",),
+    features=("adaptive-steps", "draft-batch", "trees", "preemption", "prefix-cache", "kv-quantization"),
 )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 
 
-def settle() -> None:
-    """Leave what is there out of every collection to come, and collect more seldom.
+def tune_gc() -> None:
+    """Leave the objects that exist now out of every collection to come, and collect less often.
 
-    A scenario makes a hundred thousand observations, which all die at its end and of which few are garbage before:
-    the usual thresholds look at them again and again.
+    A scenario makes a hundred thousand observations, which all die at its end; few are garbage before. With the usual
+    thresholds the collector looks at them again and again.
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)

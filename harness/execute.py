@@ -25,25 +25,25 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import Reference, Solved, solved
 
-DEADLINE = 120.0
+SCENARIO_DEADLINE = 120.0
 """Seconds for one scenario in the process that asks."""
 _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
 Observe = Callable[[Evidence, Judgement], None]
 
 
 class _Journalled(Subject):
-    """A subject whose runs go into the journal: the first is the base run, the second that of the variant."""
+    """A subject that writes its runs to the journal: the first is the base run, the second the variant's."""
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
@@ -59,7 +59,7 @@ class _Journalled(Subject):
 
     @property
     def has_ranks(self) -> bool:
-        # Its processes are those of the subject: nothing of them goes into this journal but that they run.
+        # Its processes are the subject's: this journal only notes that they run.
         self._journal.enter("base")
         return self._subject.has_ranks
 
@@ -244,7 +244,7 @@ def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
 
 
 def plain_counts(trace: Trace, script: Script) -> dict[str, int]:
-    """Count rounds and accepted drafts, and whether the output is that of plain greedy decoding."""
+    """Count rounds and accepted drafts, and whether the output differs from plain greedy decoding."""
     lengths = [length for length in trace.channel("accept.correct_len").values() if isinstance(length, int)]
     texts = enumerate(request.tokens for request in script.requests)
     changed = any(trace.texts.get(number, ()) != tokens for number, tokens in texts)

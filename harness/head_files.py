@@ -10,14 +10,14 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config, read_object
-from draftproof.properties.values.checkpoint_config.base import invalid
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.formats.checkpoint_config import read_config, read_object
+from draftproof.properties.formats.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.lib.errors import CheckpointError
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.attention import head_size, kv_head_count
-from draftproof.reference.models.eagle_head import EMBEDDING, head_shapes
-from draftproof.reference.models.registry import MODELS
+from draftproof.reference.models.eagle_head import HEAD_EMBEDDING, head_shapes
+from draftproof.reference.models.registry import REFERENCE_MODELS
 
 _OWN = ("layer_types", "quantization_config", "auto_map", "transformers_version")
 
@@ -25,9 +25,9 @@ _OWN = ("layer_types", "quantization_config", "auto_map", "transformers_version"
 def write_head(model: Path, out: Path, weights: Path | None, seed: int) -> int:
     """Write a head for the target in `model`; return how many tensors it has. Raises CheckpointError and OSError."""
     target = read_config(model)
-    if target.architecture not in MODELS:
-        raise invalid(str(model), "architectures", [target.architecture], f"one of {', '.join(MODELS)}")
-    config = MODELS[target.architecture].eagle_config(target)
+    if target.architecture not in REFERENCE_MODELS:
+        raise invalid(str(model), "architectures", [target.architecture], f"one of {', '.join(REFERENCE_MODELS)}")
+    config = REFERENCE_MODELS[target.architecture].eagle_config(target)
     tensors = _random(config, seed) if weights is None else _given(config, weights)
     out.mkdir(parents=True, exist_ok=True)
     fields = _fields(read_object(model / "config.json"), config, same=target.architecture == config.architecture)
@@ -37,7 +37,7 @@ def write_head(model: Path, out: Path, weights: Path | None, seed: int) -> int:
 
 
 def _fields(target: dict[str, Any], config: LlamaConfig, *, same: bool) -> dict[str, Any]:
-    """Return config.json: the target's with one layer, or that of the layer that another architecture gets."""
+    """Return config.json: the target's with one layer, or the layer's own if it has another architecture."""
     if same:
         kept = {name: value for name, value in target.items() if name not in _OWN}
         return {**kept, "num_hidden_layers": 1}
@@ -71,13 +71,13 @@ def _random(config: LlamaConfig, seed: int) -> dict[str, np.ndarray]:
 
 
 def _given(config: LlamaConfig, path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of a file if they are those of such a head. Raises CheckpointError."""
+    """Return the tensors of a file if they fit such a head. Raises CheckpointError."""
     try:
         found = load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: it cannot be read as safetensors: {error}") from None
     shapes = head_shapes(config)
-    allowed = {**shapes, EMBEDDING: (config.vocab_size, config.hidden_size)}
+    allowed = {**shapes, HEAD_EMBEDDING: (config.vocab_size, config.hidden_size)}
     if missing := sorted(shapes.keys() - found.keys()):
         raise CheckpointError(f"{path}: tensor {missing[0]} is missing ({len(missing)} missing in all)")
     for name, tensor in found.items():

@@ -31,7 +31,7 @@ class HunkCounters:
         """Count one run of a hunk."""
         (self._captured if _is_capturing() else self._live).add(number)
 
-    def settle(self, *, replays: int) -> None:
+    def end_run(self, *, replays: int) -> None:
         """At the end of a run, credit what was captured if graphs were replayed."""
         if replays:
             self._live |= self._captured

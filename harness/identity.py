@@ -6,8 +6,8 @@ import hashlib
 import re
 from typing import Literal
 
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Divergence
 
 Level = Literal["contract", "channel", "relation", "exact"]
@@ -18,7 +18,7 @@ Level = Literal["contract", "channel", "relation", "exact"]
 - relation: campaigns and tests; contract, channel, phase and the relation without its numbers.
 - exact: `check`; contract, channel and the relation with its numbers, of a crash its message.
 """
-HANG = "hang"
+_HANG = "hang"
 
 
 class Identity(Value, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Identity(Value, frozen=True, kw_only=True):
             return False
         if level == "relation":
             return self.text == other.text
-        if level == "contract" or self.contract == HANG:
+        if level == "contract" or self.contract == _HANG:
             return True
         return self.channel == other.channel and (level == "channel" or self.exact == other.exact)
 

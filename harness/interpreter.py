@@ -1,7 +1,7 @@
 """Triton, where it is wrong, or slow, or asks for a GPU that is not there.
 
-In Triton 3.9 the interpreter's handle of a comparison of scalars has the dtype of what is compared. A mask that is
-broadcast from it is then one of integers, which loads and stores refuse. Packages enter the device of a tensor, as
+In Triton 3.9 the interpreter's handle of a comparison of scalars has the dtype of the compared values. A mask that is
+broadcast from it then holds integers, which loads and stores refuse. Packages enter the device of a tensor, as
 torch.cuda.device. Kernels that are tuned have dozens of configurations, which compute the same.
 """
 

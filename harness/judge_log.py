@@ -12,15 +12,15 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.shown import OF_DRAFTS, unseen
-from draftproof.properties.judge import RUNS, Judgement, judge, summarise
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS, observation_gaps
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.judged_log import LoggedRun
+from draftproof.properties.formats.round_log import LogError
+from draftproof.properties.judge import RUNS_CONTRACT, Judgement, judge, summarise
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import Ngram, is_free
-from draftproof.properties.values.judged_log import LoggedRun
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.round_log import LogError
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -40,10 +40,10 @@ _SHOWN = ("tokens_emitted", "token_ties", "ties", "decode_rounds", "drafts_accep
 
 
 class LogReport(Value, frozen=True, kw_only=True):
-    """What a log came to: a verdict a contract, and the first divergence of every request that has one.
+    """The result of judging a log: a verdict a contract, and the first divergence of every request that has one.
 
-    `counts` are those of all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding cannot
-    tell from the best (`token_ties`). `unseen` says what the log has nothing of.
+    `counts` are summed over all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding
+    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of.
     """
 
     verdict: Outcome
@@ -66,7 +66,7 @@ class RecordedRun(Subject):
             self._channels |= {"propose.tokens"}
         self.limits = Limits(
             models=("checkpoint",),
-            features=("trees", "preemption", "prefix-cache", "codes"),
+            features=("trees", "preemption", "prefix-cache", "kv-quantization"),
             arrivals="serial",
             steering="none",
             first_drafts="with prompt" if logged.drafts[0] else "own round",
@@ -110,9 +110,9 @@ def judge_log(
         judged.append(_named(judge(ran, contracts), one.request.request))
         counted.append(counts(ran))
         progress()
-    missing = unseen(total(counted), OF_DRAFTS).missing
+    missing = observation_gaps(total(counted), CHANNELS_THAT_SHOW_DRAFTS).missing
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-    seen = Verdict(name=RUNS, verdict=outcome, scenarios=len(log), missing=missing)
+    seen = Verdict(name=RUNS_CONTRACT, verdict=outcome, scenarios=len(log), missing=missing)
     verdicts = (seen, *summarise(judged, counted, contracts))
     return LogReport(
         verdict=worst([verdict.verdict for verdict in verdicts]),

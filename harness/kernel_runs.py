@@ -20,7 +20,7 @@ from draftproof.properties.kernels.blocks import lacking
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import Difference, check
 from draftproof.properties.kernels.listed import calls, enough
-from draftproof.properties.kernels.table import PREFIX
+from draftproof.properties.kernels.table import KERNEL_PREFIX
 from draftproof.properties.values.relations import InMemory
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
@@ -41,7 +41,7 @@ def cases(op: str, seed: int, count: int) -> tuple[KernelCase, ...]:
 
 def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:
     """Return calls for contracts of kernels, up to as many as come to all that is wanted of each."""
-    ops = [name.removeprefix(PREFIX) for name in names]
+    ops = [name.removeprefix(KERNEL_PREFIX) for name in names]
     return {op: cases(op, seed, min(count, enough(op, seed))) for op in ops}
 
 
@@ -63,8 +63,8 @@ def divergence(found: Difference) -> Divergence:
     if found.place == "outside":
         expected, got = f"reads of elements of {found.argument}", f"a read {found.index[0]} elements from its start"
     return Divergence(
-        contract=f"{PREFIX}{found.op}",
-        channel=f"{PREFIX}{found.argument}",
+        contract=f"{KERNEL_PREFIX}{found.op}",
+        channel=f"{KERNEL_PREFIX}{found.argument}",
         phase="kernel",
         request=-1,
         round=-1,
@@ -113,7 +113,7 @@ def crashed(order: KernelOrder, error: Exception, seconds: float = 0.0) -> Answe
 
 def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:
     """Return the verdict of the contract of an op, over its cases: INCONCLUSIVE without all sizes that are wanted."""
-    name, count = f"{PREFIX}{op}", len(of_op)
+    name, count = f"{KERNEL_PREFIX}{op}", len(of_op)
     try:
         first = next((one for case in of_op if (one := diverges(op, case, device)) is not None), None)
     except Exception as error:
@@ -142,4 +142,4 @@ def _answered(op: str, of_op: tuple[KernelCase, ...], asked: Future[Verdict]) ->
         return asked.result()
     except BrokenProcessPool:
         reason = "a process that judged kernels ended, this one or another; expected an answer for every op"
-        return Verdict(name=f"{PREFIX}{op}", verdict=Outcome.CRASH, scenarios=len(of_op), reason=reason)
+        return Verdict(name=f"{KERNEL_PREFIX}{op}", verdict=Outcome.CRASH, scenarios=len(of_op), reason=reason)

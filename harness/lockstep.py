@@ -67,7 +67,7 @@ def _with_variant(subject: Subject, base: _BaseRun, limits: Limits) -> Evidence:
 
 
 def _beside_alone(of_run: Evidence, alone: Evidence) -> Evidence:
-    """Return the evidence of a run with that of its requests alone, of which the rounds may be others."""
+    """Return the evidence of a run with the run of its requests alone, which may have other rounds."""
     return replace(
         of_run,
         varied=alone.subject,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import subprocess
 import sys
+from pathlib import Path
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
 
 _LANES = (
@@ -57,13 +59,32 @@ def diagnose() -> MachineReport:
     return MachineReport(
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
-        versions={name: _version(name) for name in PACKAGES},
+        versions={name: _version(name) for name in _PACKAGES},
         devices=("cpu", *(f"cuda:{i} {name}" for i, name in enumerate(cuda))),
         lanes=tuple(
             MachineLane(name=name, runs=here, checks=checks, missing="" if here else missing)
             for (name, checks, missing), here in zip(_LANES, runs, strict=True)
         ),
     )
+
+
+def commit() -> str:
+    """Return the short commit of the checkout that this runs from, with a + where its code has changed; "" elsewhere.
+
+    Documents are left out: what measures a commit writes some of them.
+    """
+    checkout = Path(__file__).resolve().parent.parent
+    if not (checkout / ".git").exists():
+        return ""
+    asked = (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "--", ".", ":!docs"))
+    try:
+        git = [
+            subprocess.run(["git", *one], cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
+            for one in asked
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return git[0] + ("+" if git[1] else "")
 
 
 def _version(name: str) -> str:

@@ -13,12 +13,12 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 from draftproof.properties.evidence.rank_work import rank_work
 from draftproof.properties.evidence.tensor_ranks import TensorRanks, part_of_rank
+from draftproof.properties.validate import runs_anything
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.properties.values.validate import runs_anything
 from draftproof.reference.solved import Solved, for_limits
 
 
@@ -37,9 +37,9 @@ def run_beside(subject: Subject, solution: Solved, limits: Limits) -> Iterator[t
 
 
 def run_in_turn(subject: Subject, solution: Solved, limits: Limits) -> Iterator[tuple[Solved, Trace]]:
-    """Yield the same of a subject that has no ranks: it serves their requests one after another.
+    """Yield the solution and the trace of each rank, for a subject without ranks, which serves them one after another.
 
-    A rank on which nothing runs shows nothing by itself.
+    A rank without anything to run shows nothing by itself.
     """
     for rank, part in enumerate(solution.ranks):
         if runs_anything(part.scenario):
@@ -48,18 +48,18 @@ def run_in_turn(subject: Subject, solution: Solved, limits: Limits) -> Iterator[
 
 
 def in_turn(of_ranks: Sequence[Evidence]) -> Evidence:
-    """Return the evidence of the first rank, with those of all."""
+    """Return the evidence of the first rank, with the evidence of all."""
     return replace(of_ranks[0], ranks=tuple(of_ranks))
 
 
 def in_lockstep(of_ranks: Sequence[Evidence]) -> Evidence:
-    """Return the same of data-parallel ranks, each judged by what its requests do alone (S-RANK-2)."""
+    """Return the evidence of data-parallel ranks, each judged by what its requests do alone (S-RANK-2)."""
     lockstep = Lockstep(tuple(map(rank_work, of_ranks)))
     return in_turn([replace(one, lockstep=lockstep) for one in of_ranks])
 
 
 def in_parts(of_ranks: Sequence[Evidence]) -> Evidence:
-    """Return the same of tensor-parallel ranks, each judged by its part of what one rank would do (S-TP-2)."""
+    """Return the evidence of tensor-parallel ranks, each judged by its part of what one rank would do (S-TP-2)."""
     beside = TensorRanks(tuple(one.subject for one in of_ranks), of_ranks[0].reference)
     parts = [part_of_rank(one.reference, one.scenario, rank) for rank, one in enumerate(of_ranks)]
     return in_turn([replace(one, reference=part, beside=beside) for one, part in zip(of_ranks, parts, strict=True)])

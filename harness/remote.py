@@ -1,4 +1,4 @@
-"""A subject that runs in another Python, seen from here: one whose process may die, hang or lack what it needs.
+"""A subject that runs in another Python, seen from here: its process may die, hang or lack what it needs.
 
 A process that ended, or was ended because time was up, is started again for the next order.
 """
@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from draftproof.errors import ConditionError, DraftproofError
 from draftproof.harness.remote_process import (
     SilentSubjectError,
     SubjectEndedError,
@@ -17,14 +16,15 @@ from draftproof.harness.remote_process import (
     SubjectProcess,
     interpreter,
 )
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import known, resolved
-from draftproof.subjects.remote.bootstrap import LEAST
+from draftproof.subjects.making import known, resolve_name
+from draftproof.subjects.remote.bootstrap import LEAST_PYTHON
 from draftproof.subjects.remote.messages import (
     AnySubjectAnswer,
     AnySubjectOrder,
@@ -40,9 +40,9 @@ from draftproof.subjects.remote.messages import (
     SubjectMade,
     SubjectRaised,
 )
-from draftproof.subjects.remote.values import unpacked
+from draftproof.subjects.remote.values import from_wire
 
-START_SECONDS = 300.0
+_START_SECONDS = 300.0
 """How long making a subject, or answering anything but a run, may take."""
 _CLOSE_SECONDS = 20.0
 _LONGEST_LINE = 300
@@ -72,7 +72,7 @@ class RemoteError(DraftproofError):
 def remote_error(
     kind: str, message: str, where: str = _ELSEWHERE, note: str = "", *, is_condition: bool = False
 ) -> RemoteError:
-    """Return an error whose type has the name that it has there, and is a condition if it is one there."""
+    """Return an error of the type's name there; it is a ConditionError if it is one there."""
     kinds = (RemoteError, ConditionError) if is_condition else (RemoteError,)
     error = type(kind, kinds, {"where": where})(message)
     if note:
@@ -82,9 +82,9 @@ def remote_error(
 
 
 class RemoteSubject(Subject):
-    """A subject in the interpreter of a choice. `search` is its PYTHONPATH; `log` a file for what it prints.
+    """A subject in another interpreter. `search` is its PYTHONPATH; `log` a file for its output.
 
-    `versions` are those of its packages there. Raises RemoteStartError.
+    `versions` are the versions of its packages there. Raises RemoteStartError.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RemoteSubject(Subject):
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return what it declares there; asked once for each scenario."""
         if scenario not in self._declared:
-            answer = self._asked(AskChannels(scenario=scenario), START_SECONDS)
+            answer = self._asked(AskChannels(scenario=scenario), _START_SECONDS)
             assert isinstance(answer, ChannelsDeclared)
             self._declared[scenario] = answer.channels
         return self._declared[scenario]
@@ -126,11 +126,11 @@ class RemoteSubject(Subject):
         """Run there. Raises RemoteError, by the name of what was raised or of how the process ended."""
         answer = self._asked(RunScenario(scenario=scenario, script=script), None)
         assert isinstance(answer, RunTraced)
-        return Trace(answer.subject, answer.channels, unpacked(answer.observations))
+        return Trace(answer.subject, answer.channels, from_wire(answer.observations))
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return what it found in its engine there."""
-        answer = self._asked(AskHooks(), START_SECONDS)
+        answer = self._asked(AskHooks(), _START_SECONDS)
         assert isinstance(answer, HooksFound)
         return answer.hooks
 
@@ -157,7 +157,7 @@ class RemoteSubject(Subject):
                 end.how, f"the process of the subject ended before it answered\n{tail}".strip()
             ) from None
         except BaseException as error:
-            # Time is up, or somebody wants to stop: what it does now would answer the next order.
+            # Time is up, or a stop was requested: what it does now would answer the next order.
             assert self._process is not None
             error.add_note(self._process.stacks())
             self._kill()
@@ -194,9 +194,9 @@ class RemoteSubject(Subject):
         self._log.mark()
         try:
             if fresh is not None:
-                self._require(fresh.receive_frame(START_SECONDS))
+                self._require(fresh.receive_frame(_START_SECONDS))
             there = self._there(name)
-            answer = self._exchange(MakeSubject(name=there, settings=self._settings), START_SECONDS)
+            answer = self._exchange(MakeSubject(name=there, settings=self._settings), _START_SECONDS)
         except SubjectEndedError as end:
             last = (self._ended() or "it printed nothing").splitlines()[-1]
             raise RemoteStartError(
@@ -213,9 +213,9 @@ class RemoteSubject(Subject):
         return answer
 
     def _there(self, name: str) -> str:
-        """Return what to import: a name that nobody registers here may be registered there."""
+        """Return what to import there: a name that is not registered here may be registered there."""
         try:
-            return resolved(name)
+            return resolve_name(name)
         except ValueError:
             return name
 
@@ -230,7 +230,7 @@ class RemoteSubject(Subject):
             return
         self._kill()
         if lacks == "python":
-            least = ".".join(map(str, LEAST))
+            least = ".".join(map(str, LEAST_PYTHON))
             raise RemoteStartError(
                 f"invalid --python {python!r}: expected Python {least} or newer, not {said['python']}"
             )

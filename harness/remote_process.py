@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.process_tree import kill_tree
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.subjects.remote import bootstrap
 from draftproof.subjects.remote.messages import (
     LENGTH,
@@ -27,7 +27,7 @@ from draftproof.subjects.remote.messages import (
     frame,
 )
 
-ROOMS = ("engine", "kernels", "properties", "subjects")
+_ROOMS = ("engine", "kernels", "properties", "subjects")
 """What may be imported there, beside the names of the package itself."""
 TAIL = 16_000
 """Characters of what it printed that are kept."""
@@ -111,7 +111,7 @@ class SubjectProcess:
                 data = data[os.write(self._process.stdin.fileno(), data) :]
 
     def receive(self, seconds: float | None = None) -> AnySubjectAnswer:
-        """Return the next answer. Raises SubjectEndedError, and SilentSubjectError after so many seconds."""
+        """Return the next answer. Raises SubjectEndedError, and SilentSubjectError after `seconds` seconds."""
         data = self.receive_frame(seconds)
         try:
             return answer_of(data)
@@ -170,7 +170,7 @@ class SubjectProcess:
 
 def sources() -> dict[str, str]:
     """Return package -> folder of what may be imported in the other Python, wherever it is installed here."""
-    names = ("draftproof", *(f"draftproof.{room}" for room in ROOMS))
+    names = ("draftproof", *(f"draftproof.{room}" for room in _ROOMS))
     folders = {}
     for name in names:
         spec = importlib.util.find_spec(name)

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
-from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.effects import acts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import features_of
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -29,8 +29,8 @@ class StaleCaseError(DraftproofError, ValueError):
 class ReplayReport(Value, frozen=True, kw_only=True):
     """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback.
 
-    `features` are those that the scenario has, `inert` those of them that did nothing, `counts` what was exercised,
-    `contracts` the verdict of each: SKIP if it concerns nothing here, INCONCLUSIVE if something that it asks for did
+    `features` are the features of the scenario, `inert` those that had no effect, `counts` what was exercised,
+    `contracts` the verdict of each: SKIP if it concerns nothing here, INCONCLUSIVE if something that it requires did
     not happen in this one scenario. `without` names the fault with which the case was found, if this run is without it.
     """
 
@@ -79,7 +79,7 @@ def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Rep
         # The variant "alone" runs another one, too.
         return known if scenario == known.scenario else solved(scenario)
 
-    executor = Executor(subject, reference=reference, deadline=DEADLINE, observe=lambda *one: seen.append(one))
+    executor = Executor(subject, reference=reference, deadline=SCENARIO_DEADLINE, observe=lambda *one: seen.append(one))
     answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
     features = features_of(known.scenario)
     if not seen:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from draftproof.harness.collector import settle
+from draftproof.harness.collector import tune_gc
 from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.subjects.process import die_with_parent
 
@@ -21,10 +21,11 @@ State = TypeVar("State")
 
 
 class SideBySide(Generic[Item, Result, State]):
-    """Calls `work` with number and item in each of `processes`, of which one has every n-th item.
+    """Calls `work` with number and item in each of `processes`; a process has every n-th item.
 
-    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One process is
-    this one. A process that ends early, as a subject may make it, ends this one alike; what `work` raises is raised.
+    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One of them is
+    this process. A process that ends early, as a subject may make it, ends this one in the same way; what `work` raises
+    is raised.
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class SideBySide(Generic[Item, Result, State]):
 
     def _serve(self, place: int, pipe: Connection, parent: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # Its siblings hold ends of its pipe: without this nobody would tell it that the parent is gone.
+        # Its siblings hold ends of its pipe: without this it would not learn that the parent is gone.
         die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
-        settle()  # what came with the fork stays
+        tune_gc()  # what came with the fork stays
         try:
             for number in range(place, len(self._items), self._processes):
                 pipe.send(self._work(number, self._items[number]))
@@ -77,7 +78,7 @@ class SideBySide(Generic[Item, Result, State]):
         except Exception as error:
             pipe.send(_Raised(error))
         except KeyboardInterrupt:
-            os._exit(1)  # whoever waits was interrupted as well
+            os._exit(1)  # the waiting process was interrupted as well
 
 
 @contextmanager

@@ -1,11 +1,10 @@
 """What became slower beyond noise: paired runs of two labels, and an interval for each measure.
 
-Run k of one label is compared with run k of the other: whoever lets them take turns on one machine has what else it
-does in both. The interval is Student's for the mean of the logarithms of the ratios, so that slower and faster count
-alike and outliers widen it. All intervals of one comparison hold together with probability 1 - FALSE_ALARMS
-(Bonferroni): that is also the most that a comparison of equal code says "slower" with, however many measures it has.
-A fixed threshold would have false alarms that depend on the machine; a bootstrap's intervals are too narrow for ten
-pairs.
+Run k of one label is compared with run k of the other: if they take turns on one machine, other load on it affects
+both. The interval is Student's for the mean of the logarithms of the ratios, so that slower and faster count alike and
+outliers widen it. All intervals of one comparison hold together with probability 1 - SLOWER_FALSE_ALARMS (Bonferroni):
+this is also the most that a comparison of equal code says "slower" with, however many measures it has. A fixed
+threshold would have false alarms that depend on the machine; a bootstrap's intervals are too narrow for ten pairs.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.measurement import Measurement
+from draftproof.properties.formats.measurement import Measurement
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, worst
 
-FALSE_ALARMS = 0.01
-"""Of comparisons of equal code so many say, at most, that something is slower."""
+SLOWER_FALSE_ALARMS = 0.01
+"""At most this share of comparisons of equal code say that something is slower."""
 SEEN = 0.2
-"""A measure passes once it cannot be so much slower; until then its runs are too few."""
+"""A measure passes once it cannot be slower by this share; until then its runs are too few."""
 LEAST_PAIRS = 3
 Group = tuple[str, tuple[str, ...], str, str]
 
@@ -66,7 +65,7 @@ def compare(history: Sequence[Measurement], base: str, new: str) -> Comparison:
     of_base, of_new = (_grouped(one for one in history if one.label == label) for label in (base, new))
     pairs = {group: list(zip(of_base[group], runs, strict=False)) for group, runs in of_new.items() if group in of_base}
     series = [(group, name, logs) for group, runs in pairs.items() for name, logs in _logs(runs)]
-    measures = tuple(_compared(*one, each=FALSE_ALARMS / len(series)) for one in series)
+    measures = tuple(_compared(*one, each=SLOWER_FALSE_ALARMS / len(series)) for one in series)
     runs = sum(len(one) for of in (of_base, of_new) for one in of.values())
     return Comparison(
         verdict=worst([one.verdict for one in measures] or [Outcome.INCONCLUSIVE]),

@@ -1,10 +1,10 @@
-"""The error of a subject that raised, or whose trace cannot be judged: which run, and where."""
+"""The error of a subject that raised, or of a trace that cannot be judged: which run, and where."""
 
 from __future__ import annotations
 
 import traceback
 
-from draftproof.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
 
 
 class SubjectCrashedError(DraftproofError):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.coverage.covered import Level, level_of
 from draftproof.properties.fit import fit
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
@@ -18,11 +18,11 @@ from draftproof.subjects.process import versions
 
 
 class SubjectReport(Value, frozen=True, kw_only=True):
-    """A subject as it is in its Python. `level` is that of the channels of all hooks that were found.
+    """A subject as it is in its Python. `level` follows from the channels of all hooks that were found.
 
-    A package that is not installed has the version "". `missing` are the channels that nothing carries for lack of a
-    hook. Of a subject whose engine is not installed the level says so, and there are no limits. It is unknown of one
-    without hooks that names its channels for a checkpoint that is there only.
+    A package that is not installed has the version "". `missing` are the channels that have no hook to carry them. If
+    the subject's engine is not installed, the level says so, and there are no limits. It is unknown for a subject
+    without hooks that only names its channels for a checkpoint that exists.
     """
 
     name: str
@@ -33,7 +33,7 @@ class SubjectReport(Value, frozen=True, kw_only=True):
     limits: Limits | None = None
 
 
-def look_at(subject: Subject) -> SubjectReport:
+def inspect_subject(subject: Subject) -> SubjectReport:
     """Return what a subject says of itself, here or in another Python. Raises what it raises there."""
     hooks = tuple(subject.hooks())
     carried = frozenset(channel for hook in hooks if hook.found for channel in hook.channels)
@@ -57,7 +57,7 @@ def versions_of(subject: Subject) -> dict[str, str]:
 
 
 def assumed(subject: Subject) -> str:
-    """Return what a subject takes for granted; "" of one that does not say, be it derived from Subject or not."""
+    """Return what a subject takes for granted; "" if it does not say, whether or not it derives from Subject."""
     return getattr(subject, "assumes", "")
 
 
@@ -75,12 +75,12 @@ def _declared(subject: Subject) -> frozenset[str] | None:
 
 
 def _channels(subject: Subject, scenarios: Iterable[Scenario]) -> frozenset[str]:
-    """Return what it reports of any of these, all of which ask for taps."""
+    """Return the channels that it reports for any of these scenarios, all of them with taps."""
     return frozenset().union(*(subject.channels(replace(scenario, taps=True)) for scenario in scenarios))
 
 
 def _of_checkpoint(scenario: Scenario) -> Scenario:
-    """Return the scenario of a checkpoint that is nowhere: most subjects report the same of every one."""
+    """Return the scenario of a checkpoint that does not exist: most subjects report the same for every checkpoint."""
     name = algorithm(scenario.draft)
     draft = scenario.draft if isinstance(scenario.draft, Ngram) else CheckpointDraft(algorithm=cast(Any, name))
     return replace(scenario, model=Checkpoint(path="", vocab=scenario.model.vocab), draft=draft)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.harness.subject_crash import SubjectCrashedError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject, require_subject

@@ -12,16 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.signals import exits_noticed
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import made, resolved
+from draftproof.subjects.making import made, resolve_name
 
 Device = Literal["cpu", "cuda"]
 ENGINE = "draftproof.engine.subject:EngineSubject"
@@ -61,7 +61,7 @@ def make(choice: SubjectChoice, device: str) -> Subject:
     except BaseException as error:
         if isinstance(error, DraftproofError):  # its message is whole
             raise
-        if resolved(name) == ENGINE and isinstance(error, Exception):
+        if resolve_name(name) == ENGINE and isinstance(error, Exception):
             raise
         file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
         raised = f"{type(error).__name__}: {error}, at {file}:{line}"

@@ -13,7 +13,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
 
-NAME = "oracle.weights"
+WEIGHTS_CONTRACT = "oracle.weights"
 EACH = 4
 """Tensors that are perturbed in a scenario."""
 
@@ -33,16 +33,16 @@ class WeightTurns:
         """Return ERROR for a dead tensor, which is a mistake of ours, and INCONCLUSIVE if none had its turn."""
         if self.dead:
             reason = f"{len(self.dead)} of {self.tried.total()} weight tensors are dead; the first: {self.dead[0]}"
-            return Verdict(name=NAME, verdict=Outcome.ERROR, scenarios=self.scenarios, reason=reason)
+            return Verdict(name=WEIGHTS_CONTRACT, verdict=Outcome.ERROR, scenarios=self.scenarios, reason=reason)
         missing = () if self.tried else ("weights perturbed >= 1",)
         outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-        return Verdict(name=NAME, verdict=outcome, scenarios=self.scenarios, missing=missing)
+        return Verdict(name=WEIGHTS_CONTRACT, verdict=outcome, scenarios=self.scenarios, missing=missing)
 
 
 class WeightGuard:
-    """Perturbs some tensors of every scenario that shows what tensors do: those of kinds that had the least turns.
+    """Perturbs some tensors of every scenario that shows what tensors do, of the kinds that had the fewest turns.
 
-    Which of equals is taken is a function of the seed.
+    A seed decides between equals.
     """
 
     def __init__(self, subject: Subject, seed: int) -> None:
@@ -67,6 +67,6 @@ class WeightGuard:
         return (
             f"{tensor.name} of the {tensor.model} has no effect in scenario {number} of seed {self._seed} (draft "
             f"{algorithm(ran.scenario.draft)}): perturbed, it changes nothing that is compared, so neither side can be "
-            "wrong about it. Mend its values in properties/values/probe.py, or compare what depends on it; if nothing "
+            "wrong about it. Mend its values in properties/weights/probe.py, or compare what depends on it; if nothing "
             "can, list it with the reason (S-VAC-2)"
         )

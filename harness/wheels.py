@@ -7,11 +7,9 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-from packaging.version import Version
-
-from draftproof.properties.values.kernel_binding import KernelBinding
-from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.properties.formats.kernel_binding import KernelBinding
+from draftproof.properties.lib.extras import require_extra
+from draftproof.subjects.kernels.packages import KERNEL_PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 
 _COMPILED = (".so", ".cubin", ".fatbin", ".pyd")
@@ -45,8 +43,11 @@ def wheels_of(
 
     Raises WheelError, also for a wheel of another package than the bindings'.
     """
+    require_extra("releases", "--wheel")
+    from packaging.version import Version
+
     tops = {binding.modules[0].split(".")[0] for binding in bindings}
-    known = {wheel for package in PACKAGES if package.name in tops for wheel in package.wheels} or tops
+    known = {wheel for package in KERNEL_PACKAGES if package.name in tops for wheel in package.wheels} or tops
     found = []
     for file in files or _in_folder(folder or Path(), known):
         place = unpacked(file, wheels_folder())
@@ -55,6 +56,8 @@ def wheels_of(
 
 
 def _in_folder(folder: Path, known: set[str]) -> list[Path]:
+    from packaging.utils import canonicalize_name
+
     files = [file for file in sorted(folder.glob("*.whl")) if canonicalize_name(file.name.split("-")[0]) in known]
     if not files:
         raise WheelError(f"invalid --wheels '{folder}': expected wheels of {' or '.join(sorted(known))} in it")

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING
 
-from draftproof.kernels.registry import OPS
+from draftproof.kernels.registry import REGISTERED_OPS
 
 if TYPE_CHECKING:
     import torch
@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 for _module in pkgutil.iter_modules(__path__, "draftproof.kernels."):
     if ".eager_" in _module.name:
         importlib.import_module(_module.name)
-globals().update(OPS)
+globals().update(REGISTERED_OPS)

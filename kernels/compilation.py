@@ -45,11 +45,11 @@ class OneCompiler(FileCacheManager):
         self._last = ""
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        """Return the files of an entry; None if they are not there, and nobody else is making them."""
+        """Return the files of an entry; None if they are not there and no other process is making them."""
         return self._awaited(filename, super().get_group, ends_with=f"__grp__{filename}")
 
     def get_file(self, filename: str) -> str | None:
-        """Return the path of a file; None if it is not there, and nobody else is making it."""
+        """Return the path of a file; None if it is not there and no other process is making it."""
         return self._awaited(filename, super().get_file, ends_with=filename)
 
     def put(self, data: object, filename: str, binary: bool = True) -> str:
@@ -83,7 +83,7 @@ class OneCompiler(FileCacheManager):
 
 
 def _is_locked_by_another(file: int) -> bool:
-    """Lock a file; return whether somebody else holds it. Nobody does where the file system has no locks."""
+    """Lock a file; return whether another process holds it. False where the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

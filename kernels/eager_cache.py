@@ -23,7 +23,7 @@ def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping:
 
 @register("k_pool", "v_pool")
 def kv_move(k_pool: Tensor, v_pool: Tensor, src: Tensor, dst: Tensor) -> None:
-    """Set pool[dst] = pool[src] in both pools [S,N,H], all reads before all writes; dst [T] has no slot twice.
+    """Set pool[dst] = pool[src] in both pools [S,N,H], all reads before all writes; dst [T] names no slot twice.
 
     A row whose src or dst lies outside [0,S) is skipped.
     """

@@ -17,8 +17,8 @@ def quantised_write(
 ) -> None:
     """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slot_mapping[t]: codes to the pools [S,N,H], scales to [S,N].
 
-    Ring: codes of b bits, int8 or int16; the scale is the first number of a head, whose own code is 0, and the code of
-    any other its top b bits. Slots outside [0,S) are skipped; only slot 0 may be named twice.
+    Ring: codes of b bits, int8 or int16; the scale is the first number of a head, which has code 0, and the code of any
+    other number is its top b bits. Slots outside [0,S) are skipped; only slot 0 may be named twice.
     """
     index = slot_mapping.numpy()
     inside = in_range(index, k_pool.shape[0])
@@ -41,7 +41,7 @@ def read_back(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def read_back_on_host(codes: Tensor, scales: Tensor) -> Tensor:
-    """Return the same of tensors on the CPU, in a fraction of the time."""
+    """Read back codes with their scales on the CPU, which takes a fraction of the time."""
     scale = scales.numpy()[..., None]
     values = codes.numpy().astype(np.int64)
     values *= 2

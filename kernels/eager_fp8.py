@@ -10,7 +10,7 @@ from torch import Tensor
 from draftproof.kernels.arrays import in_range
 from draftproof.kernels.registry import register
 
-LARGEST = 448.0
+_LARGEST = 448.0
 """The largest finite number of e4m3fn, which has no infinity: what is beyond would become NaN."""
 
 
@@ -36,7 +36,7 @@ def fp8_write(
 def encoded(x: Tensor, scale: float) -> Tensor:
     """Return the bytes that x is kept as."""
     scaled = x.float() / torch.tensor(scale, dtype=torch.float32)
-    return scaled.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).view(torch.uint8)
+    return scaled.clamp(-_LARGEST, _LARGEST).to(torch.float8_e4m3fn).view(torch.uint8)
 
 
 def decoded(codes: Tensor, dtype: torch.dtype) -> Tensor:

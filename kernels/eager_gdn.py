@@ -1,5 +1,7 @@
-"""Eager gated delta rule. Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens
-or rows of a norm, `R` sequences, `A` allocated steps.
+"""Eager gated delta rule.
+
+Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens or rows of a norm, `R` sequences,
+`A` allocated steps.
 """
 
 import numpy as np
@@ -8,7 +10,7 @@ from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, wide, words
 from draftproof.kernels.eager_delta import decay_and_beta, delta, mixed, rounded, rows_above
-from draftproof.kernels.eager_state import PIECE, packed
+from draftproof.kernels.eager_state import PIECE, live_sequences
 from draftproof.kernels.registry import register
 
 
@@ -30,9 +32,9 @@ def gdn_verify_tree(
     out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
     state_slots: Tensor, parents: Tensor,
 ) -> None:  # fmt: skip
-    """Run rows as gdn_verify, each from the state after its parent: parents [B,W-1] are those of rows 1 ..
+    """Run rows as gdn_verify, each from the state after its parent; parents [B,W-1] are for rows 1 ..
 
-    Row 0, and a row whose parent is no row before it, goes on from ssm[state_slots].
+    Row 0, and a row with a parent that is not an earlier row, goes on from ssm[state_slots].
     """
     _verify(out, states, (qkv, a, b), a_log, dt_bias, ssm, state_slots, rows_above(parents))
 
@@ -77,7 +79,7 @@ def gdn_update(
     """
     pool, result = words(ssm), words(out)
     rows, first, second = words(qkv), words(a), words(b)
-    run = packed(state_slots, cu_seqlens, ssm.shape[0], result)
+    run = live_sequences(state_slots, cu_seqlens, ssm.shape[0], result)
     if not run.length:
         return
     row, target, step = run.targets(checkpoint_slots, checkpoint_steps, checkpoint_ssm.shape[0])

@@ -22,7 +22,7 @@ def gdn_replay(
     out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
     a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor,
 ) -> None:  # fmt: skip
-    """Fold each slot's pending tokens into its base state, then run rows x [B,W,Q] from there, without keeping that.
+    """Fold each slot's pending tokens into its base state, then run rows x [B,W,Q] from there; keep neither.
 
     out is [B,W,U,E]; ssm [S,U,H,E]; inputs [2,S,C-1+A,Q]; gates [2,S,A,2,U]; a, b [B,W,U]; weight [Q,C]; cursor [S,2],
     which does not change. x is raw, convolved here. The other half gets the window after the folded tokens, then x, and
@@ -36,9 +36,9 @@ def gdn_replay_tree(
     out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
     a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor, parents: Tensor,
 ) -> None:  # fmt: skip
-    """Run rows as gdn_replay, each behind its ancestors: parents [B,W-1] are those of rows 1 ..
+    """Run rows as gdn_replay, each behind its ancestors; parents [B,W-1] are for rows 1 ..
 
-    Row 0, and a row whose parent is no row before it, goes on from the folded state.
+    Row 0, and a row with a parent that is not an earlier row, goes on from the folded state.
     """
     above = rows_above(parents)
     _replay(out, ssm, (inputs, gates), (x, a, b), (weight, a_log, dt_bias), cursor, state_slots, above)
@@ -106,7 +106,7 @@ def _places(pending: int, longest: int, window: int, allocated: int, tokens: int
 def _cursors(
     cursor: Tensor, state_slots: Tensor, allocated: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows whose slot exists and whose cursor can be, with slot, pending tokens and half of each."""
+    """Return the rows that have a valid slot and a possible cursor, with slot, pending tokens and half of each."""
     size, named = cursor.shape[0], state_slots.tolist()
     row = [r for r, slot in enumerate(named) if 0 <= slot < size]
     entries = cursor.numpy()[[named[r] for r in row]].tolist()
@@ -169,7 +169,7 @@ def _pending_states(
 ) -> np.ndarray:
     """Return the states [B,W,U,H,E] after each of the first count[b] tokens that the slots' halves hold.
 
-    A row with fewer tokens than another runs its last one again: behind it lies what nobody wrote.
+    A row with fewer tokens than another runs its last one again, because memory behind it was never written.
     """
     own, window = np.minimum(np.arange(int(count.max())), count[:, None] - 1), weight.shape[1] - 1
     place = np.concatenate((np.broadcast_to(np.arange(window), (len(own), window)), own + window), 1)
@@ -205,9 +205,9 @@ def gdn_checkpoint(
 def replay_move(inputs: Tensor, gates: Tensor, cursor: Tensor, state_slots: Tensor, accept_index: Tensor) -> None:
     """Move what the last gdn_replay_tree kept of rows accept_index [B,P] of a slot to rows 0, 1, .., in every layer.
 
-    inputs [L,2,S,C-1+A,Q] and gates [L,2,S,A,2,U]. The rows of b ascend, then come -1, at which nothing moves; what is
-    kept lies in the half that cursor[state_slots[b]] does not name. A slot outside [0,S), or one whose cursor names no
-    half, is skipped.
+    inputs [L,2,S,C-1+A,Q] and gates [L,2,S,A,2,U]. The rows of b ascend and are followed by -1, where nothing moves;
+    they are in the half that cursor[state_slots[b]] does not name. A slot outside [0,S), or one with a cursor that
+    names no half, is skipped.
     """
     both, signals, held = words(inputs), words(gates), cursor.numpy()
     allocated = signals.shape[3]

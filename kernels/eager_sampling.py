@@ -15,8 +15,8 @@ _WEYL = np.arange(10, dtype=np.uint64)[:, None, None] * np.array([0x9E3779B9, 0x
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
     """Set token_ids[t] to the first of drafts[t,K] that is accepted, or to a token drawn by weights[t,V] from the rest.
 
-    The drafts of a token are distinct; one that is no token, as -1, is none. The random numbers are those of seeds[t]
-    and positions[t]; a sum of weights is at most 2^30 + 2^17. A token without weights keeps its id.
+    The drafts of a token are distinct; one outside the vocabulary, such as -1, counts as none. Random numbers depend on
+    seeds[t] and positions[t]; a sum of weights is at most 2^30 + 2^17. A token without weights keeps its id.
     """
     given, drafted = weights.numpy(), drafts.numpy()
     total = given.sum(axis=1)
@@ -41,11 +41,12 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
 def rejection_choice(
     token_ids: Tensor, weights: Tensor, draft_weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor
 ) -> None:
-    """Set token_ids[t] to drafts[t], drawn by draft_weights[t,V], if weights[t,V] accept it, or to what is drawn of it.
+    """Set token_ids[t] to drafts[t], drawn by draft_weights[t,V], if weights[t,V] accept it, or to another token.
 
-    A draft is accepted by how much likelier it is by weights; another token is drawn by the positive part of what it
-    is likelier. A token without weights, or a draft of draft weight, keeps its id. The random numbers are those of
-    seeds[t] and positions[t]; a sum of weights, or of draft weights, is at most 2^30 + 2^17.
+    A draft is accepted with the ratio of its share of weights to its share of draft weights, at most 1; another token
+    is drawn by the positive part of the difference of the shares. A token without weights, or with a draft without
+    draft weight, keeps its id. Random numbers depend on seeds[t] and positions[t]; a sum of weights, or of draft
+    weights, is at most 2^30 + 2^17.
     """
     given, by, drafted = weights.numpy(), draft_weights.numpy(), drafts.numpy()
     rows = np.arange(len(given))

@@ -31,9 +31,9 @@ def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: T
 def conv_verify_tree(
     out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor, parents: Tensor
 ) -> None:
-    """Convolve rows as conv_verify, each behind the inputs of its ancestors: parents [B,W-1] are those of rows 1 ..
+    """Convolve rows as conv_verify, each behind the inputs of its ancestors; parents [B,W-1] are for rows 1 ..
 
-    Row 0, and a row whose parent is no row before it, comes behind conv[state_slots].
+    Row 0, and a row with a parent that is not an earlier row, comes behind conv[state_slots].
     """
     _verify(out, windows, x, conv, weight, state_slots, rows_above(parents))
 
@@ -74,7 +74,7 @@ def conv_update(
     exist out is 0; a checkpoint slot that does not exist is skipped.
     """
     pool, rows, result, width = words(conv), words(x), words(out), weight.shape[1]
-    run = packed(state_slots, cu_seqlens, conv.shape[0], result)
+    run = live_sequences(state_slots, cu_seqlens, conv.shape[0], result)
     if not run.length:
         return
     longest = max(run.length)
@@ -124,7 +124,7 @@ class Packed:
         return chosen, [slots[self.row[i]] for i in chosen], [steps[self.row[i]] for i in chosen]
 
 
-def packed(state_slots: Tensor, cu_seqlens: Tensor, size: int, out: np.ndarray) -> Packed:
+def live_sequences(state_slots: Tensor, cu_seqlens: Tensor, size: int, out: np.ndarray) -> Packed:
     """Return the sequences that have tokens and a slot in [0, size); those with no such slot get zeros in `out`."""
     slot, first = state_slots.tolist(), cu_seqlens.tolist()
     row = []

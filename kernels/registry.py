@@ -17,7 +17,7 @@ _LIBRARY = torch.library.Library("draftproof", "DEF")
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 Eager = TypeVar("Eager", bound=Callable[..., None])
-OPS: dict[str, torch._ops.OpOverload] = {}
+REGISTERED_OPS: dict[str, torch._ops.OpOverload] = {}
 """Every op by its name, callable with the argument names of its eager function."""
 CALLS: Counter[str] = Counter()
 """How often each op has run in this process, by its name. A replay of a CUDA graph adds what was captured."""
@@ -45,7 +45,7 @@ def register(*writes: str) -> Callable[[Eager], Eager]:
         _LIBRARY.impl(name, counted(name, launch if _INTERPRETED else eager), "CPU")
         _LIBRARY.impl(name, counted(name, launch), "CUDA")
         torch.library.register_fake(f"draftproof::{name}", _nothing, lib=_LIBRARY)
-        OPS[name] = getattr(torch.ops.draftproof, name).default
+        REGISTERED_OPS[name] = getattr(torch.ops.draftproof, name).default
         return eager
 
     return define
@@ -69,4 +69,4 @@ def _lazy_launcher(module: str, name: str) -> Callable[..., None]:
 
 
 def _nothing(*_: object) -> None:
-    """Return nothing: every op writes into arguments whose shapes the caller gave."""
+    """Return nothing: every op writes into arguments that the caller allocated."""

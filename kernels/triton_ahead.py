@@ -1,8 +1,8 @@
 """Triton gated delta rule of a verify of few rows: what needs no state is done for all tokens while it is read.
 
-Letters as in triton_delta; `S` state slots, `W` tokens a row, `Q` channels. With few programs the time of a verify is
-that of one of them: one load behind another, then one token behind another. So all loads are asked for at once, and of
-the chain of tokens is left what the state itself takes.
+Letters as in triton_delta; `S` state slots, `W` tokens a row, `Q` channels. With few programs a verify takes as long as
+one of them: one load behind another, then one token behind another. So all loads are issued at once, and the chain of
+tokens only does what needs the state.
 """
 
 import math
@@ -30,7 +30,7 @@ _BLOCK_E = 16
 
 @triton.jit
 def _none():
-    """Return no values, to which those of each token are added; a type checker would not let `()` grow."""
+    """Return no values; the values of each token are added to it. A type checker would not let `()` grow."""
     return ()
 
 

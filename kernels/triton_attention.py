@@ -70,8 +70,10 @@ def _attention_kernel(
     LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One token t and KV head a program and split: q [T,N*G,Hk] against pools [S,N,H] into out [T,N*G,Hv], or into
-    p_partial [T,N*G,splits,Hv] with (peak, total) of each split in p_weight [T,N*G,splits,2].
+    """Attend with q [T,N*G,Hk] to pools [S,N,H]: a program has one token t, one KV head and one split.
+
+    Without splits the output goes to out [T,N*G,Hv]; with splits it goes to p_partial [T,N*G,splits,Hv], and the (peak,
+    total) of each split to p_weight [T,N*G,splits,2].
     """
     if PDL:
         gdc_launch_dependents()
@@ -227,7 +229,7 @@ def _launch(
     req_rows: Tensor, first: Tensor | None, positions: Tensor, page_size: int, scale: float, gain: float = 1.0,
 ) -> None:  # fmt: skip
     k_pool, v_pool = pools
-    # Without codes nobody reads a scale.
+    # Without codes no scale is read.
     k_scales, v_scales = scales or (k_pool[:, :, 0], v_pool[:, :, 0])
     tokens, heads, v_width = out.shape
     if out.numel() == 0:

@@ -26,7 +26,7 @@ from draftproof.kernels.triton_delta import NORM_EPS, is_packed, replayed_row, t
 MOST_TOKENS = 16
 """The tokens of a row that one chunk has room for: the least that a product of matrices takes."""
 _MANY_TOKENS = 9
-"""From so many tokens on a chunk is faster than token after token."""
+"""From this many tokens on a chunk is faster than token after token."""
 _PATHS = ("s_slot", "s_cs", "s_cm")
 # With more registers a thread one program fewer runs on a multiprocessor, and less is on its way from memory.
 _BLOCK_E, _BLOCK_K, _WARPS, _REGISTERS = 64, 32, 4, 96
@@ -44,9 +44,9 @@ def upper(b_x):
 
 @triton.jit
 def add_product(b_sum, b_x, b_y):
-    """Return sum + x @ y, of x in the dtype of a layer's inputs and float32 y, as exact as sums of float32 are.
+    """Return sum + x @ y, for x in the dtype of a layer's inputs and float32 y, as exact as sums of float32 are.
 
-    A float32 is the sum of three bfloat16, whose products with a bfloat16 are exact.
+    A float32 is the sum of three bfloat16, and the product of one of these with a bfloat16 is exact.
     """
     if b_x.dtype == tl.bfloat16:
         b_high, b_rest = upper(b_y)

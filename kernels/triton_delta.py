@@ -20,7 +20,7 @@ NORM_EPS = tl.constexpr(1e-6)
 # (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
 # Of the ring: what any probe has room in.
 _RING_TILE, _LEAST_H = 16, 8
-SIZES = ("group", "keys", "k_width", "v_width")
+CONSTANT_SIZES = ("group", "keys", "k_width", "v_width")
 """Arguments of a kernel that are constants where it is compiled for floats, and free where it is for the ring."""
 _TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
@@ -36,9 +36,9 @@ def widened(x, RING: tl.constexpr):
 
 @triton.jit
 def row_above(p_parents, row, s_parent):
-    """Return the row that a row of a tree goes on from, -1 for none: of parents [W-1], those of rows 1 .., that it has.
+    """Return the row that a row of a tree goes on from, by parents [W-1] of rows 1 ..; -1 for none.
 
-    A parent that is no row before it is none.
+    A parent that is not an earlier row counts as none.
     """
     parent = tl.load(p_parents + (row - 1) * s_parent, mask=row > 0, other=-1).to(tl.int64)
     return tl.where((parent >= 0) & (parent < row), parent, -1)
@@ -66,7 +66,7 @@ def replayed_row(
 
 @triton.jit
 def places_in_tree(p_parents, row, o_c, s_parent, WINDOW: tl.constexpr):
-    """Return where the taps o_c of a row's convolution lie among window and rows, as those of chains lie at row + o_c.
+    """Return where the taps o_c of a row's convolution are among window and rows; in a chain they are at row + o_c.
 
     These are its nearest ancestors and itself, and behind row 0 the end of the window.
     """
@@ -81,7 +81,7 @@ def places_in_tree(p_parents, row, o_c, s_parent, WINDOW: tl.constexpr):
 
 @triton.jit
 def tile_offsets(o_h, o_e, s_h, s_e, v_width, PACKED: tl.constexpr):
-    """Return the offsets of a tile; those of a packed state are constants, which take no registers."""
+    """Return the offsets of a tile; for a packed state they are constants, which take no registers."""
     if PACKED:
         return o_h[:, None] * v_width + o_e[None, :]
     else:
@@ -125,7 +125,7 @@ def unit(b_x, RING: tl.constexpr):
 
 @triton.jit
 def fold_token(b_state, b_k, b_v, decay, beta, RING: tl.constexpr):
-    """Return state [H, BLOCK_E] after one token whose output nobody wants."""
+    """Return state [H, BLOCK_E] after one token whose output is not needed."""
     b_k = unit(b_k, RING)
     b_write = beta * (b_v - decay * tl.sum(b_state * b_k[:, None], 0))
     return decay * b_state + b_k[:, None] * b_write[None, :]
@@ -133,7 +133,7 @@ def fold_token(b_state, b_k, b_v, decay, beta, RING: tl.constexpr):
 
 @triton.jit
 def directions(b_q, b_k, scale, RING: tl.constexpr):
-    """Return query and key of length 1, the query scaled, and their product: what a token needs but for the state."""
+    """Return query and key of length 1, the query scaled, and their product: what a token needs except the state."""
     b_q, b_k = unit(b_q, RING), unit(b_k, RING)
     if not RING:
         b_q = b_q * scale
@@ -181,9 +181,9 @@ def inner_sizes(state: Tensor, channels: int) -> tuple[int, int, int, int]:
 
 
 def constants(state: Tensor, sizes: tuple[int, int, int, int]) -> dict[str, int]:
-    """Return the constants that are compiled in for SIZES: none of them for the ring, whose kernel is for any."""
+    """Return the constants that are compiled in for SIZES: 0 for the ring, whose kernel takes any sizes."""
     ring = not state.is_floating_point()
-    return {name.upper(): 0 if ring else size for name, size in zip(SIZES, sizes, strict=True)}
+    return {name.upper(): 0 if ring else size for name, size in zip(CONSTANT_SIZES, sizes, strict=True)}
 
 
 def tile_of(rows: int, state: Tensor) -> Tile:
@@ -199,8 +199,10 @@ def tile_of(rows: int, state: Tensor) -> Tile:
 
 
 def fold_tile(state: Tensor, tokens: float) -> Tile:
-    """Return the tile for state [S,U,H,E] where a program goes through `tokens` tokens and stores no state in between:
-    with many of them arithmetic takes longer than memory, and narrow tiles leave more warps room."""
+    """Return the tile for state [S,U,H,E] of a program that runs `tokens` tokens and stores no state between them.
+
+    With many tokens arithmetic takes longer than memory, and narrow tiles leave room for more warps.
+    """
     size, width = state.shape[2:]
     if not state.is_floating_point():
         return _ring_tile(size)

@@ -99,7 +99,7 @@ def _rope_kernel(
     p_q, p_k, p_positions, p_inv_freq, q_heads, k_heads, half, s_qt, s_qn, s_qh, s_kt, s_kn, s_kh, s_p, s_f,
     BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One token and BLOCK_N heads a program: those of q, then those of k."""
+    """One token and BLOCK_N heads a program: first the heads of q, then those of k."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()

@@ -21,7 +21,7 @@ def encode(y):
     of_magnitude = magnitude.to(tl.int32, bitcast=True)
     # Of float32's 23 bits behind the point 3 are kept, and its bias of 127 becomes one of 7.
     normal = ((of_magnitude + 0x7FFFF + ((of_magnitude >> 20) & 1)) >> 20) - (120 << 3)
-    # Beside 2^14 a unit of float32 is 2^-9, that of numbers below 2^-6.
+    # Beside 2^14 a unit of float32 is 2^-9, as that of e4m3fn below 2^-6.
     small = (magnitude + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
     code = tl.where(magnitude < 0.015625, small, normal)
     return tl.where(y != y, 0x7F, code | sign).to(tl.uint8)

@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_ahead import run_ahead, takes_ahead
 from draftproof.kernels.triton_common import dependent_launch, kernel_for, mix, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    SIZES,
+    CONSTANT_SIZES,
     constants,
     delta_token,
     fold_tile,
@@ -48,7 +48,7 @@ def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING:
 
 @triton.jit(
     do_not_specialize=[
-        *("size", "kept_size", "tokens", *SIZES),
+        *("size", "kept_size", "tokens", *CONSTANT_SIZES),
         *("s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step", "s_pb", "s_pt"),
     ]
 )
@@ -62,9 +62,10 @@ def _delta_kernel(
     KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row, value head and block of columns a program; shapes as in gdn_verify (SNAPSHOT: p_kept are its states;
-    TREE: p_parents [B,W-1] as in gdn_verify_tree) or gdn_update (p_kept are the checkpoints [S,U,H,E], in slots
-    p_targets [R] after tokens p_steps [R]).
+    """Run the delta rule: a program has one row, one value head and one block of columns.
+
+    Shapes as in gdn_verify (SNAPSHOT: p_kept are its states; TREE: p_parents [B,W-1] as in gdn_verify_tree), or as in
+    gdn_update (p_kept are the checkpoints [S,U,H,E], in slots p_targets [R] after tokens p_steps [R]).
     """
     if not RING:
         group, keys, k_width, v_width = GROUP, KEYS, K_WIDTH, V_WIDTH
@@ -145,12 +146,12 @@ def gdn_verify_tree(
     out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
     state_slots: Tensor, parents: Tensor,
 ) -> None:  # fmt: skip
-    """Launch as gdn_verify; a row whose parent is not the row before it loads the state that was stored there."""
+    """Launch as gdn_verify; a row whose parent is not the row before it loads the state that the parent stored."""
     _verify((out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), parents)
 
 
 def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
-    """Launch over the arguments of gdn_verify, with those of a tree if they are one."""
+    """Launch over the arguments of gdn_verify, and `parents` for a tree."""
     qkv, state_slots = tensors[2], tensors[-1]
     if tensors[0].numel() == 0:
         return

@@ -2,9 +2,8 @@
 
 `T` tokens, `I` inputs, `O` outputs.
 
-A program holds whole rows of the weight, so that it can ask for all of its memory at once. With programmatic dependent
-launch (see triton_common) it does so before the kernel that makes its input has ended: weights depend on nothing that
-runs.
+A program holds whole rows of the weight, so that it can load them all at once. With programmatic dependent launch (see
+triton_common) it does so before the kernel that makes its input has ended: weights do not depend on anything that runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from draftproof.kernels.triton_common import dependent_launch
 
 @triton.jit
 def _weights(p_weight, first, outputs, inputs, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GATED: tl.constexpr):
-    """Return ROWS rows of weight from `first` on, and with GATED those that are `outputs` rows below, else the same."""
+    """Return ROWS rows of weight from `first` on, and with GATED the rows `outputs` below, else the same rows again."""
     i_row = first + tl.arange(0, ROWS)
     i_column = tl.arange(0, COLUMNS)
     mask = (i_row < outputs)[:, None] & (i_column < inputs)[None, :]
@@ -109,7 +108,7 @@ class LaunchShape:
     programs: int = 0
 
 
-# By padded number of inputs; see benchmarks/linear_speed.py, which tries others.
+# By padded number of inputs; `benchmarks/bench.py linear` tries others.
 _SHAPES = {8192: LaunchShape(16384, 8), 4096: LaunchShape(16384, 8)}
 _DEFAULT = LaunchShape(8192, 4)
 # The same of gate and up for one token: two programs for almost every processor of an H200, which leaves half of its
@@ -141,7 +140,7 @@ def launch(
     out: Tensor, x: Tensor, weight: Tensor, *, norm: Tensor | None = None, eps: float = 0.0, gated: bool = False,
     add: bool = False, late: bool = False, shape: LaunchShape | None = None,
 ) -> None:  # fmt: skip
-    """Launch the kernel, which lets the next one start behind its own wait if that has to be `late`.
+    """Launch the kernel. If the next one must start `late`, it is released only behind this one's own wait.
 
     Raises ValueError for float64, and for a tensor whose last dimension is not contiguous.
     """

@@ -17,7 +17,10 @@ def _apply_penalties_kernel(
     s_lb, s_lw, s_lv, s_ib, s_iw, s_pb, s_pw, s_r, s_tr, s_tv, s_or, s_ov, s_br, s_bv, s_m, s_f, s_e,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A block of tokens of one row a program: logits [B,W,V], ids and parents [B,W], counts and biases [R,V]."""
+    """Penalise logits [B,W,V]: a program has a block of tokens of one row.
+
+    ids and parents are [B,W], counts and biases [R,V].
+    """
     i_b, i_w = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     o_v = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     ratio = tl.load(p_repetitions + i_b * s_m)

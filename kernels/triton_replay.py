@@ -16,7 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_chunk import run_chunk, takes_chunk
 from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, kernel_for, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    SIZES,
+    CONSTANT_SIZES,
     activated,
     constants,
     delta_token,
@@ -51,7 +51,7 @@ def _convolve_kernel(
     TREE: tl.constexpr, TAPS: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
     EVEN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half.
+    """Write the outputs, and the inputs that go to the other half: a program has a few tokens and a block of channels.
 
     The last program of a row's tokens has their gates instead of channels.
     """
@@ -122,7 +122,7 @@ def _convolve_kernel(
             tl.store(p_y + i_b * s_yb + o_t * s_yt + o_d, b_y, mask=d_mask)
 
 
-@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *SIZES, *_INDICES])
+@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *CONSTANT_SIZES, *_INDICES])
 def _fold_kernel(
     p_out, p_ssm, p_kept, p_y, p_gated, p_after, p_cursor, p_state_slots, p_targets, p_steps, p_parents,
     size, kept_size, allocated, tokens, group, keys, k_width, v_width, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh,

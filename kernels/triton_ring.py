@@ -14,7 +14,7 @@ _BLOCK_O, _BLOCK_I = 64, 64
 
 @jit_for_any_size
 def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc, s_xa, s_xb, s_xc, BLOCK: tl.constexpr):
-    """A block of elements a program: out and x of one shape [a,b,c]."""
+    """Mix x into out, both [a,b,c]: a program has a block of elements."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = index < count
     i_a = index // size_c // size_b

@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_common import dependent_launch, jit_for_any_size, kernel_for, power_of_two, strides
 from draftproof.kernels.triton_delta import convolved, places_in_tree
 
-# One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
+# One warp; its threads hold all taps of their channels: the sum over taps stays within a thread.
 _BLOCK_D = 256
 # What any probe has room in: channels, taps, rows, elements of a state.
 _LEAST_D, _LEAST_C, LEAST_B, _LEAST_COPY = 32, 4, 32, 128
@@ -78,7 +78,7 @@ def conv_verify_tree(
 
 
 def _verify(tensors: tuple[Tensor, ...], parents: Tensor | None) -> None:
-    """Launch over the arguments of conv_verify, with those of a tree if they are one."""
+    """Launch over the arguments of conv_verify, and `parents` for a tree."""
     _, _, x, conv, weight, state_slots = tensors
     if x.numel() == 0:
         return
@@ -99,7 +99,10 @@ def _conv_update_kernel(
     RING: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Runs of RUN >= C - 1 tokens of one sequence, one block of channels: only the first run reads the old window."""
+    """Convolve a run of tokens of one sequence: a program has RUN >= C - 1 tokens and one block of channels.
+
+    Only the first run of a sequence reads the old window.
+    """
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
@@ -212,7 +215,7 @@ def merged(shape: torch.Size, first: tuple[int, ...], second: tuple[int, ...]) -
 
 @jit_for_any_size
 def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
-    """A block of rows a program: steps, seq_lens and num_tokens [B]."""
+    """Set steps [B] from seq_lens and num_tokens [B]: a program has a block of rows."""
     o_b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_b < rows
     b_before = tl.load(p_seq_lens + o_b * s_l, mask=mask, other=0)

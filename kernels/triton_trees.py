@@ -61,8 +61,10 @@ def _accept_tree_kernel(
     s_l, s_b, s_ar, s_aw, s_ir, s_iw, s_hr, s_hw, s_pr, s_pw, s_c,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: correct_len, bonus [B] and accept_index [B,A] of input_ids, target_tokens [B,W] and parents
-    [B,W-1]."""
+    """Write correct_len, bonus [B] and accept_index [B,A]: a program has one row.
+
+    It reads input_ids, target_tokens [B,W] and parents [B,W-1].
+    """
     i_r = tl.program_id(0).to(tl.int64)
     count = tl.load(p_num_drafts + i_r * s_c)
     o_w = tl.arange(0, BLOCK).to(tl.int64)

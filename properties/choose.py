@@ -26,9 +26,9 @@ class Choose(Protocol):
 
 
 class SeededChoose:
-    """Choices that are a function of a name alone.
+    """Choices that depend on a name alone.
 
-    Only `random.Random.random()` is asked, whose sequence is the same in every release of Python.
+    Only `random.Random.random()` is used: its sequence is the same in every release of Python.
     """
 
     def __init__(self, name: str) -> None:

@@ -30,12 +30,12 @@ def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[st
     declared = subject.channels(scenario)
     problems = [*_form(declared, trace, len(scenario.requests)), *malformed(trace)]
     comparable = _without_places if subject.limits.persistent else _as_it_is
-    if not same(comparable(trace), comparable(again)):
+    if not same_observations(comparable(trace), comparable(again)):
         problems.append("two runs of one scenario differ")
     return problems
 
 
-def same(one: Trace, other: Trace) -> bool:
+def same_observations(one: Trace, other: Trace) -> bool:
     """Return whether two traces have the same observations in the same order."""
     if len(one.observations) != len(other.observations):
         return False

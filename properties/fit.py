@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.fp8 import FP8, draft_keeps, target_keeps
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -27,7 +28,6 @@ from draftproof.properties.values.scenario import (
     Schedule,
     pages_needed,
 )
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.properties.variants import needed_by_variant
 
 
@@ -57,7 +57,7 @@ def within(scenario: Scenario, limits: Limits) -> Scenario | None:
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
-    """Return a generated scenario fitted; every other one for who `serves_prefixes` has prompts with one in common.
+    """Return a generated scenario fitted; for a subject that `serves_prefixes`, every other one has common prefixes.
 
     Fitting it again changes nothing. Raises UnfitError.
     """
@@ -71,9 +71,9 @@ def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
 
 def _require_features(limits: Limits) -> None:
     for name in limits.features if limits.features != "all" else ():
-        if name not in BY_NAME:
-            hint = did_you_mean(name, BY_NAME)
-            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(BY_NAME)}{hint}")
+        if name not in FEATURES_BY_NAME:
+            hint = did_you_mean(name, FEATURES_BY_NAME)
+            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(FEATURES_BY_NAME)}{hint}")
 
 
 def _require_model(scenario: Scenario, limits: Limits) -> None:
@@ -87,7 +87,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
         if architecture not in limits.architectures:
             takers = f"{' or '.join(limits.architectures)}, for this subject"
             raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
-    if not limits.takes("codes") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
+    if not limits.takes("kv-quantization") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
         raise UnfitError(f"invalid kv_cache_dtype {FP8!r}: expected auto, for this subject")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")
@@ -155,7 +155,7 @@ def _arrivals(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _pages(scenario: Scenario, limits: Limits) -> Scenario:
-    """The nearest page size that it has, and as many pages as hold the same number of tokens."""
+    """Return the scenario with the nearest page size that the subject has, and pages for the same number of tokens."""
     memory, sizes = scenario.memory, limits.page_sizes
     if not sizes or memory.page_size in sizes:
         return scenario
@@ -168,9 +168,9 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _crossing(scenario: Scenario, size: int) -> Scenario:
-    """Make every context longer by so much that the page boundary which most requests cross is one of larger pages.
+    """Return the scenario with longer prompts: the page boundary that most requests cross is one of larger pages, too.
 
-    Tokens of its own come before each prompt, again and again.
+    Each prompt is preceded by its own tokens, repeated.
     """
     old, most = scenario.memory.page_size, scenario.memory.max_len
     spans = [(len(one.prompt), min(most, len(one.prompt) + one.budget)) for one in scenario.requests]
@@ -187,7 +187,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 
 
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
-    """Prompts with more than a page of tokens in common, in every other scenario, where the subject serves those."""
+    """Return every other scenario with more than a page of tokens in common, if the subject serves prefixes."""
     memory, first = scenario.memory, scenario.requests[0].prompt
     if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
         return scenario
@@ -202,9 +202,9 @@ def _shared(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
-    """Pages for all requests at a time, where pages are taken for one more round of drafts, and nobody gives them back.
+    """Return the scenario with pages for all requests at once, if pages are taken ahead and never given back.
 
-    Two such requests that fit by their own tokens may otherwise wait for each other.
+    Otherwise two requests that fit by their own tokens may wait for each other.
     """
     if limits.allocation == "exact" or limits.preempts:
         return scenario
@@ -216,7 +216,7 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
     needed = needed_by_variant(scenario.variant)
-    if scenario.variant not in ("none", *limits.variants) or (needed and not BY_NAME[needed].has(scenario)):
+    if scenario.variant not in ("none", *limits.variants) or (needed and not FEATURES_BY_NAME[needed].has(scenario)):
         return replace(scenario, variant="none")
     if scenario.variant == "chain_as_tree":
         made = beside_tree(scenario)
@@ -225,7 +225,7 @@ def _variant(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _once(scenario: Scenario, limits: Limits) -> Scenario:
-    """A subject whose engine lives on from run to run is not asked to serve the same requests twice in one."""
+    """Return a scenario that is served once, for a subject whose engine lives on from run to run."""
     once: Schedule = replace(scenario.schedule, services=1)
     return replace(scenario, schedule=once) if limits.persistent else scenario
 

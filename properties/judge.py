@@ -15,28 +15,28 @@ from draftproof.properties.coverage.covered import not_covered, unreachable
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import MalformedTraceError
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
-# A text of which more tokens were not the best of their row proves little of an engine (S-TEXT-4).
+# A text with more tokens that were not the best of their row proves little about an engine (S-TEXT-4).
 TOKEN_TIES_PER_THOUSAND = 20
 TIES = ("ties", "token_ties", "tokens_emitted")
 """The counts by which too many of them are seen."""
 UNCONCERNED = "it concerns none of these scenarios"
-RUNS = "runs"
+RUNS_CONTRACT = "runs"
 """The name under which a report says whether the subject ran at all."""
 _WORK = """
     rounds graph_replays drafts_accepted drafts_rejected accept_none accept_partial accept_all page_crossings
     batch_shrinks states_committed_partial step_switches_up
 """
 WORK = tuple(_WORK.split())
-"""Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
+"""Counts that prove that work was done: a check without any of these proves nothing, even if all contracts hold."""
 REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
-"""What is asked of each draft of a real model, whose budget is a few scenarios."""
+"""What each draft of a real model must reach: it has a budget of a few scenarios."""
 _WRITES = {
     # What it wrote is what arrived: that says more.
     LaunchKind.INSTALL: "draft",
@@ -56,16 +56,16 @@ _COMMON = """
     padded_replays page_crossings shrink_below_captured_size chunked_prefills
 """
 COMMON = tuple(_COMMON.split())
-"""What the scenarios of every draft must reach on their own: those of another prove nothing of it."""
+"""Counts that the scenarios of every draft must reach on their own: scenarios of another draft prove nothing of it."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
+    """The results of every contract that applies to one scenario; `first` is the earliest divergence.
 
-    `unreachable`: the counts that no scenario of this model and draft can reach, or this subject show. `draft`: its
-    algorithm. `applying`: the channels on which the reference has something, or would have; `defined`: with those that
-    nobody reports without taps.
+    `unreachable` are the counts that no scenario of this model and draft can reach, or that this subject cannot show.
+    `draft` is its algorithm. `applying` are the channels on which the reference has something, or would have; `defined`
+    adds the channels that are never reported without taps.
     """
 
     results: Mapping[str, Divergence | None]
@@ -146,7 +146,7 @@ def summarise(
 ) -> tuple[Verdict, ...]:
     """Return a verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS.
 
-    `counts` are those of each judged scenario. A contract's minimum is held to the scenarios that it judged.
+    `counts` has the counts of each judged scenario. A contract's minimum applies to the scenarios that it judged.
     """
     judged = tuple(judgements)
     pairs = tuple(zip(judged, counts, strict=True))
@@ -196,7 +196,7 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
 
 
 def too_many_ties(contract: Contract, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return in words which share of ties must be smaller, if one must; `counts` has those of TIES."""
+    """Return in words which share of ties is too large, if one is; `counts` has the counts named in TIES."""
     ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
     too_many = counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0)
     return (f"{ties} <= {most} per 1000 tokens",) if too_many else ()
@@ -225,7 +225,7 @@ def by_draft(
     for name in names:
         own = [one for one, _ in pairs if one.draft == name]
         reached = total(dict(of) for one, of in pairs if one.draft == name)
-        missing = unreached((*common, *BY_NAME[name].minimum), reached, _unreachable(own))
+        missing = unreached((*common, *DRAFT_KINDS_BY_NAME[name].minimum), reached, _unreachable(own))
         outcome = Outcome.INCONCLUSIVE if missing or not own else Outcome.PASS
         verdicts.append(Verdict(name=f"runs.{name}", verdict=outcome, scenarios=len(own), missing=missing))
     return tuple(verdicts)

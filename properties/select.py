@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
 from draftproof.properties.features import refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit_generated
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS, kind_of
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 PATIENCE = 1000
-"""The search ends after so many scenarios in a row of which none has the features."""
+"""The search ends after this many scenarios in a row without the features."""
 _TURNS = 4 * len(ALGORITHMS)
-"""In so many scenarios every draft has had its turn, and what none of them can have will not come."""
+"""In this many scenarios every draft has had its turn: features that none of them had will not come."""
 
 
 class NoScenarioError(DraftproofError, ValueError):

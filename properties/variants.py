@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from draftproof.properties.features import BY_NAME as FEATURES
-from draftproof.properties.features import refusal
+from draftproof.properties.features import FEATURES_BY_NAME, refusal
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.chain_tree import as_tree
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
-from draftproof.properties.values.drafts import OF_TREES
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS, TAPPED
+from draftproof.properties.values.drafts import TREE_CHANNELS
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.served_alone import served_alone
 
@@ -50,22 +49,29 @@ _SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.dis
 _LAUNCHED = _SIZED | {"commit.written", "verify.packed"}
 # What a tree writes once more, and what a chain or its tree has not: a controller, states, pages kept for others,
 # another engine.
-_OF_ONE = OF_TREES | {"graph.work", "propose.weights", "pool.cached", "pool.checkpoints", "pool.states", "round.state"}
-_OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "control."))}
+_OF_ONE = TREE_CHANNELS | {
+    "graph.work",
+    "propose.weights",
+    "pool.cached",
+    "pool.checkpoints",
+    "pool.states",
+    "round.state",
+}
+_OF_ONE |= {name for name in CHANNELS if name.startswith(("draft.block.", "adaptive_steps."))}
 _OF_ONE |= {f"commit.{name}" for name in ("base", "checkpoint", "final", "intermediate", "pending", "state")}
-_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | OF_HANDOVERS | OF_OVERLAP
+_OF_ONE |= {"commit.step_index", "commit.unfolded", "verify.packed"} | DISAGGREGATION_CHANNELS | OVERLAP_CHANNELS
 # What tells of a request's own work, and not of where or beside whom.
 _OF_REQUESTS = frozenset(
     channel.name
     for channel in CHANNELS.values()
     if channel.scope == "request" and channel.phase != "plan" and not channel.is_placed
 )
-# What nobody has whose host is a step behind, or another has at its end.
-_OF_OTHERS = OF_TREES | {"propose.match", "verify.allowed", "commit.allowed", "commit.final", "commit.unfolded"}
+# Channels that an engine with a host a step behind lacks, or reports at another time.
+_OF_OTHERS = TREE_CHANNELS | {"propose.match", "verify.allowed", "commit.allowed", "commit.final", "commit.unfolded"}
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},
     "padded_vs_exact": _SIZED | {"verify.packed"},
-    "unmixed": _LAUNCHED | OF_TREES,
+    "unmixed": _LAUNCHED | TREE_CHANNELS,
     "rows_permuted": _PLACED,
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),
@@ -86,7 +92,7 @@ def refused_by_variant(variant: Variant, feature: str) -> str:
     """Return why a variant's run cannot be compared beside a feature (features/), "" if it can."""
     if variant == "chain_as_tree" and (because := refusal("trees", feature)):
         return because
-    return FEATURES[feature].not_compared.get(variant, "")
+    return FEATURES_BY_NAME[feature].not_compared.get(variant, "")
 
 
 def needed_by_variant(variant: Variant) -> str:

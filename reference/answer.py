@@ -1,7 +1,7 @@
 """What would have been right for what a subject did: the reference's answer to a run (S-FOLLOW).
 
-The rounds are those of the drafts that the subject verified; whatever comes of them is the reference's own. All that it
-knows of the subject is a value `ObservedRun`, read off the trace once.
+The rounds have the drafts that the subject verified; all results are the reference's own. All that it knows of the
+subject is a value `ObservedRun`, read from the trace once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.variants import RESHAPED
-from draftproof.reference.control import observations
+from draftproof.reference.adaptive_steps import observations
 from draftproof.reference.logprobs import logprob_gaps
 from draftproof.reference.memo import Memo
 from draftproof.reference.prefix_cache import without_served
@@ -34,9 +34,9 @@ Texts = Mapping[int, TokenIds]
 
 @dataclass(frozen=True)
 class RightRun:
-    """The run that would have been right: its `trace`, with the gaps of what the subject emitted and told.
+    """The run that would have been right: its `trace`, with the gaps of what the subject emitted and returned.
 
-    `followed` is the scenario solved for the rounds that the subject ran, `gaps` are those of its texts.
+    `followed` is the scenario solved for the rounds that the subject ran, `gaps` are the gaps of its texts.
     """
 
     followed: Solved
@@ -62,10 +62,10 @@ def answer(known: Solved, observed: ObservedRun, limits: Limits = NO_LIMITS) -> 
 def answer_variant(
     known: Solved, right: RightRun, base: ObservedRun, observed: ObservedRun, limits: Limits = NO_LIMITS
 ) -> RightRun:
-    """Return the same of the run under the scenario's variant; `right` is the answer to the `base` run.
+    """Return the right run for the scenario's variant; `right` is the answer to the `base` run.
 
     Where both runs verified and emitted the same, both have one answer. Otherwise the variant's rounds are followed in
-    the batches of the base run, unless it goes another right way, and has batches of its own with it (S-FOLLOW-9).
+    the batches of the base run, unless its text goes another right way, and so has batches of its own (S-FOLLOW-9).
     """
     followed, gaps = right.followed, right.gaps
     is_forked = observed.texts != base.texts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.drafts.eagle import ReferenceEagle
 from draftproof.reference.drafts.eagle_tree import ReferenceEagleTree

@@ -55,14 +55,16 @@ class CheckpointHead:
         self._head, self._memo, self._known, self.width, self.takes = head, memo, memo.of(name), width, takes
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
+        """Return the causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
         head, store = stored_by(self._fp8, self._head, tokens, self._memo)
         inputs: tuple[Hashable, ...] = (tokens, hidden.tobytes(), *(store.name if store else ()))
         if (known := self._known.exact(inputs)) is not None:
             return self._memo.note(known)
         done = head.forward(tokens, torch.from_numpy(np.array(hidden)))
         unsure = store.unsure if store else ALL_SURE
-        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)), gap=done.gap, unsure=unsure)
+        whole = Pass(
+            done.g.numpy(), done.logits.numpy(), tuple(map(packed_entries, done.kv)), gap=done.gap, unsure=unsure
+        )
         self._known.keep_exact(inputs, whole)
         return self._memo.note(whole)
 
@@ -111,13 +113,13 @@ class CheckpointBlock:
 
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """Context entries [T, entry] of every layer from features [T, F] of positions `first`, .."""
-        return tuple(map(packed, self._head.entries(torch.from_numpy(np.array(features)), first)))
+        return tuple(map(packed_entries, self._head.entries(torch.from_numpy(np.array(features)), first)))
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids at positions n, n + 1, .. after features [n, F]."""
+        """Return the pass over a block of ids at positions n, n + 1, .. after features [n, F]."""
         return self._blocks.forward(ids, features)
 
 
-def packed(kv: KV) -> np.ndarray:
-    """A layer's (k, v) as one entry a row: [T, M * Hk + M * Hv], keys first."""
+def packed_entries(kv: KV) -> np.ndarray:
+    """Return a layer's (k, v) with one entry a row: [T, M * Hk + M * Hv], keys first."""
     return torch.cat([part.flatten(1) for part in kv], dim=1).numpy()

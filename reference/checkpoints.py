@@ -1,8 +1,8 @@
-"""Checkpoints as target and draft of a scenario: passes remembered only under exactly their inputs.
+"""Checkpoints as target and draft of a scenario; a pass is remembered only under exactly its inputs.
 
-They are in float64; those in float32 only tell how far rounding carries (reference/rounding.py).
+Passes are in float64; passes in float32 only tell how far rounding carries (reference/rounding.py).
 
-A row of a longer float pass can differ in its last bit from that of a shorter one, so no prefix is ever reused.
+A row of a longer float pass can differ in its last bit from the same row of a shorter one, so no prefix is ever reused.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.base import invalid
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, Ngram
 from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint
@@ -28,7 +28,7 @@ from draftproof.reference.checkpoint_drafts import (
     CheckpointHead,
     CheckpointWideHead,
     Named,
-    packed,
+    packed_entries,
     stored_by,
 )
 from draftproof.reference.drafts import dflash, eagle, eagle3, mtp, ngram, standalone
@@ -49,10 +49,10 @@ _REMEMBERED_BYTES = 1 << 29
 
 
 class RememberingTarget:
-    """A checkpoint of a language model; `hidden` is the state after the final norm, `kept` the layers whose outputs are
-    asked for.
+    """A checkpoint of a language model that remembers its passes.
 
-    Passes are remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever
+    `hidden` of a pass is the state after the final norm; `kept` names the layers whose outputs it has. Passes are
+    remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever they are
     asked for.
     """
 
@@ -64,7 +64,7 @@ class RememberingTarget:
         self._kept, self.layer_types, self.widened = kept, model.layer_types, 1.0
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """The causal pass over tokens at positions 0, 1, .."""
+        """Return the causal pass over tokens at positions 0, 1, .."""
         model, store = stored_by(self._fp8, self._model, tokens, self._memo)
         inputs: tuple[Hashable, ...] = (tokens, store.name) if store else tokens
         if (known := self._known.exact(inputs)) is not None:
@@ -74,7 +74,7 @@ class RememberingTarget:
         whole = Pass(
             hidden=done.hidden.numpy(),
             logits=done.logits.numpy(),
-            kv=tuple(map(packed, done.kv)),
+            kv=tuple(map(packed_entries, done.kv)),
             states=tuple(layer.numpy() for layer in done.states),
             layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
             before_norm=done.layers[-1].numpy(),
@@ -119,7 +119,7 @@ def _fp8(dtype: KvCacheDtype, field: str, model: Model, path: str, name: str) ->
 
 
 def _fp8_of_head(draft: CheckpointDraft) -> Fp8 | None:
-    """Return how a head of one layer keeps its entries, of which entry 0 takes token 1. Raises CheckpointError."""
+    """Return how a head of one layer keeps its entries; its entry 0 has token 1. Raises CheckpointError."""
     if draft.kv_cache_dtype != FP8:
         return None
     names = tensor_names(draft.path) if draft.path else frozenset()
@@ -178,7 +178,7 @@ def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: 
     if config.has_states:
         raise invalid(path, "architectures", list(config.architectures), "a standalone draft without linear attention")
     if config.vocab_size != target.config.vocab_size:
-        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, as in the target")
     own = _target(path, _stamp(path), target.dtype)
     fp8 = _fp8(draft.kv_cache_dtype, "draft.kv_cache_dtype", own, path, "draft")
     return standalone.ReferenceStandalone(RememberingTarget(own, Named(draft, model), memo, fp8=fp8)), ()
@@ -214,7 +214,7 @@ def _target(path: str, stamp: tuple[tuple[str, int, int], ...], dtype: torch.dty
 
 
 def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Changes when a file of the directory does, so that a model rewritten in place is read again."""
+    """Return a value that changes with the directory's files, so that a model rewritten in place is read again."""
     directory = Path(path)
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)

@@ -31,12 +31,12 @@ class Choice(_TokenAndMargin):
 
 
 def best(logits: np.ndarray) -> int:
-    """The token of the choice of one row of logits [V]: argmax returns the first of equals."""
+    """Return the token with the highest of logits [V]; argmax returns the first of equals."""
     return int(logits.argmax())
 
 
 def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
-    """The choice of one row of logits [V]; `ids` are the tokens that its places stand for, if they are not these."""
+    """Return the choice of one row of logits [V]; `ids` maps its places to tokens, if these are not equal."""
     choice = choose_rows(logits[None])[0]
     if ids is None:
         return choice
@@ -44,7 +44,7 @@ def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
 
 
 def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
-    """The choices of rows of logits [T, V], their tokens as by `best`."""
+    """Return the choices of rows of logits [T, V]; ties are broken as in `best`."""
     tokens = logits.argmax(axis=1)
     top = np.partition(logits, -2, axis=1)[:, -2:]
     margins = top[:, 1] - top[:, 0]
@@ -54,7 +54,7 @@ def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
 
 
 def instead(choice: Choice, logits: np.ndarray, token: int) -> Choice:
-    """The choice of another token of a row than the best; its margin is not above 0."""
+    """Return a choice of `token` in place of the best one; its margin is 0 or less."""
     below = float(logits.max() - logits[token])
     near = ((choice.token, 0.0), *(one for one in choice.near if one[0] != token))
     return Choice(token, -below, near[:MOST_NEAR])

@@ -11,7 +11,7 @@ from draftproof.properties.values.sampling import Sampling
 from draftproof.reference.choose import MOST_NEAR, Choice, choose_rows, instead
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.real_sampling import FARTHEST, RealRow, real_weights
-from draftproof.reference.sampling import coins, probe_weights, sampled
+from draftproof.reference.sampling import coins, probe_weights, sample
 
 
 class TokenPlace(NamedTuple):
@@ -25,10 +25,10 @@ class Chooser(Protocol):
     """The choices of a request, of rows of logits."""
 
     def choices(self, logits: np.ndarray, places: Sequence[TokenPlace]) -> tuple[Choice, ...]:
-        """The choice of each row [T, V]; how near others come is said of a real model's."""
+        """Return the choice of each row [T, V]; for a real model with how near other tokens come."""
 
     def instead(self, choice: Choice, logits: np.ndarray, place: TokenPlace, token: int) -> Choice:
-        """The choice of another token of a row [V], which a text of a real model goes on with (S-FOLLOW-8)."""
+        """Return the choice of `token` for a row [V], with which the text of a real model goes on (S-FOLLOW-8)."""
 
     def gap(self, logits: np.ndarray, place: TokenPlace, token: int) -> float:
         """How far a token is from being the choice of a row [V], in logits (S-TRACE-10, S-SAMPLE-14)."""
@@ -58,7 +58,7 @@ class Best(NamedTuple):
 
 
 class ProbeDraws(NamedTuple):
-    """Of the sampled requests of a probe, whose logits are exact: margins are of the logits, and nothing is near."""
+    """Draws for the sampled requests of a probe: its logits are exact, so margins are of logits and nothing is near."""
 
     sampling: Sampling
 
@@ -79,7 +79,7 @@ class ProbeDraws(NamedTuple):
 
     def _drawn(self, logits: np.ndarray, place: TokenPlace) -> int:
         coin = coins(self.sampling.seed, place.position)
-        return sampled(probe_weights(logits, self.sampling), place.drafts, coin)
+        return sample(probe_weights(logits, self.sampling), place.drafts, coin)
 
 
 class RealDraws(NamedTuple):
@@ -111,12 +111,12 @@ class RealDraws(NamedTuple):
 
 
 def chooser_of(target: ReferenceTarget, sampling: Sampling | None) -> Chooser:
-    """The chooser of a request with this target and sampling."""
+    """Return the chooser of a request with this target and sampling."""
     if sampling is None:
         return Best(target.widened or 1.0)
     return RealDraws(sampling, target.widened) if target.widened else ProbeDraws(sampling)
 
 
 def weights_of(target: ReferenceTarget, logits: np.ndarray, sampling: Sampling) -> list[int]:
-    """The weights that a token after a row [V] of the target is drawn by."""
+    """Return the weights by which the token after a row [V] of the target is drawn."""
     return real_weights(logits, sampling) if target.widened else probe_weights(logits, sampling)

@@ -24,7 +24,7 @@ class Greedy:
         self._tokens: list[int] = []
 
     def token(self, number: int) -> int:
-        """The token emitted as number 0, 1, .."""
+        """Return the token emitted as number 0, 1, .."""
         while len(self._tokens) <= number:
             logits = self._target.forward((*self._prompt, *self._tokens)).logits
             self._tokens.append(best(logits[-1]))
@@ -59,7 +59,7 @@ class RequestLimits(NamedTuple):
         return cls(most, stop, max_len, sequences, eos, request.min_tokens)
 
     def cut(self, emitted: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
-        """The part of `new` that a request still emits that has emitted `emitted`."""
+        """Return the beginning of `new` that a request still emits after it has emitted `emitted`."""
         ends = (place for place in range(1, len(new)) if self.ended(emitted + new[:place]))
         return new[: next(ends, len(new))]
 
@@ -81,10 +81,10 @@ def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
 def choices_along(
     logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...], chooser: Chooser
 ) -> tuple[Choice, ...]:
-    """The choices of the last rows of a pass over `tokens`, logits [T, V].
+    """Return the choices of the last rows of a pass over `tokens`, logits [T, V].
 
-    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does. A token
-    that follows a row is the draft that a sampled row accepts or not (S-SAMPLE-2).
+    After tokens that `followed` begins with, the choice is the token that follows there (S-FOLLOW-8), if one does. The
+    token behind a row is the draft that a sampled row accepts or rejects (S-SAMPLE-2).
     """
     first = len(tokens) - len(logits) + 1
     places = [TokenPlace(length, tokens[length : length + 1]) for length in range(first, len(tokens) + 1)]
@@ -132,10 +132,10 @@ def verify(
     sampling: Sampling | None = None,
     drawn_by: tuple[tuple[int, ...], ...] = (),
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K of a chain; the others as in `choices_along`.
+    """Verify drafts d_1 .. d_K of a chain after tokens t_0 .. t_n, with t_n pending; the others as in `choices_along`.
 
-    `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10).
-    `whole` is the pass over all of them, and row i is at position n + i.
+    `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10). `whole` is the pass over all of
+    them, and row i is at position n + i.
     """
     whole, n = target.forward(tokens + drafts), len(tokens) - 1
     choices = choices_along(whole.logits[n:], tokens + drafts, followed, chooser_of(target, sampling))
@@ -156,7 +156,9 @@ def likeliest(
     wrong: Callable[[int], int],
     siblings: tuple[int, ...] = (),
 ) -> tuple[int, int]:
-    """What a plan forces after these tokens, beside siblings (S-SAMPLE-7, S-TREE-12): the right draft, and a wrong one.
+    """Return the right draft and a wrong one that a plan forces after these tokens (S-SAMPLE-7, S-TREE-12).
+
+    Neither is among `siblings`, the drafts already chosen for this place.
 
     `wrong` gives the token that a plan would put in place of a right one.
     """

@@ -10,32 +10,32 @@ from functools import lru_cache
 
 import numpy as np
 
+from draftproof.properties.lib.pattern import NO_STRING, Expression, derivative, has_empty, parse
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.pattern import NOTHING, Expression, derivative, has_empty, parse
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.decode import Verification
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
-EXCLUDED = -(1 << 40)
+LOGIT_OF_EXCLUDED = -(1 << 40)
 """The logit of a token that the grammar does not allow (S-GRAMMAR-4)."""
 State = Expression | None
 """What may still come, as an expression; None where there is no grammar any more."""
 
 
 def state_after(state: State, token: int, vocab: int) -> State:
-    """The state after one more token (S-GRAMMAR-3)."""
+    """Return the state after one more token (S-GRAMMAR-3)."""
     if state is None or token == end_token(vocab):
         return None
     for letter in token_texts(vocab)[token]:
         state = derivative(state, letter)
-    return None if state == NOTHING else state
+    return None if state == NO_STRING else state
 
 
 @lru_cache(maxsize=1 << 14)
 def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
-    """The state after the tokens of a text behind its prompt."""
+    """Return the state after a text, which begins behind the prompt."""
     if not text:
         return parse(grammar.pattern)
     return state_after(state_of(grammar, text[:-1], vocab), text[-1], vocab)
@@ -43,7 +43,7 @@ def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
 
 @lru_cache(maxsize=1 << 12)
 def allowed(state: State, vocab: int) -> TokenIds:
-    """The tokens that a state allows."""
+    """Return the tokens that a state allows."""
     if state is None:
         return tuple(range(vocab))
     # What a token spells without its last letter is spelled by one before it.
@@ -51,7 +51,7 @@ def allowed(state: State, vocab: int) -> TokenIds:
     texts = token_texts(vocab)[:-1]
     for text in texts:
         after[text] = derivative(after[text[:-1]], text[-1])
-    some = tuple(token for token, text in enumerate(texts) if after[text] != NOTHING)
+    some = tuple(token for token, text in enumerate(texts) if after[text] != NO_STRING)
     return (*some, end_token(vocab)) if has_empty(state) else some
 
 
@@ -63,9 +63,9 @@ def _allowed_after(grammar: Grammar, text: TokenIds, vocab: int) -> np.ndarray:
 
 
 class ConstrainedTarget:
-    """A target for one request: each row has logits of tokens that may follow the text behind the first `prompt` ones.
+    """A target for one request: each row only has logits of tokens that may follow the text after the prompt.
 
-    With `known` the text ends for all rows after so many tokens.
+    The first `prompt` tokens are the prompt. With `known` the text ends after that many tokens for all rows.
     """
 
     def __init__(self, target: ReferenceTarget, prompt: int, grammar: Grammar, known: int | None = None) -> None:
@@ -73,9 +73,9 @@ class ConstrainedTarget:
         self.layer_types, self.widened = target.layer_types, target.widened
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
         whole = self._target.forward(tokens)
-        logits, vocab = np.full_like(whole.logits, EXCLUDED), whole.logits.shape[1]
+        logits, vocab = np.full_like(whole.logits, LOGIT_OF_EXCLUDED), whole.logits.shape[1]
         logits[: self._prompt - 1] = whole.logits[: self._prompt - 1]
         for row in range(self._prompt - 1, len(tokens)):
             text = tokens[self._prompt : min(row + 1, self._known or len(tokens))]
@@ -85,14 +85,14 @@ class ConstrainedTarget:
 
 
 def with_grammar(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """The target of a request: the one given, if it has no grammar."""
+    """Return the target of a request with its grammar; the given one, if it has none."""
     return ConstrainedTarget(target, len(request.prompt), request.grammar) if request.grammar else target
 
 
-def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be with less of its grammar, by the count of choices that this changes.
+def weakened_targets(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+    """Yield targets with less of the request's grammar, each with the count of choices that this changes.
 
-    Of a round before which `pending` tokens are committed and pending.
+    They are for a round with `pending` tokens committed and pending before it.
     """
     if request.grammar:
         yield "grammar_changed_choice", target
@@ -102,7 +102,7 @@ def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[
 def counted(
     request: Request, vocab: int, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification, free: int
 ) -> Iterator[str]:
-    """The counts of a round of a grammar, after the tokens `before` that the request emitted.
+    """Yield the counts of a grammar's round, after the tokens `before` that the request emitted.
 
     `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
     """

@@ -26,9 +26,9 @@ Told = tuple[int, ...]
 def logprob_gaps(
     scenario: Scenario, reference: Trace, told: Mapping[Key, Told], following: Following | None = None
 ) -> dict[Key, TokenGap]:
-    """Return the gap of what was `told` of each token that the reference emits, of requests beside a real model.
+    """Return the gap of the logprobs `told` for each token that the reference emits, for requests beside a real model.
 
-    The rows are those of the reference's text; what is told of another text has the gaps that it has there.
+    The rows are those of the reference's text; logprobs of another text have the gaps that they have there.
     """
     if not isinstance(scenario.model, Checkpoint) or scenario.most_logprobs is None:
         return {}

@@ -18,15 +18,17 @@ ALL_SURE = 1 << 30
 
 
 class Pass(NamedTuple):
-    """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` [T, entry] for each full attention
-    layer and `states` [T, size] for each linear one, both in the order of the model's layers; of a target `layers`
-    [T, L] are the outputs of all its layers, residual included, empty for those that it was not asked to keep.
+    """One causal pass over T inputs.
 
-    uint64 for probes, float64 for real models. `before_norm` [T, L] is `hidden` of a target before its final norm. For
-    a head `hidden` is what stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p: the
-    window of the convolution, oldest first, then the recurrent state. `gap`: the least that an expert that was chosen
-    somewhere had over one that was not. `unsure`: the first row that a subject may right so have other values of, as
-    nobody knows how it rounded an entry (S-KV-6).
+    `hidden` [T, L], `logits` [T, V] float64, `kv` [T, entry] for each full attention layer and `states` [T, size] for
+    each linear one, both in the order of the model's layers. Of a target `layers` [T, L] are the outputs of all its
+    layers, residual included; an output that was not asked for is empty.
+
+    Values are uint64 for probes, float64 for real models. `before_norm` [T, L] is a target's `hidden` before its final
+    norm. For a head `hidden` stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p:
+    the window of the convolution, oldest first, then the recurrent state. `gap` is the least margin by which an expert
+    was chosen over one that was not. `unsure` is the first row whose values may rightly differ in a subject, because
+    how it rounded an entry is not known (S-KV-6).
     """
 
     hidden: np.ndarray
@@ -39,7 +41,7 @@ class Pass(NamedTuple):
     unsure: int = ALL_SURE
 
     def first(self, count: int) -> Pass:
-        """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
+        """Return the pass over the first `count` inputs: by causality its rows are the first rows of the longer one."""
         if count == len(self.hidden):
             return self
         return Pass(
@@ -62,7 +64,7 @@ class Prefixes:
         self._known: dict[tuple[Hashable, ...], tuple[Pass, int]] = {}
 
     def longest(self, inputs: tuple[Hashable, ...], empty: Pass) -> Pass:
-        """The pass over the longest known prefix of the inputs; `empty` if there is none."""
+        """Return the pass over the longest known prefix of the inputs; `empty` if there is none."""
         for length in range(len(inputs) if self._known else 0, 0, -1):
             if (found := self._known.get(inputs[:length])) is not None:
                 return found[0].first(found[1])
@@ -75,7 +77,7 @@ class Prefixes:
                 self._known[inputs[:length]] = (whole, length)
 
     def exact(self, inputs: tuple[Hashable, ...]) -> Pass | None:
-        """The pass over just these inputs, as it was computed: floats of a longer pass need not be bit-equal."""
+        """Return the pass over exactly these inputs, as it was computed: a longer pass may differ in the last bits."""
         found = self._known.get(inputs)
         return found[0] if found else None
 
@@ -113,7 +115,7 @@ class Memo:
         return closest
 
     def of(self, model: Hashable) -> Prefixes:
-        """The table of a model, named by all that it is made of."""
+        """Return the table of a model; its key names everything that the model is made of."""
         if model not in self._tables:
             self._tables[model] = Prefixes(self._enabled)
         return self._tables[model]

@@ -10,20 +10,20 @@ from collections.abc import Collection, Iterator
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.decode import Verification
-from draftproof.reference.grammar import EXCLUDED
+from draftproof.reference.grammar import LOGIT_OF_EXCLUDED
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
 
 def excluded(request: Request, emitted: int, stops: Collection[int]) -> frozenset[int]:
-    """The tokens that may not be the next of a request that emitted so many: its stop tokens, before its minimum."""
+    """Return the stop tokens, which may not come next before a request has emitted its minimum; else nothing."""
     return frozenset(stops) if emitted < request.min_tokens else frozenset()
 
 
 class MinimumTarget:
-    """A target for one request: rows after which one of its first tokens comes have no logits of `stops`.
+    """A target for one request: rows before one of its first `min_tokens` tokens have no logits of `stops`.
 
-    With `known` all rows are those of a text of so many tokens, its prompt among them.
+    With `known` all rows are treated as rows of a text of that many tokens, including its prompt.
     """
 
     def __init__(
@@ -33,26 +33,26 @@ class MinimumTarget:
         self.layer_types, self.widened = target.layer_types, target.widened
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
         whole = self._target.forward(tokens)
         logits, prompt = whole.logits.copy(), len(self._request.prompt)
         for row in range(prompt - 1, len(tokens)):
             emitted = (row + 1 if self._known is None else self._known) - prompt
-            logits[row, list(excluded(self._request, emitted, self._stops))] = EXCLUDED
+            logits[row, list(excluded(self._request, emitted, self._stops))] = LOGIT_OF_EXCLUDED
         return whole._replace(logits=logits)
 
 
 def with_minimum(target: ReferenceTarget, request: Request, stops: Collection[int]) -> ReferenceTarget:
-    """The target of a request with these stop tokens: the one given, if it has no minimum or no stop token."""
+    """Return the target of a request with these stop tokens: the given one, if it has no minimum or no stop token."""
     return MinimumTarget(target, request, stops) if request.min_tokens and stops else target
 
 
-def others(
+def weakened_targets(
     target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
 ) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be with less of its minimum, by the count of choices that this changes.
+    """Yield targets with less of the request's minimum, each with the count of choices that this changes.
 
-    Of a round before which `pending` tokens are committed and pending.
+    They are for a round with `pending` tokens committed and pending before it.
     """
     if request.min_tokens and stops:
         yield "minimum_changed_choice", target
@@ -60,7 +60,7 @@ def others(
 
 
 def counted(request: Request, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification) -> Iterator[str]:
-    """The counts of a round with a minimum, after the tokens `before` that the request emitted.
+    """Yield the counts of a round with a minimum, after the tokens `before` that the request emitted.
 
     `paths` are the drafts on the way to each row of the verify.
     """

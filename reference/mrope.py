@@ -20,7 +20,7 @@ class RopePlaces(NamedTuple):
         return np.array([self.of(index) for index in range(first, first + count)], np.uint64).reshape(count, 3)
 
     def of(self, index: int) -> tuple[int, int, int]:
-        """The three positions of one token: its place, less what the images before it are shorter than their tokens."""
+        """Return the three positions of one token: an image takes fewer positions than tokens from those behind it."""
         saved = 0
         for image in self.images:
             inside = index - image.start
@@ -35,5 +35,5 @@ class RopePlaces(NamedTuple):
 
 
 def places_of(request: Request) -> RopePlaces:
-    """The places of a request; of one without images those of a text."""
+    """Return the RoPE positions of a request; without images they are the positions of a text."""
     return RopePlaces(len(request.prompt), request.images) if request.images else RopePlaces()

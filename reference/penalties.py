@@ -18,7 +18,7 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
-UNIT = 2.0**-20
+LOGIT_UNIT = 2.0**-20
 """What one of an amount is in logits of a real model."""
 
 
@@ -30,7 +30,7 @@ class OfToken(NamedTuple):
 
 
 def penalized(logit: int, bias: int, sixteenths: int, frequency: int, presence: int, token: OfToken) -> int:
-    """The logit of a token of a probe (S-PENALTY-2), for a repetition penalty of so many sixteenths."""
+    """Return the penalised logit of a probe's token (S-PENALTY-2), for a repetition penalty in sixteenths."""
     logit += bias
     if token.seen:
         logit = 16 * logit // sixteenths if logit > 0 else logit * sixteenths // 16
@@ -38,15 +38,15 @@ def penalized(logit: int, bias: int, sixteenths: int, frequency: int, presence: 
 
 
 def really_penalized(logit: float, bias: int, ratio: float, frequency: int, presence: int, token: OfToken) -> float:
-    """The logit of a token of a real model (S-PENALTY-6), for a repetition penalty of this ratio."""
-    logit += UNIT * bias
+    """Return the penalised logit of a real model's token (S-PENALTY-6); `ratio` is its repetition penalty."""
+    logit += LOGIT_UNIT * bias
     if token.seen:
         logit = logit / ratio if logit > 0 else logit * ratio
-    return logit - UNIT * (frequency * token.times + presence * (token.times > 0))
+    return logit - LOGIT_UNIT * (frequency * token.times + presence * (token.times > 0))
 
 
 def _changed(logits: np.ndarray, text: tuple[int, ...], prompt: int, own: Penalties, *, is_real: bool) -> np.ndarray:
-    """A row of logits [V] after a text, of which the first `prompt` tokens are the prompt."""
+    """Return the penalised logits [V] of a row after a text that begins with `prompt` tokens of prompt."""
     logits = logits.copy()
     biases, counts, seen = {one.token: one.amount for one in own.bias}, Counter(text[prompt:]), frozenset(text)
     for token in seen.union(biases):
@@ -62,7 +62,7 @@ def _changed(logits: np.ndarray, text: tuple[int, ...], prompt: int, own: Penalt
 
 @lru_cache(maxsize=1 << 12)
 def _changed_of_probe(row: bytes, text: tuple[int, ...], prompt: int, own: Penalties) -> np.ndarray:
-    """The same of float64 logits as bytes, which can be remembered."""
+    """Return the penalised logits of a probe's row, float64 as bytes, which can be a key of the cache."""
     changed = _changed(np.frombuffer(row), text, prompt, own, is_real=False)
     changed.setflags(write=False)
     return changed
@@ -71,7 +71,7 @@ def _changed_of_probe(row: bytes, text: tuple[int, ...], prompt: int, own: Penal
 class PenalizedTarget:
     """A target for one request: each row's logits are changed by the text up to the row, and nothing else is.
 
-    The first `prompt` tokens are the prompt. With `known` the text ends for all rows after so many tokens.
+    The first `prompt` tokens are the prompt. With `known` the text ends after that many tokens for all rows.
     """
 
     def __init__(self, target: ReferenceTarget, prompt: int, penalties: Penalties, known: int | None = None) -> None:
@@ -81,7 +81,7 @@ class PenalizedTarget:
         self.widened = target.widened * max(ratio, 1 / ratio)
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        """Return the target's pass with its logits penalised; rows before the end of the prompt stay."""
         whole = self._target.forward(tokens)
         logits = whole.logits.copy()
         for row in range(self._prompt - 1, len(tokens)):
@@ -94,14 +94,14 @@ class PenalizedTarget:
 
 
 def with_penalties(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """The target of a request: the one given, if it has no penalties."""
+    """Return the target of a request with its penalties; the given one, if it has none."""
     return PenalizedTarget(target, len(request.prompt), request.penalties) if request.penalties else target
 
 
-def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be without a part of what it is, by the count of choices that this changes.
+def weakened_targets(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+    """Yield targets that lack a part of the request's penalties, each with the count of choices that this changes.
 
-    Of a round before which `pending` tokens are committed and pending.
+    They are for a round with `pending` tokens committed and pending before it.
     """
     own = request.penalties
     if own is None:

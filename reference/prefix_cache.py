@@ -1,4 +1,4 @@
-"""What of a prompt nobody ran, as a prefix cache served it (docs/semantics/cache.md, S-CACHE-5)."""
+"""What of a prompt nobody ran, as a prefix cache served it (docs/semantics/prefix-cache.md, S-CACHE-5)."""
 
 from __future__ import annotations
 

@@ -21,15 +21,18 @@ class ReferenceTarget(Protocol):
     layer_types: tuple[LayerType, ...]
     """The type of every layer: which of them have key-value entries and which have states."""
     widened: float
-    """How many times as far as a real model's own the logits may be off, 1 or more; 0 of a probe, whose are exact."""
+    """How many times as far off as a real model's own the logits may be, 1 or more; 0 for a probe, which is exact."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics/heads.md)."""
 
 
 class _OfEntries(Protocol):
-    """A draft of entries (token, hidden); `width` is that of the target's hidden states, which it `takes` after or
-    before the final norm. `ids` are the tokens that the places of its logits stand for; None: the target's."""
+    """A draft of entries (token, hidden).
+
+    `width` is the width of the target's hidden states, which it `takes` after or before the final norm. `ids` are the
+    tokens that the places of its logits stand for; None: the target's.
+    """
 
     width: int
     takes: StateOf
@@ -37,7 +40,7 @@ class _OfEntries(Protocol):
 
 
 def taken(draft: _OfEntries, whole: Pass) -> np.ndarray:
-    """What a draft takes of the target's pass: [T, width]."""
+    """Return the hidden states of the target's pass that a draft reads: [T, width]."""
     return whole.before_norm if draft.takes == "before_norm" else whole.hidden
 
 
@@ -61,7 +64,7 @@ class ReferenceWideHead(Protocol):
     def ids(self) -> tuple[int, ...] | None: ...
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """As that of `ReferenceHead`, over states of the head's own width."""
+        """Return the pass of `ReferenceHead.forward`, over states of the head's own width."""
 
     def join(self, features: np.ndarray) -> np.ndarray:
         """Features [T, F] -> states of the head's own width, which entries consume and hand on."""
@@ -100,7 +103,9 @@ class ReferenceBlock(Protocol):
         """Context entries [T, entry] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids at positions n, n + 1, .. after features [n, F]; each row sees these and all of the block.
+        """Return the pass over a block of ids at positions n, n + 1, .. after features [n, F].
+
+        Each row sees the features and the whole block.
 
         The pass has a row for each of the block; `hidden` is what logits are of, `kv` are the block's own entries.
         """

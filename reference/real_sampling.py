@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
-from draftproof.reference.sampling import ACCEPT, DRAW, coins, filtered, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, coins, filtered, sample
 
 _SUM_BITS = 46
 _ALL = 1 << 64
@@ -22,7 +22,7 @@ _HALVINGS = 40
 
 
 def real_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
-    """The weights of one row of a real model's logits [V] (S-SAMPLE-13), filtered (S-SAMPLE-6)."""
+    """Return the weights of one row of a real model's logits [V] (S-SAMPLE-13), filtered (S-SAMPLE-6)."""
     return filtered(np.floor(_scaled(logits, sampling)).astype(np.int64).tolist(), sampling)
 
 
@@ -32,7 +32,7 @@ def _scaled(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 
 
 def least_gap(explains: Callable[[float], bool]) -> float:
-    """The least gap that explains something, as any larger one does; inf: none up to the farthest."""
+    """Return the least gap for which `explains` holds, as it does for every larger one; inf if it never holds."""
     if not explains(FARTHEST):
         return np.inf
     below, enough = 0.0, FARTHEST
@@ -49,7 +49,7 @@ class Range(NamedTuple):
     high: np.ndarray
 
     def share(self, tokens: np.ndarray, more: bool) -> float:
-        """The least share of all that some tokens, a mask, have, or with `more` the largest."""
+        """Return the least share of the total weight that some tokens (a mask) can have; with `more` the largest."""
         ours, theirs = (self.high, self.low) if more else (self.low, self.high)
         part = float(ours[tokens].sum())
         return part / (part + float(theirs[~tokens].sum())) if part else 0.0
@@ -61,10 +61,10 @@ class RealRow:
     def __init__(self, logits: np.ndarray, sampling: Sampling, drafts: Sequence[int], position: int) -> None:
         self._logits, self._sampling, self._drafts = logits, sampling, tuple(drafts)
         self._coin = coins(sampling.seed, position)
-        self.token = sampled(real_weights(logits, sampling), self._drafts, self._coin)
+        self.token = sample(real_weights(logits, sampling), self._drafts, self._coin)
 
     def near(self) -> tuple[tuple[int, float], ...]:
-        """The other tokens that logits make the choice which are off by little, nearest first, each with its gap."""
+        """Return the other tokens that slightly different logits would choose, nearest first, each with its gap."""
         others = [token for token in np.flatnonzero(self._drawable(FARTHEST)).tolist() if token != self.token]
         return tuple(sorted(((token, self.gap(token)) for token in others), key=lambda one: (one[1], one[0])))
 
@@ -93,12 +93,12 @@ class RealRow:
         return found | ((high > 0) & (draws * most < up_to) & is_reached)
 
     def _unit(self, draw: int) -> float:
-        """A random number from 0 to 1, of which every coin of this draw is made."""
+        """Return a random number from 0 to 1, from which every coin of this draw is made."""
         return self._coin(draw, _ALL) / _ALL
 
 
 def weight_range(logits: np.ndarray, sampling: Sampling, gap: float) -> Range:
-    """The weights of logits that are off by at most half the gap, each of them."""
+    """Return the range of each weight when each logit is off by at most half the gap."""
     scaled, spread = _scaled(logits, sampling), np.exp(gap / 2 / sampling.temperature)
     # Weights are whole: a part is cut off from each, also where the largest is another.
     weights = Range(np.maximum(scaled / spread - spread - 1, 0), scaled * spread)
@@ -131,7 +131,7 @@ def _of_top_p(weights: Range, sampling: Sampling) -> Range:
 
 
 def _first(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The sum of the first 0, 1, .. weights in an order."""
+    """Return the sums of the first 0, 1, .. weights in an order."""
     return np.concatenate(([0.0], weights[order].cumsum()))
 
 

@@ -27,7 +27,7 @@ from draftproof.reference.drafts.base import ReferenceDraft, ReferenceProposal, 
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_target import target_of
 
-NOTHING = ReferenceProposal((), ())
+_NOTHING = ReferenceProposal((), ())
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 
 
@@ -46,7 +46,7 @@ class RequestSolver:
             self._end_with(self._limits.stop, self._sequences(self._truth.token))
 
     def _end_with(self, stop: TokenIds, sequences: tuple[TokenIds, ...]) -> None:
-        """Let the request end after any of these, none of which comes before its minimum, and after its limits."""
+        """Let the request end after any of these, none of which comes before its minimum, and at its limits."""
         request, eos = self._request, self._scenario.eos
         own = self._scenario.eos_of(request)
         self._limits = RequestLimits.of(request, self._scenario.memory.max_len, stop, sequences, own)
@@ -55,9 +55,9 @@ class RequestSolver:
         self._misled: dict[tuple[int, int], int] = {}
 
     def _sequences(self, token: Callable[[int], int]) -> tuple[TokenIds, ...]:
-        """The sequences after which it ends, of which some are in the text that it would emit without them."""
+        """Return the sequences that end the request, some of them cut from the text that it would emit without them."""
         found = list(self._request.stop_sequences)
-        for span in self._request.sequences_at:
+        for span in self._request.stop_sequences_at:
             before = self._request.prompt[len(self._request.prompt) + span.first :] if span.first < 0 else ()
             numbers = range(max(span.first, 0), span.last + 1)
             found.append((*before, *(token(number) for number in numbers)))
@@ -71,9 +71,9 @@ class RequestSolver:
         if 0 <= request.stop_at < len(solved.tokens):
             self._end_with(tuple(sorted({*request.stops, solved.tokens[request.stop_at]})), self._limits.sequences)
             solved = self._solve(first)
-        known = [span for span in request.sequences_at if span.last < len(solved.tokens)]
+        known = [span for span in request.stop_sequences_at if span.last < len(solved.tokens)]
         if known:
-            self._request = msgspec.structs.replace(request, sequences_at=tuple(known))
+            self._request = msgspec.structs.replace(request, stop_sequences_at=tuple(known))
             self._end_with(self._limits.stop, self._sequences(solved.tokens.__getitem__))
             solved = self._solve(first)
         return solved
@@ -90,13 +90,13 @@ class RequestSolver:
         return self._script(tokens=emitted, rounds=tuple(rounds))
 
     def _first_token(self) -> int:
-        """What the prompt's round emits."""
+        """Return the token that the prompt's round emits."""
         if self._request.sampling is None:
             return self._truth.token(0)
         return verify(self._target, self._request.prompt, (), sampling=self._request.sampling).emitted[0]
 
     def _asked(self, emitted: TokenIds, count: int, plan: RoundPlan) -> TokenIds | None:
-        """What a plan forces after these tokens, if anything."""
+        """Return the drafts that a plan forces after these tokens; None if it forces none."""
         if self._request.sampling is None or plan.num_correct < 0:
             return self._chain(len(emitted), count, plan)
         tokens = self._request.prompt + emitted
@@ -111,8 +111,10 @@ class RequestSolver:
         return forces == {True, False} or (True in forces and isinstance(self._scenario.model, Checkpoint))
 
     def chained(self, rounds: tuple[RoundScript, ...]) -> RequestScript:
-        """With the chain of `steps` drafts for every number of emitted tokens and every plan; of a sampled request
-        there is none, and its text is not known (S-SAMPLE-8)."""
+        """Return a script with the chain of `steps` drafts for every number of emitted tokens and every plan.
+
+        A sampled request has no such chain, and its text is not known (S-SAMPLE-8).
+        """
         if self._request.sampling is not None:
             return self._script(tokens=(self._first_token(),), rounds=rounds, chains=((None,),))
         emitted: tuple[int, ...] = (self._truth.token(0),)
@@ -129,7 +131,7 @@ class RequestSolver:
         return RequestScript(tokens=tokens, stop=limits.stop, rounds=rounds, chains=chains, sequences=limits.sequences)
 
     def _longest(self, emitted: int, plan: RoundPlan) -> int:
-        """The most drafts that a round of a plan can have after so many tokens."""
+        """Return the most drafts that a round of a plan can have after `emitted` tokens."""
         return self._scenario.steps
 
     def resolve(
@@ -141,8 +143,12 @@ class RequestSolver:
         resumed: Collection[int] = (),
         ended: int | None = None,
     ) -> RequestScript:
-        """The same with its rounds: `drafts`, what was `verified`, numbers of drafts that were `chosen`, rounds that
-        were `resumed`, and how many `ended` before it was to be aborted, if it was."""
+        """Return a solved script with its rounds as they ran.
+
+        By round, `drafts` has how many drafts it was given, `verified` the tokens that it verified, and `chosen` how
+        many it chose to verify; rounds `resumed` had none. `ended` is how many rounds ended before the abort, of a
+        request that has one.
+        """
         self._end_with(solved.stop, solved.sequences)
         self._followed = self._request.prompt + solved.followed
         if ended == 0:
@@ -161,9 +167,9 @@ class RequestSolver:
         return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first, aborted=not is_over)
 
     def _first(self, verified: TokenIds) -> RoundScript | None:
-        """Round 0 of a subject that verified drafts with the prompt, whose last token is the pending one then.
+        """Return round 0 of a subject that verified drafts with the prompt: the last prompt token is pending.
 
-        How many these are is up to it, within the limits (S-FOLLOW-6).
+        How many drafts these are is up to the subject, within the limits (S-FOLLOW-6).
         """
         request, limits = self._request, self._limits
         context = len(request.prompt) - 1
@@ -174,11 +180,11 @@ class RequestSolver:
         return self._round(0, (), count, None, verified) if verified and is_free(self._scenario.draft) else None
 
     def _allowed(self, number: int, emitted: int) -> int:
-        """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
+        """Return K of a round after `emitted` tokens, the last of them pending, if other requests took none of it."""
         return self._fitting(round_plan(self._request, number).num_drafts, emitted)
 
     def _fitting(self, wanted: int, emitted: int) -> int:
-        """As many of the drafts that are wanted as the limits allow after so many tokens."""
+        """Return how many of the wanted drafts the limits allow after `emitted` tokens."""
         request, max_len = self._request, self._limits.max_len
         context, left = len(request.prompt) + emitted - 1, request.budget - emitted
         return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=left)
@@ -187,7 +193,7 @@ class RequestSolver:
         self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
     ) -> RoundScript:
         tokens = self._request.prompt + emitted
-        own = propose(self._draft, self._target, tokens, count) if chain is None else NOTHING
+        own = propose(self._draft, self._target, tokens, count) if chain is None else _NOTHING
         asked = own.tokens if chain is None else chain
         drafts = asked if reported is None or not self._can_run(tokens, reported, len(reported)) else reported
         verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling, own.weights)
@@ -206,8 +212,11 @@ class RequestSolver:
         return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
 
     def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
-        """`count` drafts after `emitted` tokens of which those that are to be right are accepted and no more, though
-        one behind them matches; None if nothing is forced. A chain of fewer drafts is the beginning of a longer one."""
+        """Return `count` drafts after `emitted` tokens; exactly those that the plan wants right are accepted.
+
+        A draft behind the first wrong one matches the target, and must not be accepted. None: the plan forces nothing.
+        A chain of fewer drafts is the beginning of a longer one.
+        """
         right = plan.num_correct
         if right < 0:
             return None
@@ -219,7 +228,7 @@ class RequestSolver:
         return tuple(drafts)
 
     def _wrong(self, number: int, kind: Wrong) -> int:
-        """A token that the target does not emit as this number (S-PLAN-3)."""
+        """Return a token that the target does not emit as this number (S-PLAN-3)."""
         return self._kinds(kind, self._truth.token(number))
 
     def _kinds(self, kind: Wrong, true: int) -> int:
@@ -230,7 +239,7 @@ class RequestSolver:
         return kinds[kind] if kinds[kind] != true else after
 
     def _after_wrong(self, number: int, wrong: int) -> int:
-        """The target's choice after true tokens up to this number and a wrong one in its place."""
+        """Return the target's choice after the true tokens before this number and a wrong one in its place."""
         if (number, wrong) not in self._misled:
             true = tuple(self._truth.token(before) for before in range(number))
             self._misled[number, wrong] = best(self._target.forward((*self._request.prompt, *true, wrong)).logits[-1])

@@ -14,7 +14,7 @@ from draftproof.reference.protocols import ReferenceTarget
 
 
 def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] = ()) -> ReferenceTarget:
-    """The target of a request: the one given, if it has neither penalties nor a grammar nor a minimum, nor images.
+    """Return the target of a request, with its penalties, grammar, minimum and images, as far as it has them.
 
     None of `stops` may come before its minimum of tokens.
     """
@@ -22,7 +22,7 @@ def target_of(target: ReferenceTarget, request: Request, stops: Collection[int] 
 
 
 def placed(target: ReferenceTarget, request: Request) -> ReferenceTarget:
-    """The target whose tokens are where those of a request are (S-MROPE)."""
+    """Return the target with the RoPE positions of the request's tokens (S-MROPE)."""
     return target.placed(places_of(request)) if request.images else target  # type: ignore[attr-defined]  # a probe
 
 
@@ -30,16 +30,16 @@ def _masked(target: ReferenceTarget, request: Request, stops: Collection[int]) -
     return with_minimum(with_grammar(target, request), request, stops)
 
 
-def others(
+def weakened_targets(
     target: ReferenceTarget, request: Request, stops: Collection[int], pending: int
 ) -> Iterator[tuple[str, ReferenceTarget]]:
-    """What the target of a request would be without a part of what it is, by the count of choices that this changes.
+    """Yield targets that lack a part of what the request asks for, each with the count of choices that this changes.
 
-    Of a round before which `pending` tokens are committed and pending; `stops` as in `target_of`.
+    They are for a round with `pending` tokens committed and pending before it; `stops` as in `target_of`.
     """
     target = placed(target, request)
-    for name, other in penalties.others(target, request, pending):
+    for name, other in penalties.weakened_targets(target, request, pending):
         yield name, _masked(other, request, stops)
     penalized = with_penalties(target, request)
-    yield from grammar.others(penalized, request, pending)
-    yield from minimum.others(with_grammar(penalized, request), request, stops, pending)
+    yield from grammar.weakened_targets(penalized, request, pending)
+    yield from minimum.weakened_targets(with_grammar(penalized, request), request, stops, pending)

@@ -26,8 +26,8 @@ def with_rounded(
 ) -> Trace:
     """Return the reference's trace of a scenario with its run in float32, if the model is a real one.
 
-    That verifies what `exact` verified, and emits its text. Where a draft chooses another token nothing is known of
-    what follows. On demand it is run again, from embeddings of which each element is nudged by a rounding.
+    The run in float32 verifies what `exact` verified, and emits its text. Where a draft chooses another token, what
+    follows is unknown. On demand it is run again, from embeddings with each element moved by a rounding error.
     """
     model = scenario.model
     if not isinstance(model, Checkpoint):

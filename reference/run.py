@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from draftproof.properties.values.drafts import OF_DRAFTS, tapped
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.sampling import Sampling
@@ -24,11 +24,11 @@ from draftproof.reference import minimum
 from draftproof.reference.build import build
 from draftproof.reference.chooser import chooser_of, weights_of
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
-from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
+from draftproof.reference.drafts.base import ReferenceDraft, Said, draft_for_request, propose, said_choice, vector
 from draftproof.reference.grammar import allowed, counted, state_of
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.request_target import others, placed, target_of
+from draftproof.reference.request_target import placed, target_of, weakened_targets
 from draftproof.reference.sampling import logprob
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
@@ -47,18 +47,20 @@ _CHECKPOINT = frozenset({"commit.checkpoint"})
 _ENDS = frozenset({"commit.final", "commit.unfolded"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
 _UNSEEN |= {"draft.discarded", "extend.discarded"}
-_DRAFTS = OF_DRAFTS - _UNSEEN
+_DRAFTS = DRAFT_CHANNELS - _UNSEEN
 _ACCEPTED = ("correct_len", "index", "bonus", "emitted")
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Told = dict[tuple[int, int], frozenset[str]]
 Out = Callable[[Observation], None]
-CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
+REFERENCE_CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
 
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
-    """What a trace of the scenario declares: what its draft tells of itself, and states for a model that has them, in
-    the form its commit gives them."""
+    """Return the channels that a trace of the scenario declares.
+
+    They are the channels of its draft, and of states for a model that has them, in the form that its commit gives them.
+    """
     always = _ALWAYS | (tapped(scenario.draft, scenario.tree is not None) - _UNSEEN)
     if "linear_attention" not in layer_types:
         return always
@@ -104,7 +106,7 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         eos = scenario.eos_of(request)
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop, solved.sequences, eos)
-        own = models._replace(draft=drawing(models.draft, scenario, request))
+        own = models._replace(draft=draft_for_request(models.draft, scenario, request))
         one = _RequestTrace(index, scenario, limits, own, out)
         one.run(solved)
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
@@ -120,7 +122,7 @@ class ReferenceSubject(Subject):
     name = "reference"
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
-        return CHANNELS
+        return REFERENCE_CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """See `run`; solves the scenario itself. In a dynamic scenario every round gets the drafts that it plans."""
@@ -132,7 +134,8 @@ class ReferenceSubject(Subject):
 class Span(NamedTuple):
     """A round's place in the sequence: `committed` tokens after `context`.
 
-    `rows` of a verify, each with its pass and position (none: a prefill), of which those `walked` are accepted.
+    `rows` are the rows of a verify, each with its pass and position (none: a prefill); the rows in `walked` are
+    accepted.
     """
 
     context: int
@@ -141,7 +144,7 @@ class Span(NamedTuple):
     walked: tuple[int, ...] = ()
 
     def completed(self, interval: int) -> int:
-        """The position of the token that completed the last multiple of `interval` so far; -1 if none did."""
+        """Return the position of the token that completed the last multiple of `interval` so far; -1 if none did."""
         return (self.context + self.committed) // interval * interval - 1 if interval else -1
 
 
@@ -158,7 +161,7 @@ class Models(NamedTuple):
 class _RequestTrace:
     def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
-        self._is_handed_over = scenario.schedule.handover
+        self._is_disaggregated = scenario.schedule.disaggregation
         self._knows_ends = not scenario.schedule.overlap
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
@@ -208,7 +211,7 @@ class _RequestTrace:
                 self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
 
     def _prefill(self, number: int = 0, emitted: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The prompt's round, or one in which the whole text is run again (S-SCHED-6)."""
+        """Report the prompt's round, or one that runs the whole text again (S-SCHED-6); return the tokens it emits."""
         tokens = self._request.prompt + emitted
         whole = self._target.forward(tokens)
         (choice,) = choices_along(
@@ -227,25 +230,28 @@ class _RequestTrace:
         self._commit_states(number, whole, Span(0, len(tokens)), ended)
         if not ended:
             self._report(number, self._draft.extend(tokens + new, whole, first=0))
-            if self._is_handed_over and not number:
-                self._handed_over(whole, tokens + new)
+            if self._is_disaggregated and not number:
+                self._report_transfer(whole, tokens + new)
         return new
 
-    def _handed_over(self, whole: Pass, tokens: tuple[int, ...]) -> None:
-        """What another engine has of t_0 .. t_n before the first round: what one alone would have (S-HANDOVER-3)."""
+    def _report_transfer(self, whole: Pass, tokens: tuple[int, ...]) -> None:
+        """Report what the decode engine holds of t_0 .. t_n before the first round, as if it had run them.
+
+        Defined in S-DISAGG-3.
+        """
         last = len(tokens) - 2
-        self._say("handover.length", 1, last + 1)
-        self._say("handover.token", 1, tokens[-1])
+        self._say("disaggregation.length", 1, last + 1)
+        self._say("disaggregation.token", 1, tokens[-1])
         for layer, entries in zip(self._full, whole.kv, strict=True):
             for position in range(last + 1):
-                self._say("handover.kv", 1, vector(entries[position]), layer=layer, row=position)
+                self._say("disaggregation.kv", 1, vector(entries[position]), layer=layer, row=position)
         for order, layer in enumerate(self._linear):
-            self._say("handover.state", 1, vector(whole.states[order][last]), layer=layer)
+            self._say("disaggregation.state", 1, vector(whole.states[order][last]), layer=layer)
         for one in self._draft.extend(tokens, whole, first=0):
             if one.channel == "extend.kv":
-                self._say("handover.draft_kv", 1, one.value, layer=one.layer, row=one.row)
-        for position, state in self._draft.handed(tokens, whole):
-            self._say("handover.hidden", 1, vector(state), row=position)
+                self._say("disaggregation.draft_kv", 1, one.value, layer=one.layer, row=one.row)
+        for position, state in self._draft.carried_states(tokens, whole):
+            self._say("disaggregation.hidden", 1, vector(state), row=position)
 
     def _without_drafts(self, number: int, token: int) -> None:
         for channel in ("propose.tokens", "round.drafts"):
@@ -255,7 +261,7 @@ class _RequestTrace:
         self._say("accept.bonus", number, token)
 
     def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...], before: int) -> tuple[int, ...]:
-        """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
+        """Report a round before which `before` tokens were committed (none in round 0), and return what it emits."""
         tokens = self._request.prompt + emitted
         drafts, drawn_by = self._drafts(number, round_, tokens)
         if self._tree:
@@ -265,7 +271,7 @@ class _RequestTrace:
         verified = self._verify(self._target, tokens, drafts, round_, drawn_by)
         tried = {
             name: self._verify(other, tokens, drafts, round_, drawn_by)
-            for name, other in others(self._plain, self._request, self._stops, len(tokens))
+            for name, other in weakened_targets(self._plain, self._request, self._stops, len(tokens))
         }
         changed = frozenset(name for name, other in tried.items() if other.tokens != verified.tokens)
         paths = self._paths(drafts, round_)
@@ -291,14 +297,14 @@ class _RequestTrace:
         return new
 
     def _paths(self, drafts: tuple[int, ...], round_: RoundScript) -> tuple[tuple[int, ...], ...]:
-        """The drafts on the way to each row."""
+        """Return the drafts on the way to each row."""
         if not self._tree:
             return tuple(drafts[:row] for row in range(len(drafts) + 1))
         rows = (lineage(round_.parents, row) for row in range(len(drafts) + 1))
         return tuple(tuple(drafts[row - 1] for row in path) for path in rows)
 
     def _allowed(self, number: int, emitted: tuple[int, ...], paths: tuple[tuple[int, ...], ...]) -> None:
-        """What may follow each row (S-GRAMMAR-4, S-LIMIT-15)."""
+        """Report the tokens that may follow each row (S-GRAMMAR-4, S-LIMIT-15)."""
         grammar = self._request.grammar
         if grammar is None and not self._request.min_tokens:
             return
@@ -309,14 +315,14 @@ class _RequestTrace:
             self._say("verify.allowed", number, some, row=row)
 
     def _logprobs(self, number: int, emitted: tuple[int, ...], logits: Sequence[np.ndarray]) -> None:
-        """What each token was chosen from, by the logits [V] of its row (S-SAMPLE-12)."""
+        """Report the logprobs of each emitted token, by the logits [V] of its row (S-SAMPLE-12)."""
         if (top := self._request.logprobs) is not None:
             for place, (token, row) in enumerate(zip(emitted, logits, strict=True)):
                 weights = weights_of(self._target, row, self._request.sampling or Sampling())
                 self._say("accept.logprobs", number, logprob(weights, token, top), row=place)
 
     def _prompt_logprobs(self) -> None:
-        """What each token of the prompt has been weighed among, by logits that nothing has changed (S-SAMPLE-16)."""
+        """Report the logprobs of each prompt token (S-SAMPLE-16), by logits without penalties, grammar or minimum."""
         prompt = self._request.prompt
         if (asked := self._request.prompt_logprobs) is not None:
             logits = placed(self._plain, self._request).forward(prompt).logits
@@ -326,7 +332,7 @@ class _RequestTrace:
                 self._say("accept.prompt_logprobs", 0, told, row=position)
 
     def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
-        """What may follow the tokens that were emitted (S-GRAMMAR-5)."""
+        """Report the tokens that may follow those that were emitted (S-GRAMMAR-5)."""
         if (grammar := self._request.grammar) is not None and not ended:
             self._say("commit.allowed", number, allowed(state_of(grammar, emitted, self._vocab), self._vocab))
 
@@ -345,7 +351,7 @@ class _RequestTrace:
     def _drafts(
         self, number: int, round_: RoundScript, tokens: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Reports what the draft itself proposes, and what is verified; returns that, and what it was drawn by."""
+        """Report the draft's own proposal; return the tokens to verify, and the weights that they were drawn by."""
         own = propose(self._draft, self._target, tokens, self._depth(number, round_))
         self._report(number, own.said)
         if not all(one.sure for one in own.said):

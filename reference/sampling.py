@@ -1,6 +1,6 @@
 """The choice of a sampled request (docs/semantics/sampling.md, S-SAMPLE), in whole numbers of any size.
 
-`V` vocabulary; weights are a list of V whole numbers, of which the sum is at least 1.
+`V` vocabulary; weights are a list of V whole numbers with a sum of at least 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
 
 
 def coins(seed: int, position: int) -> Coin:
-    """The coins of the token at a position (S-SAMPLE-4)."""
+    """Return the coins of the token at a position (S-SAMPLE-4)."""
 
     def coin(draw: int, most: int) -> int:
         high, low, *_ = philox((position, draw, 0, 0), (seed & _WORD, seed >> 32))
@@ -44,8 +44,8 @@ def coins(seed: int, position: int) -> Coin:
     return coin
 
 
-def sampled(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
-    """The choice y of a row, given the drafts for its place: one of a chain (S-SAMPLE-2), or siblings (S-TREE-11)."""
+def sample(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
+    """Return the choice y of a row, given one draft for its place (S-SAMPLE-2), or siblings (S-TREE-11)."""
     rest, asked = list(weights), 0
     for draft in drafts:
         asked += weights[draft]
@@ -61,37 +61,40 @@ def sampled(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
 
 
 def draft_coins(seed: int, position: int) -> Coin:
-    """The coins of the draft's own token at a position (S-SAMPLE-9)."""
+    """Return the coins of the draft's own token at a position (S-SAMPLE-9)."""
     return coins(seed | 1 << 63, position)
 
 
 def rejected_or_not(weights: list[int], drawn_by: list[int], draft: int, coin: Coin) -> int:
-    """The choice y of a row, given a draft that was drawn by its own weights (S-SAMPLE-10)."""
+    """Return the choice y of a row, given a draft that was drawn by its own weights (S-SAMPLE-10)."""
     total, own = sum(weights), sum(drawn_by)
     if coin(ACCEPT, drawn_by[draft] * total) < weights[draft] * own:
         return draft
-    return sampled([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
+    return sample([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
 
 
 def logprob(weights: list[int], token: int, top: int) -> tuple[int, ...]:
-    """What a token was chosen from (S-SAMPLE-12): its weight, the sum of all, and the `top` heaviest with theirs."""
+    """Return the logprob values of a chosen token (S-SAMPLE-12).
+
+    Its weight, the sum of all weights, and the `top` heaviest tokens with theirs.
+    """
     heaviest = sorted((-weight, other) for other, weight in enumerate(weights) if weight)[:top]
     return (weights[token], sum(weights), *(number for weight, other in heaviest for number in (other, -weight)))
 
 
 def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
-    """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
+    """Return the weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
     return list(_weights_of_probe(logits.astype(np.float64).tobytes(), sampling))
 
 
 @lru_cache(maxsize=1 << 12)
 def _weights_of_probe(row: bytes, sampling: Sampling) -> tuple[int, ...]:
-    """The same of float64 logits as bytes, which can be remembered."""
+    """Return the filtered weights of a probe's row, float64 logits as bytes, which can be a key of the cache."""
     return tuple(filtered(grid_weights(np.frombuffer(row), sampling), sampling))
 
 
 def grid_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
-    """The same before filters."""
+    """Return the weights of one row of a probe's logits [V] before filters."""
     below = (logits.max() - logits).astype(np.int64)
     drops = below * _LEVELS * 16 // ((1 << 24) * int(sampling.temperature * 16))
     return [(1 << _TOP) >> drop for drop in drops.tolist()]

@@ -18,19 +18,22 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.build import build
-from draftproof.reference.drafts.base import ReferenceDraft, drawing
+from draftproof.reference.drafts.base import ReferenceDraft, draft_for_request
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
 from draftproof.reference.tree_solver import TreeSolver
 
-NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
+_NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
 UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
 UNENDED: Mapping[int, int] = MappingProxyType({})
 
 
 def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "own round") -> Script:
-    """A function of the scenario, and of where a subject verifies its first drafts: the same give the same script."""
+    """Return the script of a scenario for a subject that verifies its `first` drafts there.
+
+    The same arguments give the same script.
+    """
     target, draft = build(scenario, memo or Memo())
     requests = [_solver(scenario, request, target, draft) for request in scenario.requests]
     if scenario.dynamic:
@@ -43,23 +46,23 @@ def resolve(
     script: Script,
     drafts: Mapping[Place, int],
     memo: Memo | None = None,
-    verified: Mapping[Place, TokenIds] = NOTHING,
+    verified: Mapping[Place, TokenIds] = _NOTHING,
     resumed: Collection[Place] = (),
     *,
     chooses: bool = False,
     followed: Mapping[int, TokenIds] = UNCHANGED,
-    parents: Mapping[Place, TokenIds] = NOTHING,
+    parents: Mapping[Place, TokenIds] = _NOTHING,
     ended: Mapping[int, int] = UNENDED,
 ) -> Script:
-    """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
+    """Return the script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
-    `drafts` is the K that it gave to a round of a dynamic scenario: it is kept within what plan and limits allow, and
-    what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
-    One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
-    `verified` are the drafts that it verified, `parents` those of a tree; without them it verified what was forced, or
-    else what the draft proposes by its definition. `followed` are texts, by request, that go another right way
-    (S-FOLLOW-8). Of requests that may be aborted `ended` says how many rounds ended before (S-SCHED-9). A script of a
-    scenario that is not dynamic stays as it is without these.
+    `drafts` is the K that the subject gave to a round of a dynamic scenario: it is kept within the plan, the limits and
+    what the draft finds; a round that `drafts` lacks gets the most that these allow. Rounds that are `resumed` have
+    none. With `chooses` every round has as many drafts as the subject verified (S-FOLLOW-7). `verified` are the drafts
+    that it verified, `parents` their parents in a tree; without them it verified what was forced, or else what the
+    draft proposes by its definition. `followed` are texts, by request, that go another right way (S-FOLLOW-8). `ended`
+    says of requests that may be aborted how many rounds ended before (S-SCHED-9). A script of a scenario that is not
+    dynamic stays as it is without these.
     """
     if not scenario.dynamic and not verified and not resumed and not followed and not ended:
         return script
@@ -88,8 +91,8 @@ def _solver(
     draft: ReferenceDraft,
     parents: Mapping[int, TokenIds] = UNCHANGED,
 ) -> RequestSolver:
-    """What solves one request on its own; no other request can change its tokens."""
-    draft = drawing(draft, scenario, request)
+    """Return the solver of one request; no other request can change its tokens."""
+    draft = draft_for_request(draft, scenario, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
     return RequestSolver(scenario, request, target, draft)

@@ -35,7 +35,7 @@ class Solved:
 
 Reference = Callable[[Scenario], Solved]
 _OTHERS: frozenset[Variant] = frozenset({"other_commit", "chain_as_tree", "unoverlapped"})
-"""Variants of which the reference says something else than of the scenario."""
+"""Variants for which the reference's trace differs from the scenario's own."""
 
 
 def solved(scenario: Scenario) -> Solved:
@@ -55,7 +55,7 @@ def _solved_alone(scenario: Scenario) -> Solved:
 
 
 def for_limits(known: Solved, limits: Limits) -> Solved:
-    """Return the solution with a script that steers a subject whose first round may begin later in the text."""
+    """Return the solution with a script for a subject whose first round may begin later in the text."""
     if limits.first_drafts == "own round" or known.scenario.dynamic:
         return known
     return replace(known, script=solve(known.scenario, known.memo, limits.first_drafts))

@@ -17,7 +17,7 @@ from draftproof.properties.values.trace import Key
 
 Slack = Callable[[int], float]
 """How far off a number at a position may be before it is rounded, relative to the largest of its entry (or to 1)."""
-CHANNELS = {"target": "commit.kv", "draft": "extend.kv"}
+_CHANNELS = {"target": "commit.kv", "draft": "extend.kv"}
 _LAST = 1 << 30
 
 
@@ -33,7 +33,7 @@ class Following:
         self._texts, self.slack = texts, slack
         self._request, self._round = 0, _LAST
         self._reported: dict[tuple[str, int, int], dict[int, list[tuple[int, np.ndarray]]]] = {}
-        for model, channel in CHANNELS.items():
+        for model, channel in _CHANNELS.items():
             for key, entry in sorted(stored.get(channel, {}).items()):
                 if isinstance(entry, np.ndarray):
                     rows = self._reported.setdefault((model, key.request, key.layer), defaultdict(list))

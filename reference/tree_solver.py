@@ -1,4 +1,4 @@
-"""The script of one request whose drafts are trees (S-TREE-10)."""
+"""The script of one request with trees of drafts (S-TREE-10)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TreeSolver(RequestSolver):
         draft: ReferenceDraft,
         parents: Mapping[int, TokenIds],
     ) -> None:
-        """`parents` are those of the drafts that a subject verified, by its round."""
+        """`parents` are the parents of the drafts that a subject verified, by its round."""
         super().__init__(scenario, request, target, draft)
         self._parents = parents
 
@@ -86,11 +86,13 @@ class TreeSolver(RequestSolver):
         return self._can_run(tokens, drafts, max(depths(parents)))
 
     def _shape(self, plan: RoundPlan, depth: int) -> TreeShape | None:
-        """The rows of a plan that a round of this depth verifies."""
+        """Return the part of a plan's shape that a round of this depth verifies."""
         return plan.shape.cut(depth, self._scenario.most_drafts(depth)) if plan.shape and depth else None
 
     def _chain(self, emitted: int, count: int, plan: RoundPlan) -> TokenIds | None:
-        """The tokens of the plan's shape after `emitted` ones, for a round of depth `count`; None if nothing is forced.
+        """Return the tokens of the plan's shape after `emitted` ones, for a round of depth `count`.
+
+        None: nothing is forced.
 
         Rows of the path are right; of any others the first is a trap below a wrong row, and wrong anywhere else.
         """

@@ -21,10 +21,10 @@ def verify_tree(
     followed: tuple[int, ...] = (),
     sampling: Sampling | None = None,
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts of rows 1, 2, .. with their parent rows.
+    """Verify drafts in rows 1, 2, .. with their parent rows, after tokens t_0 .. t_n with t_n pending.
 
-    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8). With `sampling` a row is
-    drawn, given the drafts below it (S-TREE-11).
+    After tokens that `followed` begins with, the choice is the token that follows there (S-FOLLOW-8). With `sampling` a
+    row is drawn, given the drafts below it (S-TREE-11).
     """
     paths = [lineage(parents, row) for row in range(len(drafts) + 1)]
     texts = [tokens + tuple(drafts[row - 1] for row in path) for path in paths]
@@ -56,6 +56,6 @@ def verify_tree(
 def _following(
     chooser: Chooser, choice: Choice, whole: Pass, text: tuple[int, ...], place: TokenPlace, followed: tuple[int, ...]
 ) -> Choice:
-    """The choice after a text, or what follows it."""
+    """Return the choice after a text, or the token with which the followed text goes on there."""
     follows = len(text) < len(followed) and followed[: len(text)] == text and followed[len(text)] != choice.token
     return chooser.instead(choice, whole.logits[-1], place, followed[len(text)]) if follows else choice

@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, Standalone, algorithm
-from draftproof.properties.values.probe import Weights, carry_layer, draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.script import Finish, Script
 from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.weights.probe import Weights, carry_layer, draft_weights, target_weights
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import Models, observe
@@ -31,7 +31,7 @@ _TABLES = ("own.ids", "d2t")
 
 
 class WeightTensor(NamedTuple):
-    """A tensor of a probe's target or draft, by the name that properties/values/probe.py gives it."""
+    """A tensor of a probe's target or draft, by the name that properties/weights/probe.py gives it."""
 
     model: Literal["target", "draft"]
     name: str

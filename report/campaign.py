@@ -12,7 +12,7 @@ from draftproof.fuzz.campaign.finding_rows import divergence_of
 from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.coverage.covered import Level
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.text import sentence
 
@@ -20,8 +20,8 @@ from draftproof.report.text import sentence
 class ReportedFinding(Value, frozen=True, kw_only=True):
     """A finding in the report.
 
-    `hits` are its own and those of the findings merged into it, which `also` names; `case` is "" if there were too many
-    findings to keep it.
+    `hits` counts its own hits and those of the findings merged into it, which `also` names; `case` is "" if there were
+    too many findings to keep it.
     """
 
     identity: str
@@ -42,8 +42,8 @@ class ReportedFinding(Value, frozen=True, kw_only=True):
 class CampaignReport(Value, frozen=True, kw_only=True):
     """How a call of a campaign ended; numbers are of the whole campaign.
 
-    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported; `nodes` are
-    those of a cluster, with how many scenarios each ran.
+    `versions` names a subject other than the engine, and its packages; `level` says how much was reported; `nodes` are
+    the nodes of a cluster, with how many scenarios each ran.
     """
 
     verdict: Outcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 FOLDER = "docs/semantics"
 DEFINITION = re.compile(r"\bS-[A-Z]+-\d+\b")
@@ -60,15 +60,15 @@ CHAPTERS: tuple[Chapter, ...] = (
     _chapter("Models", "probes", "Probe models", "PROBE VAC", "targets and drafts that are exact in integers"),
     _chapter("Models", "texts", "Texts of real models", "TEXT", "when a text that rounding changed is right"),
     _chapter("Models", "windows", "Windows", "WINDOW", "what a row sees, and which pages go back"),
-    _chapter("Models", "quantised", "Quantised entries", "KV", "codes with scales; FP8 of real models"),
-    _chapter("Models", "mrope", "Three positions a token", "MROPE", "M-RoPE, images, and the index of a token"),
+    _chapter("Models", "kv-quantization", "KV quantization", "KV", "codes with scales; FP8 of real models"),
+    _chapter("Models", "mrope", "M-RoPE", "MROPE", "three positions a token, images, and the index of a token"),
     _chapter("Kernels", "batches", "Batches, padding, graphs", "BATCH", "slots, padding rows, replays, work, leaks"),
     _chapter("Features", "sampling", "Sampled verification", "SAMPLE", "choices, coins, filters, logprobs"),
     _chapter("Features", "logits", "Penalties and grammars", "PENALTY GRAMMAR", "logits that a text changes or masks"),
-    _chapter("Features", "adaptive", "Adaptive steps", "ADAPT", "the two controllers of step counts"),
+    _chapter("Features", "adaptive-steps", "Adaptive steps", "ADAPT", "the two controllers of step counts"),
     _chapter("Features", "admission", "Order of admission", "SCHED", "who runs when; preemption, aborts, budgets"),
-    _chapter("Features", "cache", "Prefix cache", "CACHE", "which pages are kept, served, locked and evicted"),
-    _chapter("Features", "handover", "Hand-over", "HANDOVER", "a prefill engine and a decode engine"),
+    _chapter("Features", "prefix-cache", "Prefix cache", "CACHE", "which pages are kept, served, locked and evicted"),
+    _chapter("Features", "disaggregation", "PD disaggregation", "DISAGG", "a prefill engine and a decode engine"),
     _chapter("Features", "overlap", "Overlap", "OVERLAP", "a host that plans a step while the one before runs"),
     _chapter("Features", "mixed", "Mixed steps", "MIXED", "chunks and verify rows in one launch"),
     _chapter("Features", "ranks", "Ranks", "RANK TP", "data parallelism and tensor parallelism"),

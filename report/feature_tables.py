@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from draftproof.properties.features import BY_NAME, FEATURES, refusal, refused_beside
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, refusal, refused_beside
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.drafts import KINDS
+from draftproof.properties.values.drafts import DRAFT_KINDS
 from draftproof.report.definitions import linked
 from draftproof.report.markdown import anchor, table
 
@@ -46,12 +46,12 @@ def _section(feature: Feature) -> str:
 
 def _others(feature: Feature) -> tuple[str, ...]:
     refused = refused_beside(feature.name)
-    return tuple(name for name in BY_NAME if name in refused)
+    return tuple(name for name in FEATURES_BY_NAME if name in refused)
 
 
 def _lacking(feature: Feature) -> Iterator[str]:
     """Yield the drafts that cannot have a feature, as one entry, and checkpoints if it is not defined for them."""
-    if others := ", ".join(f"`{kind.name}`" for kind in KINDS if not feature.drafts(kind)):
+    if others := ", ".join(f"`{kind.name}`" for kind in DRAFT_KINDS if not feature.drafts(kind)):
         yield f"a draft {others}"
     if feature.of_probes:
         yield "a checkpoint"

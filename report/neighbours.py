@@ -11,7 +11,7 @@ from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 BEFORE, AFTER = 3, 4
-LONGEST = 44
+_LONGEST = 44
 
 
 def neighbours(ran: Evidence, first: Divergence) -> list[tuple[str, ...]]:
@@ -42,8 +42,8 @@ def _row(
     return (
         ">" if here else "*" if differs else "",
         *where,
-        shortened(wanted, LONGEST),
-        shortened(shown(got, index), LONGEST),
+        shortened(wanted, _LONGEST),
+        shortened(shown(got, index), _LONGEST),
     )
 
 

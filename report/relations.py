@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from draftproof.properties.values import relations as of
-from draftproof.properties.values.relations import Pitch, Relation, Spot, VerifyRow, direction
+from draftproof.properties.values.relations import Relation, StridePair, TensorLocation, VerifyRow, direction
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -121,7 +121,7 @@ _WORDS: Mapping[type, str | Callable[[Any], str]] = {
 }
 
 
-def _pitch(pitch: Pitch) -> str:
+def _pitch(pitch: StridePair) -> str:
     sizes = ((pitch.got_name, pitch.got), (pitch.expected_name, pitch.expected))
     return " instead of ".join(f"{name}={size}" if name else str(size) for name, size in sizes)
 
@@ -130,7 +130,7 @@ def _verify_row(row: VerifyRow) -> str:
     return f"row {row.row} of " + (f"request {row.request}" if row.request >= 0 else f"batch place {row.place}")
 
 
-def _spot(spot: Spot) -> str:
+def _spot(spot: TensorLocation) -> str:
     if spot.kind == "around":
         return f"the memory around it, at offset {spot.index[0]},"
     return f"row {spot.index}" if spot.kind == "row" else f"what begins at {spot.index}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.lib.files import write_whole
 from draftproof.report import channel_tables, feature_tables
 from draftproof.report.definitions import contents
 from draftproof.report.markdown import written

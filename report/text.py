@@ -16,7 +16,7 @@ from draftproof.report.numbers import plural
 from draftproof.report.relations import phrase
 
 _WIDTH, _INDENT = 110, 13
-# What layers of a chain are given: those of any other draft have layer 0 only.
+# Inputs of the layers of a chain: any other draft has layer 0 only.
 _CHAINED = {"extend.hidden_in": "hidden input", "extend.ids": "token"}
 _POINTS = ("as handed in", "after the target was built", "after the draft was built", "at the end of the run")
 _ACCEPTANCE = "; at worst drafts are rejected and acceptance falls"
@@ -191,6 +191,6 @@ def describe_scenario(scenario: Scenario) -> str:
     ]
     if layers := getattr(scenario.model, "layers", None):
         parts.append(plural(layers, "layer"))
-    parts += ["adaptive"] if scenario.adaptive else []
+    parts += ["adaptive steps"] if scenario.adaptive_steps else []
     parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
     return ", ".join(parts)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from draftproof.errors import ConditionError, DraftproofError
-from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.properties.lib.names import did_you_mean, is_factory_name
 from draftproof.properties.values.subject import Subject
 
 GROUP = "draftproof.subjects"
@@ -24,7 +24,7 @@ class SubjectNameError(DraftproofError, ValueError):
 
 
 class UnknownSubjectError(SubjectNameError):
-    """A name that nobody registers in this Python; `known` are those that are."""
+    """A name that is not registered in this Python; `known` are the registered names."""
 
     def __init__(self, name: str, known: Mapping[str, str]) -> None:
         self.known = tuple(sorted(known))
@@ -47,7 +47,7 @@ class EngineMissingError(SubjectNameError):
 
 
 class SettingError(ConditionError, ValueError):
-    """A setting whose value the subject does not take; the message says what is expected."""
+    """A setting with a value that the subject does not take; the message says what is expected."""
 
     def __init__(self, name: str, value: str, expected: str) -> None:
         super().__init__(f"invalid --set {name}={value}: expected {expected}")
@@ -58,7 +58,7 @@ def known() -> dict[str, str]:
     return {one.name: one.value for one in entry_points(group=GROUP)}
 
 
-def resolved(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return "package.module:name" for a name. Raises UnknownSubjectError."""
     if is_factory_name(name):
         return name
@@ -74,11 +74,16 @@ def made(name: str, settings: Mapping[str, str]) -> Subject:
     A setting that is annotated with a Literal is one of its values. Raises SubjectNameError, SettingError, ImportError
     and AttributeError, and whatever the call raises.
     """
-    module, _, attribute = resolved(name).partition(":")
+    module, _, attribute = resolve_name(name).partition(":")
     factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
     for needed in getattr(factory, "requires", ()):
         if importlib.util.find_spec(needed) is None:
             raise EngineMissingError(name, needed)
+    return called(name, factory, settings)
+
+
+def called(name: str, factory: Callable[..., Subject], settings: Mapping[str, str]) -> Subject:
+    """Return what a factory makes of the settings, under the name that it has in messages. Raises as `made` does."""
     taken = _taken(name, factory, settings)
     allowed = _allowed(factory)
     for one, value in taken.items():
@@ -111,16 +116,18 @@ def _taken(name: str, factory: Callable[..., Subject], settings: Mapping[str, st
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # built in: it has no signature
         parameters = inspect.Signature().parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return dict(settings)
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     takes = [one.name for one in parameters if one.kind is not inspect.Parameter.POSITIONAL_ONLY]
-    for other in settings.keys() - {*takes, *ALWAYS}:
+    for other in () if takes_any else settings.keys() - {*takes, *ALWAYS}:
         own = ", ".join(one for one in takes if one not in ALWAYS) or "none"
         raise SubjectNameError(f"invalid setting {other!r} of subject {name!r}: expected one that it takes, {own}")
     if lacking := [one.name for one in parameters if _is_required(one) and one.name not in settings]:
-        given = " and ".join("--url URL" if one == "url" else f"--set {one}=VALUE" for one in lacking)
+        values = {"url": ("URL",), **_allowed(factory)}
+        given = " and ".join(
+            f"{'--url ' if one == 'url' else f'--set {one}='}{'|'.join(values.get(one, ('VALUE',)))}" for one in lacking
+        )
         raise SubjectNameError(f"invalid subject {name!r} without {', '.join(lacking)}: expected {given}")
-    return {one: value for one, value in settings.items() if one in takes}
+    return {one: value for one, value in settings.items() if takes_any or one in takes}
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -1,4 +1,4 @@
-"""What a process of a subject does for whoever started it, on either side of the transport."""
+"""What a subject's process does for its parent, on either side of the transport."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ for step in ${STEPS:-check bench sanitize}; do
         done
         ;;
     bench)
-        PYTHONPATH=benchmarks:${PYTHONPATH:-} "$PYTHON" -P benchmarks/gdn_foreign.py "${wheels[@]}" \
-            --json "$out/gdn_foreign.json" | tee "$out/gdn_foreign.txt" || failed=1
+        PYTHONPATH=benchmarks:${PYTHONPATH:-} "$PYTHON" -P benchmarks/bench.py gdn-packages "${wheels[@]}" \
+            --json "$out/gdn_packages.json" | tee "$out/gdn_packages.txt" || failed=1
         ;;
     sanitize)
         "$PYTHON" -P tests/kernels/sanitize.py "${wheels[@]}" --examples "${SANITIZED:-2}" --timeout "${LIMIT:-500}" \

@@ -66,6 +66,8 @@ SLOW = (
     "tests/kernels/test_interpreted.py",
     # A browser is started.
     "tests/report/test_browser.py",
+    # Results are made anew by what takes an hour.
+    "tests/test_results.py",
     # Every command that README and docs show is run.
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, ProbeDraft, Standalone
-from draftproof.properties.values.probe import (
+from draftproof.properties.values.scenario import Linear, ProbeModel
+from draftproof.properties.weights.probe import (
     draft_weights,
     standalone_model,
     target_weights,
 )
-from draftproof.properties.values.scenario import Linear, ProbeModel
 
 MASK = 2**64 - 1
 

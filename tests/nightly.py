@@ -17,22 +17,32 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from draftproof.harness.machine import commit
+
+_TODAY = f"{datetime.now(UTC):%Y%m%d}"
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/nightly.md"
 PARTS = {
     "lint": (),
     "check": (),
     "test": (),
+    "matrix": (f"ARGS=--seed {_TODAY} --seeds 1 --examples 60",),
+    "mutation": (f"ARGS=--seed {_TODAY} --count 150",),
+    "images": (),
     "test-slow": (),
     "test-long": (),
-    "faults": ("ARGS=--seed 3 --seeds 1 --examples 120",),
 }
-"""Targets of make in their order, each with its variables."""
+"""Targets of make in their order, each with its variables: faults and mutants meet scenarios of a new seed each night.
+
+Matrix, mutation and images are what `make results` runs: they write docs/matrix.md, docs/mutation.md and the picture of
+a report. A test that is slow by nature says whether these are of today's scenarios.
+"""
 
 NUMBERS = (
     re.compile(r"\d+ (?:passed|failed)[^=]*?(?= in \d)"),
     re.compile(r"\d+ of \d+ detected as named.*"),
     re.compile(r"^(?:PASS|FAIL|INCONCLUSIVE|SKIP)\b.*?(?=\. Again:|$)", re.MULTILINE),
+    re.compile(r"\d+ of \d+ mutants are noticed"),
     re.compile(r"no issues found in \d+ source files"),
 )
 """What a part says of itself: of the first that its output has, the last place."""
@@ -41,7 +51,7 @@ HEAD = """# Last night
 
 What `make nightly` measured last, part by part: all that `.ci/run` runs where a change reaches it, and what is slow by
 nature (calibration of the generator, compiled and interpreted kernels, a browser, whole workflows, releases, Ray,
-campaigns, every fault). A commit with a + had changes that were not committed.
+campaigns, every fault, mutants). A commit with a + had code that was not committed.
 
 | part | result | numbers | minutes | date | commit | machine |
 |---|---|---|---|---|---|---|
@@ -69,15 +79,6 @@ def written(page: str, new: dict[str, str]) -> str:
     return HEAD + "".join(f"{kept[part]}\n" for part in PARTS if part in kept)
 
 
-def commit() -> str:
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    changed = git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(ROOT)}")
-    return (git("rev-parse", "--short=8", "HEAD") or "unknown") + ("+" if changed else "")
-
-
 def make(part: str) -> tuple[int, str]:
     """Run a target; return its exit code and what it printed, which is shown as it comes."""
     command = ["make", part, *PARTS[part]]
@@ -97,7 +98,7 @@ def run(parts: Iterable[str], page: Path, ran: Callable[[str], tuple[int, str]] 
     failed = []
     machine = f"{os.cpu_count()} cores, {platform.machine()}"
     for part in parts:
-        at, start = commit(), time.monotonic()
+        at, start = commit() or "unknown", time.monotonic()
         code, output = ran(part)
         minutes = (time.monotonic() - start) / 60
         if code:

@@ -18,5 +18,7 @@ def tokens_in(scenario: Scenario) -> int:
 def is_plain(scenario: Scenario) -> bool:
     """Return whether one engine serves it in launches of one kind, and waits for each of its steps."""
     schedule = scenario.schedule
-    other = schedule.mixed or schedule.handover or schedule.overlap or schedule.preemption or schedule.prefix_cache
+    other = (
+        schedule.mixed or schedule.disaggregation or schedule.overlap or schedule.preemption or schedule.prefix_cache
+    )
     return scenario.ranks == Ranks() and not (other or scenario.dynamic or scenario.has_aborts)

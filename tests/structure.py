@@ -2,7 +2,7 @@
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -51,16 +51,18 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def imports_of(node: ast.AST, *, types: bool = False) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that running the code makes, those in functions too; with `types` those for type checkers."""
+def imports_of(node: ast.AST, *, types: bool = False, functions: bool = True) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports that running the code makes, with `functions` those in them too, and `types` for checkers."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
+        elif not functions and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
         elif types or not is_type_checking(child):
-            yield from imports_of(child, types=types)
+            yield from imports_of(child, types=types, functions=functions)
 
 
-def module_of(name: str, modules: dict[str, tuple[Path, ast.Module]] | set[str]) -> str | None:
+def module_of(name: str, modules: Container[str]) -> str | None:
     """Return the module that an imported name is or lies in; None if it is not of the sources."""
     while name and name not in modules:
         name = name.rpartition(".")[0]

@@ -225,13 +225,15 @@ def test_clauses_for_engines_link_definitions_to_their_places():
 
 
 def test_clauses_for_engines_name_contracts_that_check_their_definitions():
-    from draftproof.properties.contracts.registry import BY_NAME
+    from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 
     for clause in clauses():
         names = clause[4].replace("`", "").split(", ")
-        assert set(names) <= set(BY_NAME), clause[1]
+        assert set(names) <= set(CONTRACTS_BY_NAME), clause[1]
         cited = set(CITED.findall(clause[3]))
-        assert [name for name in names if not cited & set(CITED.findall(BY_NAME[name].cites))] == [], clause[1]
+        assert [name for name in names if not cited & set(CITED.findall(CONTRACTS_BY_NAME[name].cites))] == [], clause[
+            1
+        ]
 
 
 def test_the_page_of_contracts_agrees_with_them():

@@ -13,34 +13,36 @@ from tests.structure import parsed
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("properties", "subjects", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report")
 FOLDERS += ("draftproof",)
+SENT = ("draftproof.properties.values", "draftproof.properties.formats", "draftproof.properties.lib")
+"""What is stored and sent, and helpers: all that a subject in another Python has of `properties`."""
 ALLOWED = {
-    "properties": ("draftproof.properties", "draftproof.errors"),
-    "kernels": ("draftproof.kernels", "draftproof.errors"),
+    "properties": ("draftproof.properties",),
+    "kernels": ("draftproof.kernels",),
     # Beside values: what it takes of a subject, how far rounding may go, and what a variant changes of a scenario.
     "reference": (
         "draftproof.reference",
-        "draftproof.properties.values",
+        *SENT,
+        "draftproof.properties.validate",
+        "draftproof.properties.weights",
         "draftproof.properties.evidence.observed_run",
         "draftproof.properties.evidence.tolerances",
         "draftproof.properties.variants",
-        "draftproof.errors",
     ),
     # What a checkpoint's files say is a format of Hugging Face's, read once for both sides.
     "engine": (
         "draftproof.engine",
         "draftproof.kernels",
-        "draftproof.errors",
-        "draftproof.properties.values.checkpoint_config",
+        "draftproof.properties.lib",
+        "draftproof.properties.formats.checkpoint_config",
     ),
-    "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values", "draftproof.errors"),
-    "subjects": ("draftproof.subjects", "draftproof.properties.values", "draftproof.errors"),
+    "engine/subject": ("draftproof.engine", "draftproof.kernels", *SENT, "draftproof.properties.weights"),
+    "subjects": ("draftproof.subjects", *SENT),
     # Functions of other engines that run inside of ours.
     "subjects/sglang": (
         "draftproof.subjects",
         "draftproof.engine",
         "draftproof.kernels",
-        "draftproof.properties.values",
-        "draftproof.errors",
+        *SENT,
     ),
     "harness": ("draftproof",),
     "faults": ("draftproof",),

@@ -17,9 +17,9 @@ import pytest
 import draftproof
 from draftproof import plugin
 from draftproof.process import CRASHED
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.pytest_checks import make_subject
 
 pytest_plugins = ["pytester"]
@@ -136,7 +136,7 @@ def properties(path: Path) -> dict[str, str]:
 SHARED = """
 import pathlib
 import sys
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 
 def test_which(draftproof_scenarios, draftproof_share):
     for number, one in enumerate(draftproof_scenarios):
@@ -162,7 +162,7 @@ def test_a_campaign_goes_by_time_and_workers_by_seeds(project):
     project.makepyfile(
         """
         import itertools
-        from draftproof.pytest_checks import BLOCK, ProfileScenarios
+        from draftproof.pytest_checks import _BLOCK, ProfileScenarios
 
         def test_time(draftproof_scenarios):
             assert (draftproof_scenarios.count, draftproof_scenarios.seconds) == (0, 1.0)
@@ -276,7 +276,7 @@ def test_annotations_only_on_github_and_escaped(project, monkeypatch):
 @pytest.mark.skipif(plugin._devices() > 0, reason="there is a CUDA device")
 def test_a_device_that_is_not_here_is_named():
     with pytest.raises(ValueError, match="invalid --draftproof-device 'cuda': expected cpu"):
-        make_subject(BUILT_IN, "cuda")
+        make_subject(BUILT_IN_SUBJECT, "cuda")
 
 
 @pytest.mark.parametrize(

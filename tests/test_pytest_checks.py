@@ -12,15 +12,15 @@ import pytest
 from msgspec import structs
 
 from draftproof.faults import tiny_checkpoints as tiny
-from draftproof.plugin import plain
+from draftproof.plugin import without_share
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.case import case_subject, read_case
+from draftproof.properties.formats.case import case_subject, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Check, ContractError, ProfileScenarios, assert_holds, make_subject
 from draftproof.pytest_summary import LACKING, summary, workflow_commands
@@ -59,7 +59,7 @@ def test_what_failed_was_judged():
         Report("t[share1of2]", ("draftproof.contract", "accept.greedy"), *FINDING[1:]),
         Report("t[share2of2]", ("draftproof.inconclusive", "accept.greedy memory.bounds")),
     ]
-    assert "t: not enough was exercised to judge memory.bounds" in list(summary(shares, plain))
+    assert "t: not enough was exercised to judge memory.bounds" in list(summary(shares, without_share))
 
 
 def test_no_scenarios_prove_nothing(tmp_path):
@@ -168,10 +168,10 @@ def test_what_one_share_could_judge_is_judged():
         ),
         Report("other", ("unknown", 1)),
     ]
-    first, lacking, *_ = summary(reports, plain)
+    first, lacking, *_ = summary(reports, without_share)
     assert first == "5 scenarios in 1 test (2 shares), 1 finding"
     assert lacking == "t: not enough was exercised to judge b"
-    assert list(summary(reports[2:], plain)) == []
+    assert list(summary(reports[2:], without_share)) == []
 
 
 def test_a_check_in_a_fixture_counts_too():
@@ -190,7 +190,11 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     scenarios = [named("eagle_padded")]
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
     check = Check(
-        subject=lambda: make_subject(BUILT_IN, "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu"
+        subject=lambda: make_subject(BUILT_IN_SUBJECT, "cpu"),
+        scenarios=scenarios,
+        cases=tmp_path,
+        test="t",
+        device="cpu",
     )
     with pytest.raises(
         ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+-\w+\.json --device cpu"
@@ -200,7 +204,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     assert read_case(Path(found.case))[0] == scenarios[0]
     assert found.outcome == "CRASH"
     with pytest.raises(ContractError, match="replay: draftproof replay"):
-        assert_holds(make_subject(BUILT_IN, "cpu"), scenarios[0], cases=tmp_path)
+        assert_holds(make_subject(BUILT_IN_SUBJECT, "cpu"), scenarios[0], cases=tmp_path)
 
 
 def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):
@@ -232,7 +236,7 @@ def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):
     [("t[share1of2]", "t"), ("t[a-share2of12]", "t[a]"), ("t[share1of2-a]", "t[a]"), ("t[share]", "t[share]")],
 )
 def test_the_share_is_no_part_of_a_tests_name(name, without):
-    assert plain(name) == without
+    assert without_share(name) == without
 
 
 class Hiding(ReferenceSubject):
@@ -287,8 +291,8 @@ def test_scenarios_of_a_profile_have_the_drafts_of_the_subject(tmp_path):
 
 
 def test_the_first_mtp_layer_of_a_checkpoint_may_be_the_head(tmp_path):
-    shared = tiny.shared_tensors(2)
-    mimo = tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), tmp_path / "mimo", shared)
-    tiny.add_mtp_of_mimo(mimo, shared, 2)
+    alike = tiny.Alike(2)
+    mimo = tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), tmp_path / "mimo", alike)
+    tiny.add_mtp_of_mimo(mimo, alike, 2)
     drafts = [one.draft for one in ProfileScenarios(seed=0, count=2, model=str(mimo), mtp=True)]
     assert [(algorithm(one), one.built_in) for one in drafts] == 2 * [("eagle", True)]

@@ -41,7 +41,7 @@ def test_every_page_is_a_chapter_under_its_title() -> None:
 
 
 def test_the_site_has_the_chapters_in_their_order() -> None:
-    listed = re.findall(r"^ +- (.+): semantics/(\w+)\.md$", SITE, flags=re.MULTILINE)
+    listed = re.findall(r"^ +- (.+): semantics/([\w-]+)\.md$", SITE, flags=re.MULTILINE)
     assert listed[1:] == [(one.title, one.name) for one in CHAPTERS]
 
 
@@ -64,7 +64,7 @@ def test_every_definition_has_a_name() -> None:
 def test_a_definition_is_found_by_its_number() -> None:
     assert place_of("S-ROUND-3") == "docs/semantics/round.md#s-round-3"
     assert place_of("S-TP-1", "docs/") == "semantics/ranks.md#s-tp-1"
-    assert linked("as S-KV-6 has it") == "as [S-KV-6](quantised.md#s-kv-6) has it"
+    assert linked("as S-KV-6 has it") == "as [S-KV-6](kv-quantization.md#s-kv-6) has it"
     with pytest.raises(UnknownDefinitionError, match="no definition 'S-NONE-1': expected one of S-ROUND, S-LIMIT"):
         chapter_of("S-NONE-1")
 

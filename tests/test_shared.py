@@ -70,8 +70,8 @@ def test_something_new_in_common_would_be_seen():
 
 
 def test_every_witness_is_there():
-    from draftproof.properties.contracts.registry import BY_NAME
+    from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 
     assert all(len(witness) > 5 for witness in LISTED.values())
     for name in {name for witness in LISTED.values() for name in re.findall(r"`([^`]+)`", witness)}:
-        assert (ROOT / name).is_file() or name in BY_NAME or name.startswith("oracle."), name
+        assert (ROOT / name).is_file() or name in CONTRACTS_BY_NAME or name.startswith("oracle."), name

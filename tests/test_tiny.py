@@ -8,11 +8,11 @@ import pytest
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.diagnosis.timeline import timeline
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.judge import judge
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import Solved, solved
 from draftproof.report.html.page import render, report
 from draftproof.report.html.source import read_run

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from draftproof.properties.kernels.table import MOST_CALLS, PREFIX
+from draftproof.properties.kernels.table import KERNEL_PREFIX, MOST_CALLS
 from draftproof.properties.values.verdict import Verdict
 from draftproof.report.numbers import plural
 
-LISTED = 6
+_LISTED = 6
 """Counts that are named; --verbose has all."""
 _JUDGED = "scenarios >= 1"
 _AT_LEAST = re.compile(r"([\w -]+) >= \d+")
@@ -31,7 +31,7 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
             continue
         for missing in one.missing:
             count = _AT_LEAST.fullmatch(missing)
-            if count and one.name.startswith(PREFIX):
+            if count and one.name.startswith(KERNEL_PREFIX):
                 of_calls.setdefault(count[1], []).append(one.name)
                 continue
             (lacking if count else others).setdefault(count[1] if count else missing, []).append(one.name)
@@ -39,8 +39,8 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
                 needed = max(needed, _needed(one.scenarios, examples))
     yield f"This is not a failure: {plural(len(short), 'verdict')} rest{'s' * (len(short) == 1)} on too little."
     if idle:
-        rest = f" and {len(idle) - LISTED} more" if idle[LISTED:] else ""
-        yield f"Of {plural(examples, 'scenario')} none concerns {', '.join(idle[:LISTED])}{rest}."
+        rest = f" and {len(idle) - _LISTED} more" if idle[_LISTED:] else ""
+        yield f"Of {plural(examples, 'scenario')} none concerns {', '.join(idle[:_LISTED])}{rest}."
     if lacking:
         yield f"Of {plural(examples, 'scenario')} none that they judge had {_listed(lacking)}."
     if idle or lacking:
@@ -49,7 +49,7 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
     if of_calls:
         yield f"Too few calls of kernels: none had {_listed(of_calls)}. With --examples {MOST_CALLS} some have."
     for missing, names in others.items():
-        yield f"More examples hardly help where {missing} is asked for ({', '.join(names[:LISTED])})."
+        yield f"More examples hardly help where {missing} is asked for ({', '.join(names[:_LISTED])})."
 
 
 def _needed(judged: int, examples: int) -> int:
@@ -62,5 +62,5 @@ def _listed(lacking: dict[str, list[str]]) -> str:
     """Return counts, those that most verdicts lack first, each with one of them."""
     ordered: Iterable[tuple[str, list[str]]] = sorted(lacking.items(), key=lambda one: -len(one[1]))
     told = [f"{name} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})" for name, names in ordered]
-    more = len(told) - LISTED
-    return ", ".join(told[:LISTED]) + (f" or {more} more (--verbose has them)" if more > 0 else "")
+    more = len(told) - _LISTED
+    return ", ".join(told[:_LISTED]) + (f" or {more} more (--verbose has them)" if more > 0 else "")

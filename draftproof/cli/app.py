@@ -36,7 +36,7 @@ from draftproof.cli import (
 from draftproof.errors import DraftproofError
 from draftproof.process import CRASHED, leave, run_apart
 
-USAGE = 2
+_USAGE = 2
 UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
 APART = (["check"], ["replay"], ["audit"], ["kernels"], ["doctor"])
@@ -124,7 +124,7 @@ def _say_usage(error: Any, given: list[str]) -> int:
         message = f"invalid {options[0]} {value!r}: {problem[:1].lower()}{problem[1:]}"
     if "\n" in message:
         print(message, file=sys.stderr)
-        return USAGE
+        return _USAGE
     # Only a parameter that is missing has not been told what it is.
     expected = getattr(getattr(error, "param", None), "help", "") if message.startswith("Missing") else ""
     where = error.ctx.command_path if getattr(error, "ctx", None) else "draftproof"
@@ -137,4 +137,4 @@ def _say(message: str) -> int:
     # A field of a file may be called anything.
     text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
     print(f"error: {text}", file=sys.stderr)
-    return USAGE
+    return _USAGE

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from draftproof.cli import audited, counted, inputs, screen, subjects
 from draftproof.cli.audited import Passes
-from draftproof.cli.groups import taking
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.cli.groups import with_option_groups
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm, read_from
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.numbers import plural
 from draftproof.report.text import show_versions
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen
-    from draftproof.properties.values.audit import AuditReport
+    from draftproof.properties.formats.audit import AuditReport
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
 TOKENS = 64
@@ -81,7 +81,7 @@ Match = Annotated[
 ]
 
 
-@taking(under_test=subjects.chosen)
+@with_option_groups(under_test=subjects.chosen)
 def audit(
     model: Model,
     draft: DraftName,
@@ -109,7 +109,7 @@ def audit(
     If it falls short, each known mistake is simulated with the same checkpoints.
     """
     name = inputs.choose(draft, ALGORITHMS, "--draft")
-    ran = under_test.choice != BUILT_IN or under_test.fault is not None or under_test.patch is not None
+    ran = under_test.choice != BUILT_IN_SUBJECT or under_test.fault is not None or under_test.patch is not None
     if (prompts is None) == (log is None):
         raise inputs.InputError("invalid --prompts and --log: expected one of them; a log has its prompts in it")
     if sum(map(bool, (log, observed, metrics, ran))) > 1:
@@ -127,7 +127,7 @@ def audit(
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     from draftproof.harness.audit.audit import Question, Seen
     from draftproof.harness.audit.audit import audit as run
-    from draftproof.properties.values.round_log import read_log
+    from draftproof.properties.formats.round_log import read_log
     from draftproof.reference.audit.mistakes import mistakes as known
 
     budget = tokens or TOKENS
@@ -174,7 +174,7 @@ def _spec(
     """Return the draft that the options name. Raises InputError."""
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
-    if BY_NAME[name].proposes == "lookup":
+    if DRAFT_KINDS_BY_NAME[name].proposes == "lookup":
         longest, shortest = max_n or 3, min_n or 1
         if shortest > longest:
             raise inputs.InputError(f"invalid --min-n {shortest}: expected at most --max-n, {longest}")
@@ -182,7 +182,7 @@ def _spec(
         return Ngram(max_n=longest, min_n=shortest, match="earliest" if which == "earliest" else "latest")
     for option, given in (("--max-n", max_n), ("--min-n", min_n), ("--match", match)):
         if given is not None:
-            lookups = ", ".join(one for one in ALGORITHMS if BY_NAME[one].proposes == "lookup")
+            lookups = ", ".join(one for one in ALGORITHMS if DRAFT_KINDS_BY_NAME[one].proposes == "lookup")
             raise inputs.InputError(f"invalid {option} {given}: expected only together with --draft {lookups}")
     if mtp and name not in read_from("directory or seed"):
         expected = read_from("directory or seed")[0]

@@ -12,8 +12,8 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen, Simulator
+    from draftproof.properties.formats.round_log import LoggedText, Prompt
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-    from draftproof.properties.values.round_log import LoggedText, Prompt
     from draftproof.reference.audit.fast_pair import ReadPair
     from draftproof.reference.audit.pair import AuditedPair
 
@@ -38,8 +38,8 @@ class Recorded(NamedTuple):
 
 def prompts(path: Path, model: Path, tokens: int) -> tuple[Prompt, ...]:
     """Return the prompts of a file. Raises LogError and CheckpointError, and InputError for what the target has not."""
-    from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
+    from draftproof.properties.formats.checkpoint_config import read_config
+    from draftproof.properties.formats.round_log import check_vocabulary, read_prompts
 
     config, given = read_config(model), read_prompts(path)
     most = config.max_position_embeddings
@@ -81,7 +81,7 @@ def simulator(pair: ReadPair | AuditedPair, seen: Seen, given: Sequence[Prompt],
     """Decode the prompts, or follow a log. Raises LogError for a log of tokens that the target has not."""
     import torch
 
-    from draftproof.properties.values.round_log import check_vocabulary
+    from draftproof.properties.formats.round_log import check_vocabulary
     from draftproof.reference.audit.fast import FastSimulator
     from draftproof.reference.audit.pair import AuditedPair
     from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
@@ -101,7 +101,7 @@ def record(
     from draftproof.harness.audit.record import record
     from draftproof.harness.subject_crash import SubjectCrashedError
     from draftproof.harness.subject_report import assumed, versions_of
-    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.properties.values.scenario import Checkpoint
 
     target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)

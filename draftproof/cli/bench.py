@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from draftproof.harness.slower import Compared, Comparison
-    from draftproof.properties.values.measurement import Measurement
+    from draftproof.properties.formats.measurement import Measurement
 
 app = typer.Typer(help="Measurements of benchmarks.", no_args_is_help=True)
 History = Annotated[
@@ -53,7 +53,7 @@ def compare_(history: History, base: Base = None, new: New = None, json: inputs.
 
 def _read(path: Path) -> list[Measurement]:
     """Return the measurements of a file. Raises InputError."""
-    from draftproof.properties.values.measurement import MeasurementError, history
+    from draftproof.properties.formats.measurement import MeasurementError, history
 
     try:
         return history(path)
@@ -80,7 +80,7 @@ def _chosen(path: Path, runs: Sequence[Measurement], base: str | None, new: str 
 
 
 def _show(found: Comparison) -> None:
-    from draftproof.harness.slower import FALSE_ALARMS
+    from draftproof.harness.slower import SLOWER_FALSE_ALARMS
 
     rows = [_row(one) for one in sorted(found.measures, key=lambda one: -one.ratio)]
     if rows:
@@ -96,7 +96,7 @@ def _show(found: Comparison) -> None:
     measures = plural(len(found.measures), "measure")
     screen.line(
         f"{found.verdict}: {found.new} beside {found.base}: {slower} of {measures} slower,"
-        f" {few} not known well enough; equal code alarms in {100 * FALSE_ALARMS:g} % of comparisons at most",
+        f" {few} not known well enough; equal code alarms in {100 * SLOWER_FALSE_ALARMS:g} % of comparisons at most",
         "bold",
     )
 

@@ -23,7 +23,7 @@ Folder = Annotated[Path | None, typer.Option("--draft-model", help="The same of 
 
 def read(paths: Sequence[Path]) -> list[Scenario]:
     """Return the scenarios of case files whose checkpoints are there. Raises what `given` raises."""
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.formats.case import read_case
     from draftproof.properties.values.located import located, require_folders
 
     found = [located(read_case(path)[0]) for path in paths]
@@ -57,7 +57,7 @@ def show_missing(fault: str) -> None:
 
 def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> GivenCase:
     """Return a case whose checkpoints are there. Raises InvalidScenarioError and CheckpointError."""
-    from draftproof.properties.values.case import case_fault, read_case
+    from draftproof.properties.formats.case import case_fault, read_case
     from draftproof.properties.values.located import located, require_folders
 
     scenario, script = read_case(case)

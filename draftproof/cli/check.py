@@ -13,11 +13,11 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
-from draftproof.properties.values.names import group_of
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
 from draftproof.report.numbers import plural
@@ -26,10 +26,10 @@ from draftproof.report.text import block, line, show_versions
 if TYPE_CHECKING:
     from draftproof.harness.check import CheckFinding, CheckReport
 
-EXAMPLES = max(200, 40 * len(ALGORITHMS))
+CHECK_EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
-OF_TEXTS = ("texts_shown", "tokens_emitted", "drafts_seen")
+TEXT_FACTS = ("texts_shown", "tokens_emitted", "drafts_seen")
 """Counts of what is compared where no round is shown."""
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
@@ -39,8 +39,8 @@ Examples = Annotated[
     typer.Option(
         "--examples",
         min=1,
-        help=f"Generated scenarios to run (default: {EXAMPLES}; {selected.EXAMPLES} with --with; {MODEL_EXAMPLES} with"
-        " --model).",
+        help=f"Generated scenarios to run (default: {CHECK_EXAMPLES}; {selected.FEATURE_EXAMPLES} with --with;"
+        f" {MODEL_EXAMPLES} with --model).",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every contract and every count.")]
@@ -50,10 +50,10 @@ Contracts = Annotated[
 ]
 
 
-@taking(under_test=subjects.plain, target=drafts.given)
+@with_option_groups(under_test=subjects.without_fault, target=drafts.given)
 def check(
     under_test: subjects.UnderTest,
-    target: drafts.Given,
+    target: drafts.DraftOptions,
     seed: inputs.Seed = 0,
     examples: Examples = None,
     contract: Contracts = None,
@@ -70,7 +70,7 @@ def check(
 
     of_traces, of_kernels = inputs.contracts(contract)
     features = selected.features(with_)
-    device, own = under_test.where, under_test.choice == BUILT_IN
+    device, own = under_test.where, under_test.choice == BUILT_IN_SUBJECT
     if contract and of_kernels and (features or target.model or not own):
         raise inputs.InputError(
             f"invalid --contract {of_kernels[0]} with --with, --model or --subject: expected contracts of scenarios, as"
@@ -80,7 +80,7 @@ def check(
     subject = None if own else under_test.made()
     options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
     model = options.model
-    count = examples or (MODEL_EXAMPLES if model else selected.EXAMPLES if features else EXAMPLES)
+    count = examples or (MODEL_EXAMPLES if model else selected.FEATURE_EXAMPLES if features else CHECK_EXAMPLES)
     scenarios = []
     if features:
         scenarios = selected.scenarios(features, options, subject.limits if subject else NO_LIMITS, seed, count)
@@ -172,13 +172,13 @@ def _effects(report: CheckReport) -> str:
 
 def _inconclusive(report: CheckReport) -> Iterator[str]:
     """Yield what INCONCLUSIVE means here, and what helps."""
-    from draftproof.properties.judge import RUNS
+    from draftproof.properties.judge import RUNS_CONTRACT
 
     if report.unseen:
         yield f"Nothing failed, but {'; '.join(report.unseen)}."
     short = [one for one in report.contracts if one.verdict is Outcome.INCONCLUSIVE]
     if report.unseen:
-        short = [one for one in short if one.name != RUNS]
+        short = [one for one in short if one.name != RUNS_CONTRACT]
     if short:
         yield from advice(short, report.examples)
     elif not report.unseen:
@@ -190,9 +190,11 @@ def _inconclusive(report: CheckReport) -> Iterator[str]:
 
 def _lacking(report: CheckReport) -> list[Verdict]:
     """Return the verdicts that are INCONCLUSIVE where a scenario did not finish, which alone says why."""
-    from draftproof.properties.judge import RUNS
+    from draftproof.properties.judge import RUNS_CONTRACT
 
-    broken = any(one.name == RUNS and one.verdict not in (*QUIET, Outcome.INCONCLUSIVE) for one in report.contracts)
+    broken = any(
+        one.name == RUNS_CONTRACT and one.verdict not in (*QUIET, Outcome.INCONCLUSIVE) for one in report.contracts
+    )
     return [one for one in report.contracts if broken and one.verdict is Outcome.INCONCLUSIVE]
 
 
@@ -239,7 +241,7 @@ def exercised(counts: Mapping[str, int], beyond: Container[str], where: str, wei
     from draftproof.properties.judge import WORK
 
     # Of a subject that shows no rounds all that it reports are texts, and what it counted.
-    names = (*WORK, "kernel_calls") if "decode_rounds" not in beyond else OF_TEXTS
+    names = (*WORK, "kernel_calls") if "decode_rounds" not in beyond else TEXT_FACTS
     shown = [f"{name} {counts[name]}" for name in names if name in counts and name not in beyond]
     if weights:
         shown.append(f"weights perturbed {weights}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from draftproof.cli import inputs
 
 if TYPE_CHECKING:
-    from draftproof.properties.values.audit import ObservedCounts
+    from draftproof.properties.formats.audit import ObservedCounts
 
 
 def of_metrics(paths: list[Path]) -> ObservedCounts:
     """Return what was counted between two texts of /metrics, or up to one. Raises InputError."""
-    from draftproof.properties.values.audit import ObservedCounts
+    from draftproof.properties.formats.audit import ObservedCounts
     from draftproof.subjects.openai.counters import accepted_between, counts_in
     from draftproof.subjects.openai.http import ServerError
 
@@ -35,8 +35,8 @@ def of_metrics(paths: list[Path]) -> ObservedCounts:
 
 def of_file(path: Path) -> ObservedCounts:
     """Return counts of a file. Raises InputError and InvalidScenarioError."""
-    from draftproof.properties.values.audit import ObservedCounts
-    from draftproof.properties.values.case import decode
+    from draftproof.properties.formats.audit import ObservedCounts
+    from draftproof.properties.formats.case import decode
 
     try:
         return decode(path.read_bytes(), ObservedCounts, name=str(path))

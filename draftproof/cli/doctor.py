@@ -6,18 +6,18 @@ import contextlib
 import os
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.cli.groups import taking
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.cli.groups import with_option_groups
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 
 
-@taking(under_test=subjects.plain)
+@with_option_groups(under_test=subjects.without_fault)
 def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
     """Show this machine's versions and devices, what can be checked with them, and what is missing.
 
     With --subject instead: versions of that engine where it runs, how much it shows, the hooks that this release has
     and lacks, and the channels that each missing one costs.
     """
-    if under_test.choice != BUILT_IN:
+    if under_test.choice != BUILT_IN_SUBJECT:
         _of_subject(under_test, json)
         return
     from draftproof.harness.machine import diagnose
@@ -33,12 +33,12 @@ def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
 
 def _of_subject(under_test: subjects.UnderTest, json: inputs.Json) -> None:
     from draftproof.harness.remote import RemoteStartError
-    from draftproof.harness.subject_report import SubjectReport, look_at
+    from draftproof.harness.subject_report import SubjectReport, inspect_subject
     from draftproof.subjects.making import EngineMissingError
 
     try:
         with contextlib.closing(under_test.made()) as subject:
-            found = look_at(subject)
+            found = inspect_subject(subject)
     except (EngineMissingError, RemoteStartError) as error:
         lacks = error.name if isinstance(error, EngineMissingError) else error.lacks
         if lacks:

@@ -11,7 +11,7 @@ import typer
 from draftproof.cli import inputs, screen
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     DRAFT_SETS,
     KV_CACHE_DTYPES,
     Algorithm,
@@ -102,7 +102,7 @@ class Chosen(NamedTuple):
         return KvDtypes(self.kv_cache_dtype, self.draft_kv_cache_dtype)
 
 
-class Given(NamedTuple):
+class DraftOptions(NamedTuple):
     """The options as they were given."""
 
     draft: list[str] | None
@@ -120,15 +120,15 @@ def given(
     mtp: Mtp = False,
     kv_cache_dtype: KvCache = "auto",
     draft_kv_cache_dtype: DraftKvCache = "auto",
-) -> Given:
+) -> DraftOptions:
     """Return the options of a command that name target and drafts. Raises InputError for no directories."""
     for option, path in (("--model", model), ("--draft-model", draft_model)):
         if model is not None and path is not None and not path.is_dir():
             raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
-    return Given(draft, model, draft_model, mtp, kv_cache_dtype, draft_kv_cache_dtype)
+    return DraftOptions(draft, model, draft_model, mtp, kv_cache_dtype, draft_kv_cache_dtype)
 
 
-def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
+def chosen(options: DraftOptions, limits: Limits = NO_LIMITS) -> Chosen:
     """Return the options if they go together, and with what the subject can run. Raises InputError."""
     draft, model, folder, mtp, *kept = options
     target_dtype, own_dtype = (inputs.choose(one, KV_CACHE_DTYPES, name) for name, one in zip(_KEPT, kept, strict=True))
@@ -136,7 +136,7 @@ def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
     for name, dtype in zip(_KEPT, (target_dtype, own_dtype), strict=True):
-        if dtype != "auto" and (model is None or not limits.takes("codes")):
+        if dtype != "auto" and (model is None or not limits.takes("kv-quantization")):
             expected = "auto, the only one that this subject has" if model else "only together with --model"
             raise inputs.InputError(f"invalid {name} {dtype!r}: expected {expected}")
     found = Chosen(named[0] if named else None, model, folder, mtp, target_dtype, own_dtype, limits.drafts)
@@ -229,6 +229,6 @@ def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rou
         accepted, rejected = counts["own_accepted"], counts["own_rejected"]
         forced = f"{counts['drafts_accepted'] - accepted}/{counts['drafts_rejected'] - rejected}"
         cells = (name, str(counts["scenarios"]), str(counts["decode_rounds"]), f"{accepted}/{rejected}", forced)
-        counted = ", ".join(f"{count} {counts[count]}" for count in BY_NAME[name].minimum)
+        counted = ", ".join(f"{count} {counts[count]}" for count in DRAFT_KINDS_BY_NAME[name].minimum)
         rows.append((*cells, counted) if with_counts else cells)
     screen.show(columns, rows, right=("scenarios", "decode rounds"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draftproof.faults.matrix import FaultReport, FaultResult, Totals
     from draftproof.faults.run import InterruptedRunError
 
-SEEDS, EXAMPLES = 5, 30
+SEEDS, _EXAMPLES = 5, 30
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[
@@ -59,7 +59,7 @@ def run(
     smoke: Smoke = False,
     seed: inputs.Seed = 0,
     seeds: Seeds = SEEDS,
-    examples: Examples = EXAMPLES,
+    examples: Examples = _EXAMPLES,
     device: inputs.Device = "cpu",
     baseline: Baseline = False,
     parallel: Parallel = None,
@@ -74,13 +74,12 @@ def run(
     the same command again to resume a run that was cut.
     """
     from draftproof.faults.kept import RunSettings, described
-    from draftproof.faults.on_nodes import EVERY, ClusterServer
+    from draftproof.faults.on_nodes import ALL_AT_ONCE, ClusterServer
     from draftproof.faults.orders import is_twin
     from draftproof.faults.run import InterruptedRunError, run_faults
-    from draftproof.harness.cluster.address import require_cluster
     from draftproof.harness.signals import interrupted_once
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     every_seed = inputs.seeds(seed, seeds)
     files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
     checkpoints = _checkpoints(model or [], draft_model)
@@ -112,7 +111,7 @@ def run(
                     examples,
                     device=device,
                     baseline=baseline,
-                    parallel=EVERY if server else parallel,
+                    parallel=ALL_AT_ONCE if server else parallel,
                     progress=lambda name: None if is_twin(name) else advance(),
                     checkpoints=checkpoints,
                     serve=server.run if server else None,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, live, screen, subjects
-from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration, show_duration
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.cli.groups import with_option_groups
+from draftproof.properties.lib.durations import parse_duration, show_duration
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command, subject_options
 from draftproof.report.numbers import plural
@@ -55,11 +55,11 @@ Seed = Annotated[
 Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]
 
 
-@taking(under_test=subjects.chosen, target=drafts.given)
+@with_option_groups(under_test=subjects.chosen, target=drafts.given)
 def fuzz(
     run: Run,
     under_test: subjects.UnderTest,
-    target: drafts.Given,
+    target: drafts.DraftOptions,
     time: Time = "10m",
     workers: Workers = None,
     cluster: inputs.Cluster = None,
@@ -73,14 +73,13 @@ def fuzz(
 
     Run the same command again to resume the campaign.
     """
-    from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
-    from draftproof.harness.cluster.address import require_cluster
+    from draftproof.fuzz.campaign.settings import UNTIL, CampaignLimits, RequestedSettings, memory
 
-    require_cluster(cluster)
+    inputs.require_cluster(cluster)
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     if kept := _kept(run):
         # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.
-        under_test = under_test._replace(choice=kept.subject) if under_test.choice == BUILT_IN else under_test
+        under_test = under_test._replace(choice=kept.subject) if under_test.choice == BUILT_IN_SUBJECT else under_test
         target = target._replace(model=target.model or (Path(kept.model) if kept.model else None))
     if end_at == "closure":
         _require_closure(target.model, under_test.choice)
@@ -96,7 +95,7 @@ def fuzz(
         )
     subject_limits, versions = subjects.limits_of(under_test)
     options = drafts.chosen(target, subject_limits)
-    asked = Asked(
+    asked = RequestedSettings(
         seed=seed,
         drafts=drafts.named(options),
         model=str(options.model) if options.model else None,
@@ -108,7 +107,7 @@ def fuzz(
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
         patch=hashlib.sha256(file.text.encode()).hexdigest()[:16] if file and under_test.patch else None,
-        subject=None if under_test.choice == BUILT_IN else under_test.choice,
+        subject=None if under_test.choice == BUILT_IN_SUBJECT else under_test.choice,
     )
     with live.watching() as watch:
         settings, end = run_campaign(
@@ -136,16 +135,16 @@ def _device(name: str, under_test: subjects.UnderTest, cluster: str | None) -> i
 
 def _kept(run: Path) -> Settings | None:
     """Return the settings of a campaign that is there already. Raises CampaignError."""
-    from draftproof.fuzz.campaign.rundir import SETTINGS
+    from draftproof.fuzz.campaign.rundir import SETTINGS_FILE
     from draftproof.fuzz.campaign.settings import read
 
-    file = run / SETTINGS
+    file = run / SETTINGS_FILE
     return read(file) if file.is_file() else None
 
 
 def _require_closure(model: Path | None, subject: SubjectChoice) -> None:
     """Raise InputError where nobody can say that every bin is covered: only of probes on the built-in engine."""
-    given = f"--subject {subject.name}" if subject != BUILT_IN else f"--model {model}" if model else ""
+    given = f"--subject {subject.name}" if subject != BUILT_IN_SUBJECT else f"--model {model}" if model else ""
     if given:
         raise inputs.InputError(
             f"invalid --until closure with {given}: expected stall, as which bins can be covered is known of probes on"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-def taking(**groups: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def with_option_groups(**groups: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Return a decorator: each named parameter of a command is replaced by the parameters of the group's function.
 
     What that function returns is the argument that the command is called with.

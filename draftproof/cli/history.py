@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftproof.fuzz.bisect.history import HistoryReport
     from draftproof.fuzz.bisect.revision import RevisionResult, Search
 
-TIMEOUT = 120.0
+_TIMEOUT = 120.0
 
 Repo = Annotated[Path, typer.Option("--repo", help="The engine's git repository; it is not touched.", file_okay=False)]
 Good = Annotated[str, typer.Option("--good", help="A commit on which the case passes.")]
@@ -44,7 +44,7 @@ def history(
     subject: SubjectName = None,
     repeat: Repeat = 1,
     device: inputs.Device = "cpu",
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
     """Find the commit that made a case fail; each is tried in a git worktree of its own."""

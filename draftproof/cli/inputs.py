@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, ca
 import typer
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.values.names import did_you_mean, group_of, is_factory_name
+from draftproof.properties.lib.names import did_you_mean, group_of, is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
     from draftproof.faults.matrix import FaultReport
     from draftproof.properties.contracts.base import Contract
-    from draftproof.properties.values.base import Value
+    from draftproof.properties.lib.base import Value
     from draftproof.properties.values.subject import Subject
 
 _UNWRITTEN = 2
 """The exit code of a PASS, or of too little for one, whose files could not be written."""
 _NO_FINDING = (EXIT_CODES[Outcome.PASS], EXIT_CODES[Outcome.INCONCLUSIVE])
-LISTED = 12
+_LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
 DeviceName = Literal["cpu", "cuda"]
@@ -55,7 +55,7 @@ def output(option: str, what: str) -> Any:
     """Return an option for a file that a command writes at its end: tried now, before any work is done."""
 
     def tried(path: Path | None) -> Path | None:
-        from draftproof.properties.values.files import require_writable
+        from draftproof.properties.lib.files import require_writable
 
         try:
             if path is not None:
@@ -92,10 +92,18 @@ def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
     if name in allowed:
         return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
-    listed = ", ".join(allowed[:LISTED])
-    if more := len(allowed[LISTED:]):
+    listed = ", ".join(allowed[:_LISTED])
+    if more := len(allowed[_LISTED:]):
         listed = f"one of {len(allowed)} names" if hint else f"{listed} or one of {more} more"
     raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
+
+
+def require_cluster(address: str | None) -> None:
+    """Raise ClusterError for what is no address of a cluster, and where its extra is missing; None is none."""
+    if address is not None:
+        from draftproof.harness.cluster.address import require_cluster as require
+
+        require(address)
 
 
 def device(name: str) -> DeviceName:
@@ -124,22 +132,22 @@ def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[
     Raises InputError.
     """
     from draftproof.properties.contracts.registry import ALL
-    from draftproof.properties.kernels.table import NAMES as KERNELS
+    from draftproof.properties.kernels.table import KERNEL_CONTRACTS
 
-    known = [*(contract.name for contract in ALL), *KERNELS]
+    known = [*(contract.name for contract in ALL), *KERNEL_CONTRACTS]
     groups = dict.fromkeys(map(group_of, known))
     wanted = {choose(name, [*groups, *known], "--contract") for name in names or groups}
 
     def is_wanted(name: str) -> bool:
         return not wanted.isdisjoint((name, group_of(name)))
 
-    return tuple(one for one in ALL if is_wanted(one.name)), tuple(filter(is_wanted, KERNELS))
+    return tuple(one for one in ALL if is_wanted(one.name)), tuple(filter(is_wanted, KERNEL_CONTRACTS))
 
 
 def fault_report(option: str, path: Path, device: DeviceName | None = None) -> FaultReport:
     """Return the report that `faults run --json` wrote, on `device` if one is named. Raises InputError."""
     from draftproof.faults.matrix import FaultReport
-    from draftproof.properties.values.case import decode
+    from draftproof.properties.formats.case import decode
 
     try:
         report = decode(path.read_bytes(), FaultReport, name=str(path))
@@ -152,7 +160,7 @@ def fault_report(option: str, path: Path, device: DeviceName | None = None) -> F
 
 def write_text(option: str, path: Path, text: str) -> None:
     """Write a file whole or not at all. Raises InputError if that is not possible."""
-    from draftproof.properties.values.files import write_whole
+    from draftproof.properties.lib.files import write_whole
 
     try:
         write_whole(path, text)
@@ -194,7 +202,7 @@ def finish(
 
 def write_json(path: Path | None, report: Value) -> None:
     """Write a result as JSON if a file was named. Raises InputError if that is not possible."""
-    from draftproof.properties.values.case import encode
+    from draftproof.properties.formats.case import encode
 
     if path is not None:
         write_text("--json", path, encode(report) + "\n")

@@ -47,8 +47,8 @@ def judge(
 
     With --draft also: are these the drafts that such a draft proposes?
     """
-    from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.judged_log import read_whole
+    from draftproof.properties.formats.checkpoint_config import read_config
+    from draftproof.properties.formats.judged_log import read_whole
 
     of = _draft(draft, model, draft_model, mtp, max_n)
     try:

@@ -17,11 +17,11 @@ from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.harness.bound_check import KernelsAsked, Release
-    from draftproof.properties.values.kernel_binding import KernelBinding
-    from draftproof.properties.values.kernel_fault import FaultHeld, KernelFaultReport
-    from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
+    from draftproof.properties.formats.kernel_binding import KernelBinding
+    from draftproof.properties.formats.kernel_fault import FaultHeld, KernelFaultReport
+    from draftproof.properties.formats.kernel_report import KernelHeld, KernelReport
 
-EXAMPLES, TIMEOUT = 24, 600.0
+_EXAMPLES, _TIMEOUT = 24, 600.0
 app = typer.Typer(help="Hold kernels, your own or a package's, to the contracts of their ops.", no_args_is_help=True)
 
 Impl = Annotated[
@@ -55,9 +55,9 @@ def check(
     wheels: WheelFolder = None,
     device: inputs.Device = "cpu",
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
-    timeout: Timeout = TIMEOUT,
-    workers: subjects.Workers = subjects.WORKERS,
+    examples: Examples = _EXAMPLES,
+    timeout: Timeout = _TIMEOUT,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Run kernels on generated calls beside the naive twins of their ops, and compare all memory afterwards.
@@ -82,9 +82,9 @@ def faults(
     wheels: WheelFolder = None,
     device: inputs.Device = "cpu",
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
-    timeout: Timeout = TIMEOUT,
-    workers: subjects.Workers = subjects.WORKERS,
+    examples: Examples = _EXAMPLES,
+    timeout: Timeout = _TIMEOUT,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Put mistakes into a package's kernels, one at a time, by changing their source text: each must be found."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from draftproof.cli import screen
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.durations import show_duration
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import block
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from draftproof.fuzz.bisect.search import Bisection
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def parts(
     case: cases.GivenCase,
     under_test: subjects.UnderTest,
-    workers: subjects.Workers = subjects.WORKERS,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
@@ -65,10 +65,10 @@ def _show(found: Bisection) -> None:
         screen.line(f"{note}.")
     if found.answer.first is not None:
         screen.line(block(found.answer.first))
-    screen.line(f"{said(found.needed)} ({found.runs} sets of parts tried.)", "red")
+    screen.line(f"{describe_parts(found.needed)} ({found.runs} sets of parts tried.)", "red")
 
 
-def said(needed: Sequence[str]) -> str:
+def describe_parts(needed: Sequence[str]) -> str:
     """Return the result as a sentence."""
     if not needed:
         return "It takes none of these parts: it fails with all of them off."

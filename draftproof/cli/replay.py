@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.check import exercised
-from draftproof.cli.groups import taking
+from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import block, describe_scenario, line
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
     """Run one case again and show what it is, what was judged, and its first divergence.
 

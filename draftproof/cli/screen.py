@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-WIDTH = 120
-EVERY = 30.0
+_WIDTH = 120
+_EVERY = 30.0
 """Seconds between two lines of progress where there is no terminal."""
 _STYLES = {Outcome.PASS: "green", Outcome.SKIP: "dim", Outcome.ABSENT: "dim", Outcome.INCONCLUSIVE: "yellow"}
 
@@ -27,7 +27,7 @@ def _console() -> Console:
     """Return the console for reports: as wide as the terminal, elsewhere wide enough for every line."""
     from rich.console import Console
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH)
 
 
 def line(text: str, style: str = "") -> None:
@@ -81,10 +81,10 @@ def show_verdicts(verdicts: Iterable[Verdict]) -> None:
 
 def _met(verdict: Verdict) -> str:
     """Return how many scenarios a contract met; that of a kernel meets calls of it by itself."""
-    from draftproof.properties.kernels.table import PREFIX
+    from draftproof.properties.kernels.table import KERNEL_PREFIX
     from draftproof.report.numbers import plural
 
-    return plural(verdict.scenarios, "call") if verdict.name.startswith(PREFIX) else str(verdict.scenarios)
+    return plural(verdict.scenarios, "call") if verdict.name.startswith(KERNEL_PREFIX) else str(verdict.scenarios)
 
 
 def _remark(verdict: Verdict) -> str:
@@ -116,11 +116,11 @@ def note(text: str) -> None:
 
 def now_and_then(*, first: bool = False) -> Callable[[str], None]:
     """Return what prints a line on stderr, at most one every half minute; the `first` at once if that is said."""
-    last = time.monotonic() - EVERY * first
+    last = time.monotonic() - _EVERY * first
 
     def tell(text: str) -> None:
         nonlocal last
-        if (now := time.monotonic()) - last >= EVERY:
+        if (now := time.monotonic()) - last >= _EVERY:
             last = now
             note(text)
 
@@ -156,7 +156,7 @@ def ticking(what: str) -> Iterator[Callable[[str], None]]:
     doing, done, began = [what], threading.Event(), time.monotonic()
 
     def tick() -> None:
-        while not done.wait(EVERY):
+        while not done.wait(_EVERY):
             note(f"{doing[0]}, {time.monotonic() - began:.0f} s")
 
     thread = threading.Thread(target=tick, daemon=True)

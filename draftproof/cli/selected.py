@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.lib.names import did_you_mean
 from draftproof.report.numbers import plural
 
 if TYPE_CHECKING:
     from draftproof.properties.values.limits import Limits
     from draftproof.properties.values.scenario import Scenario
 
-EXAMPLES = 60
+FEATURE_EXAMPLES = 60
 """Scenarios of features: each is one of many that are drawn."""
 _MOST = 1 << 20
 
@@ -25,7 +25,7 @@ With = Annotated[
     list[str] | None,
     typer.Option(
         "--with",
-        help=f"Only scenarios that have this feature (may be repeated: all of them): {', '.join(BY_NAME)}.",
+        help=f"Only scenarios that have this feature (may be repeated: all of them): {', '.join(FEATURES_BY_NAME)}.",
         metavar="FEATURE",
     ),
 ]
@@ -34,11 +34,12 @@ With = Annotated[
 def features(names: Sequence[str] | None) -> tuple[Feature, ...]:
     """Return the features by their names, each once. Raises InputError with all names."""
     for name in names or ():
-        if name not in BY_NAME:
+        if name not in FEATURES_BY_NAME:
             raise inputs.InputError(
-                f"invalid --with {name!r}: expected one of {', '.join(BY_NAME)}{did_you_mean(name, BY_NAME)}"
+                f"invalid --with {name!r}: expected one of {', '.join(FEATURES_BY_NAME)}"
+                f"{did_you_mean(name, FEATURES_BY_NAME)}"
             )
-    return tuple(BY_NAME[name] for name in dict.fromkeys(names or ()))
+    return tuple(FEATURES_BY_NAME[name] for name in dict.fromkeys(names or ()))
 
 
 def scenarios(

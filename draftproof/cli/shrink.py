@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import cases, inputs, screen, subjects
-from draftproof.cli.groups import taking
-from draftproof.properties.values.durations import parse_duration
+from draftproof.cli.groups import with_option_groups
+from draftproof.properties.lib.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
@@ -27,12 +27,12 @@ Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s 
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
 
 
-@taking(case=cases.given, under_test=subjects.chosen)
+@with_option_groups(case=cases.given, under_test=subjects.chosen)
 def shrink_(
     case: cases.GivenCase,
     under_test: subjects.UnderTest,
     time: Time = "60s",
-    workers: subjects.Workers = subjects.WORKERS,
+    workers: subjects.Workers = subjects.MOST_WORKERS,
     out: Out = None,
     json: inputs.Json = None,
 ) -> None:
@@ -99,7 +99,7 @@ def _progress() -> Iterator[Callable[[Scenario], None]]:
 
 
 def _show(report: ShrinkReport, path: Path, again: str) -> None:
-    from draftproof.properties.values.case import read_case
+    from draftproof.properties.formats.case import read_case
 
     answer, scenario = report.answer, read_case(path)[0]
     assert answer is not None

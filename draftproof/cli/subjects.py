@@ -15,7 +15,7 @@ import typer
 
 from draftproof.cli import inputs
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.report.commands import command
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="Process
 CaseFile = Annotated[
     Path, typer.Argument(help="A case file that check, fuzz or a test wrote, or a scenario alone.", metavar="CASE.json")
 ]
-WORKERS = min(2, os.cpu_count() or 1)
+MOST_WORKERS = min(2, os.cpu_count() or 1)
 
 
 _made: list[str] = []
@@ -78,7 +78,7 @@ class UnderTest(NamedTuple):
     `is_named`: they say which engine it is. A fault says that, too: the built-in one has it.
     """
 
-    choice: SubjectChoice = BUILT_IN
+    choice: SubjectChoice = BUILT_IN_SUBJECT
     device: str | None = None
     fault: str | None = None
     patch: Path | None = None
@@ -154,14 +154,14 @@ class UnderTest(NamedTuple):
         from draftproof.subjects.wheels.modules import WheelImportError
 
         wanted = spec or self.spec()
-        if self.choice == BUILT_IN and not wanted.folder:
+        if self.choice == BUILT_IN_SUBJECT and not wanted.folder:
             return inputs.engine(wanted.device)
         try:
             subject = make_from(wanted)
         except WheelImportError as error:
             raise inputs.InputError(f"invalid --subject {self.choice.name!r}: {error}") from error
         except (ImportError, AttributeError) as error:
-            if self.choice == BUILT_IN:
+            if self.choice == BUILT_IN_SUBJECT:
                 raise
             if isinstance(error, ImportError) and (lacking := _needed(self.choice.name, error)):
                 raise EngineMissingError(self.choice.name, lacking) from error
@@ -192,7 +192,7 @@ def chosen(
     return UnderTest(choice(subject, python, url, set_), device, fault, patch, is_named)
 
 
-def plain(
+def without_fault(
     subject: Name = None,
     python: Python = None,
     url: Url = None,
@@ -210,7 +210,7 @@ def choice(subject: str | None, python: str | None, url: str | None, set_: Seque
         given = f"--python {python!r}" if python else f"--url {url!r}" if url else f"--set {(set_ or ())[0]!r}"
         raise inputs.InputError(f"invalid {given} without --subject: expected the name of what to run there")
     if subject is None:
-        return BUILT_IN
+        return BUILT_IN_SUBJECT
     if not python:
         _require_here(subject)
     return SubjectChoice(name=subject, python=python or "", settings=settings)
@@ -229,10 +229,10 @@ def settings_of(given: Sequence[str]) -> Mapping[str, str]:
 
 def _require_here(name: str) -> None:
     """Raise InputError for a name that is not registered, or whose package does not exist; imports nothing of it."""
-    from draftproof.subjects.making import SubjectNameError, resolved
+    from draftproof.subjects.making import SubjectNameError, resolve_name
 
     try:
-        package = resolved(name).partition(":")[0].partition(".")[0]
+        package = resolve_name(name).partition(":")[0].partition(".")[0]
     except SubjectNameError as error:
         raise inputs.InputError(str(error).replace("invalid subject", "invalid --subject", 1)) from None
     if importlib.util.find_spec(package) is None:
@@ -244,10 +244,10 @@ def _require_here(name: str) -> None:
 
 def _needed(name: str, error: ImportError) -> str:
     """Return the package that is not installed and that a subject imports; "" if it is its own that cannot be."""
-    from draftproof.subjects.making import resolved
+    from draftproof.subjects.making import resolve_name
 
     missing = (error.name or "").partition(".")[0]
-    own = resolved(name).partition(":")[0].partition(".")[0]
+    own = resolve_name(name).partition(":")[0].partition(".")[0]
     is_there = not missing or missing == own or importlib.util.find_spec(missing) is not None
     return "" if is_there else missing
 
@@ -261,7 +261,7 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
     from draftproof.harness.subject_report import versions_of
     from draftproof.report.text import show_versions
 
-    if under_test.choice == BUILT_IN:
+    if under_test.choice == BUILT_IN_SUBJECT:
         return NO_LIMITS, ""
     with exits_noticed(), contextlib.closing(under_test.made()) as subject:
         return subject.limits, f"{subject.name} with {show_versions(versions_of(subject))}"
@@ -269,10 +269,10 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
 
 def require_whose(case: Path, under_test: UnderTest) -> None:
     """Raise InputError for a case that was found with another subject, unless the options name one."""
-    from draftproof.properties.values.case import case_subject
+    from draftproof.properties.formats.case import case_subject
 
     recorded = case_subject(case)
-    if recorded == BUILT_IN or under_test.is_named:
+    if recorded == BUILT_IN_SUBJECT or under_test.is_named:
         return
     options = command(**recorded.options).removeprefix("draftproof ")
     raise inputs.InputError(

@@ -1,6 +1,6 @@
 """The interface of draft algorithms, and what an engine shares with one.
 
-`R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of what the target hands over for a token.
+`R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of the target's hidden states for a token.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a draft takes of the target: nothing, its last hidden states after or before the final norm, or the outputs
-    of `layers`, side by side."""
+    """Which hidden states of the target a draft reads.
+
+    None, the last ones after or before the final norm, or the outputs of `layers`, concatenated.
+    """
 
     hidden_states: Literal["none", "after_norm", "before_norm", "layers"] = "none"
     layers: tuple[int, ...] = ()
@@ -119,9 +121,9 @@ class Accepted:
 class Draft(ABC, Generic[M]):
     """A draft algorithm on memory of its own: the functions that graphs capture, and what runs between them.
 
-    Class methods say what an engine has to allocate. `lookback` is how many entries before those of a round its extend
+    Class methods say what an engine has to allocate. `lookback` is how many entries before the round's own its extend
     computes again. `proposer` fills drafts in a graph (None: `propose` does, on the host); each of `extenders` is a
-    graph of the extend, in order. What a draft does not override, it does not have.
+    graph of the extend, in order. A draft does not have what it does not override.
     """
 
     cache: PagedCache | None = None
@@ -147,7 +149,7 @@ class Draft(ABC, Generic[M]):
 
     @classmethod
     def memory(cls, model: M, target: Target, config: EngineConfig) -> Shapes:
-        """Return its arena tensors besides, whose first dimension is the request row."""
+        """Return the other arena tensors that it needs; the first dimension is the request row."""
         return {}
 
     @classmethod
@@ -156,7 +158,7 @@ class Draft(ABC, Generic[M]):
         return 0
 
     def weights(self) -> tuple[Tensor, ...]:
-        """Return every tensor that its graphs read and nobody else declares."""
+        """Return every tensor that its graphs read and that is not declared elsewhere."""
         return ()
 
     @abstractmethod
@@ -192,7 +194,7 @@ class Draft(ABC, Generic[M]):
         return {name: self.context.arena[name][req_row].clone() for name in names}
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
-        """Begin a request whose prompt another engine has run, with what `rows_of` gave there."""
+        """Begin a request that another engine prefilled, with the rows that `rows_of` returned there."""
         for name, values in rows.items():
             self.context.arena[name][row.req_row] = values
 
@@ -261,7 +263,7 @@ class ModelDraft(Draft[N]):
         return dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """Return those of the round; the first correct_len + 1 rows of a request are committed."""
+        """Return the inputs of the extend for a round; the first correct_len + 1 rows of a request are committed."""
         return {"req_rows": accepted.req_rows, "positions": accepted.seq_lens, "correct_len": accepted.correct_len}
 
 

@@ -47,7 +47,7 @@ class EagleDraft(ModelDraft[Head]):
         """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
         shapes: Shapes = {
             "next_draft_token": ((config.num_rows,), torch.int64),
-            "next_hidden_states": ((config.num_rows, cls.handed(model, target)), target.hidden_dtype),
+            "next_hidden_states": ((config.num_rows, cls.output_width(model, target)), target.hidden_dtype),
         }
         if config.drafts_sampled:
             shapes["next_logits"] = ((config.num_rows, cls.num_logits(model, target)), torch.float64)
@@ -64,7 +64,7 @@ class EagleDraft(ModelDraft[Head]):
         return target.vocab if model.target_ids is None else len(model.target_ids)
 
     @classmethod
-    def handed(cls, model: Head, target: Target) -> int:
+    def output_width(cls, model: Head, target: Target) -> int:
         """Return the width of what the head hands on."""
         return target.width
 

@@ -17,7 +17,7 @@ from draftproof.engine.models.probe_eagle3 import ProbeEagle3
 
 
 class Eagle3Draft(EagleDraft):
-    """A `Draft`, whose model is an `Eagle3Head`."""
+    """A `Draft` with an `Eagle3Head` as its model."""
 
     model: Eagle3Head
 
@@ -27,7 +27,7 @@ class Eagle3Draft(EagleDraft):
         return Needs("layers", model.features)
 
     @classmethod
-    def handed(cls, model: Eagle3Head, target: Target) -> int:  # type: ignore[override]  # its own kind of head
+    def output_width(cls, model: Eagle3Head, target: Target) -> int:  # type: ignore[override]  # its own kind of head
         """Return the width of the head's own states."""
         return model.width
 

@@ -53,7 +53,7 @@ class EagleTreeDraft(EagleDraft):
         return {
             "next_draft_tokens": ((rows, topk), torch.int64),
             "next_scores": ((rows, topk), torch.float64),
-            "next_hidden_states": ((rows, cls.handed(model, target)), target.hidden_dtype),
+            "next_hidden_states": ((rows, cls.output_width(model, target)), target.hidden_dtype),
         }
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
@@ -134,9 +134,9 @@ class EagleTreeDraft(EagleDraft):
         )
 
     def _kept(self, tokens: Tensor, scores: Tensor, groups: Tensor, limit: Tensor) -> Outputs:
-        """Return the drafts of all candidates and their parents, of numbers below `limit` [B].
+        """Return the drafts chosen from all candidates, and their parents; only numbers below `limit` [B] count.
 
-        `groups` have the candidate whose children each k candidates are, -1 for the first.
+        `groups` has the parent candidate of each k candidates, -1 for the first.
         """
         topk, count = self._tree.topk, self._tree.nodes
         number = torch.arange(tokens.shape[1], device=tokens.device)

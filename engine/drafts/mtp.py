@@ -101,10 +101,10 @@ class MtpDraft(ModelDraft[Chain]):
         }
 
     def _begin(self, views: Views) -> Outputs:
-        """Fill the inputs of layer 0: entries that are computed again, then those of the round, without a gap.
+        """Fill the inputs of layer 0: entries that are computed again, then the round's own, without a gap.
 
-        A request of fewer tokens has fewer entries to compute again. Returns ids [B, L-1] and hidden states
-        [B, L-1, D] of the last entries, from which the next round begins.
+        A request of fewer tokens has fewer entries to compute again. Returns ids [B, L-1] and hidden states [B, L-1, D]
+        of the last entries, from which the next round begins.
         """
         ids, hidden_states = self._window(views)
         missing = (self.lookback - views["seq_lens"]).clamp(min=0)
@@ -159,7 +159,7 @@ class MtpDraft(ModelDraft[Chain]):
                 arena[name][req_rows] = outputs[0][name]
 
     def prefill(self, chunks: PromptChunks) -> None:
-        """Write the entries of a chunk and of the L - 1 before it, whose tokens were not known until now.
+        """Write the entries of a chunk, and of the L - 1 tokens before it: they lacked the tokens behind them so far.
 
         Behind the last known token come the proposals of the layers before.
         """

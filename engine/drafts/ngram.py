@@ -27,8 +27,11 @@ class Match(NamedTuple):
 
 
 class NgramIndex:
-    """The tokens of one request, and where each of their n-grams ended before the newest token: the `most` first times,
-    or last times, of which the one that counts most is the first of the list."""
+    """The tokens of one request, and where each of its n-grams ended before the newest token.
+
+    An n-gram keeps at most `most` places: its first ones, or its last ones. The preferred place is the first of the
+    list.
+    """
 
     def __init__(self, settings: NgramSettings, tokens: Sequence[int], most: int = 1) -> None:
         self._sizes = range(settings.max_n, settings.min_n - 1, -1)
@@ -110,7 +113,7 @@ class NgramDraft(Draft[NgramSettings]):
                 self._indices[row.request] = self._index((*row.text, token))
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
-        """Begin with the prompt and the token after it: nothing else is handed over."""
+        """Begin with the prompt and the token after it: nothing else is transferred."""
         self._indices[row.request] = self._index(row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:

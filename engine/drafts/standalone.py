@@ -1,8 +1,9 @@
-"""A smaller language model as the draft: entries and positions of its own, no hidden state of anybody else.
+"""A smaller language model as the draft, with entries and positions of its own and no hidden states of the target.
 
 Its entry i is the token at position i. A round takes K forwards, from the pending token on; the extend then computes
-the entries of everything that was committed, so that there is none of a rejected token, and none missing after a round
-that accepted everything.
+the entries of every committed token, so that no entry is of a rejected token, and none is missing after a round that
+accepted everything.
+
 `B` rows of a launch, `W` verify width. Source: Leviathan et al., "Fast Inference from Transformers via Speculative
 Decoding" (2023); docs/semantics/ngram.md.
 """

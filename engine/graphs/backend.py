@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 GraphFunction = Callable[[], tuple[Tensor, ...]]
 

@@ -1,4 +1,4 @@
-"""A mark on warm-up and capture of graphs, for whoever watches the engine."""
+"""A mark on warm-up and capture of graphs, which observers of the engine can read."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class CudaBackend:
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a failed capture, so that stream, allocator and random generator are usable again.
 
-        The pool is left behind for a new one: the failed graph gives it up. Where capture_end raises, it may not have
-        reached the allocator, for which the pool then still counts as recording, nor the generator, whose state still
+        The pool is replaced by a new one, because the failed graph gives it up. Where capture_end raises, it may have
+        reached neither the allocator, which then still counts the pool as recording, nor the generator, which still
         believes in the capture.
         """
         abandoned, self._pool = self._pool, torch.cuda.graph_pool_handle()

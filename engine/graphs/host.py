@@ -16,7 +16,7 @@ from draftproof.engine.graphs.backend import (
     exclusive_capture,
     refuse_inside_capture,
 )
-from draftproof.engine.graphs.record import POISON, FunctionGuard, Recorder, Step, storage_key
+from draftproof.engine.graphs.record import POISON_BYTE, FunctionGuard, Recorder, Step, storage_key
 
 _ALIGNMENT = 64  # bytes; a multiple of every element size
 
@@ -44,12 +44,12 @@ class HostGraph:
                 for step in self._steps:
                     step()
             finally:
-                self._scratch.fill_(POISON)
+                self._scratch.fill_(POISON_BYTE)
         self.replays += 1
 
     def poison_outputs(self) -> None:
         """Overwrite the outputs, as another replay in the same pool may."""
-        self._kept.fill_(POISON)
+        self._kept.fill_(POISON_BYTE)
 
 
 class HostBackend:
@@ -71,7 +71,7 @@ class HostBackend:
             return HostGraph(self, recorder, outputs)
 
     def make_live(self, graph: HostGraph) -> None:
-        """Poison the only outputs of the pool that hold values; those of `graph` are about to."""
+        """Poison the only outputs of the pool that hold values, because `graph` is about to write its own."""
         if self._live is not None:
             self._live.poison_outputs()
         self._live = graph
@@ -93,8 +93,8 @@ def _run(recorder: Recorder, function: GraphFunction) -> tuple[Tensor, ...]:
 def _move_to_one_block(recorder: Recorder, outputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """Give the capture's allocations one poisoned block; return its bytes as scratch and outputs.
 
-    One block is poisoned by one fill. The storages left behind are poisoned too, for whoever kept an alias that the
-    recorder never saw.
+    One block is poisoned by one fill. The storages left behind are poisoned too, in case of an alias that the recorder
+    never saw.
     """
     kept = {storage_key(output) for output in outputs}
     offsets, end, split = {}, 0, 0
@@ -102,11 +102,11 @@ def _move_to_one_block(recorder: Recorder, outputs: tuple[Tensor, ...]) -> tuple
         offsets[key] = end
         end += -(-recorder.private[key].nbytes() // _ALIGNMENT) * _ALIGNMENT
         split = split if key in kept else end
-    block = torch.full((end,), POISON, dtype=torch.uint8)
+    block = torch.full((end,), POISON_BYTE, dtype=torch.uint8)
     storage = block.untyped_storage()
     for key, tensor in recorder.private_tensors:
         start = offsets[key] // tensor.element_size() + tensor.storage_offset()
         tensor.set_(storage, start, tensor.size(), tensor.stride())
     for abandoned in recorder.private.values():
-        abandoned.fill_(POISON)  # type: ignore[attr-defined]  # torch's stubs leave it out
+        abandoned.fill_(POISON_BYTE)  # type: ignore[attr-defined]  # torch's stubs leave it out
     return block[:split], block[split:]

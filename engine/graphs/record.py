@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from draftproof.engine.graphs.backend import CaptureError
 from draftproof.engine.graphs.rules import WATCHED, OpFacts, facts_of, forbidden_function, has_mask
 
-POISON = 0xA5
+POISON_BYTE = 0xA5
 """Every byte of a graph's memory that holds nothing. As an int64 it is negative: an index made of it is refused."""
 
 Step = Callable[[], Any]
@@ -73,7 +73,7 @@ class Recorder(TorchDispatchMode):
         result = func._op(*args, **kwargs)
         fresh = self._register(result)
         if facts.allocates:
-            result.untyped_storage().fill_(POISON)
+            result.untyped_storage().fill_(POISON_BYTE)
         elif fresh or not facts.is_view:
             self.steps.append(_step(func, facts, bound_args, bound_kwargs, fresh))
         return result
@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):
         return False
 
     def fail(self, rule: str, op: str, reason: str) -> NoReturn:
-        """Raise, and remember: a capture that once failed stays failed, whoever swallows the error."""
+        """Raise, and remember the error: a failed capture stays failed, even if the exception is swallowed."""
         error = CaptureError(rule, op, reason)
         self.error = self.error or error
         raise error

@@ -27,10 +27,10 @@ class VerifyStates:
 
 @dataclass(frozen=True)
 class PrefillStates:
-    """Packed sequences that advance the state of their slots: slots [R]; tokens starts[r] .. starts[r + 1] - 1 of each.
+    """Packed sequences that advance the state in their slots [R]; sequence r has tokens starts[r] .. starts[r + 1] - 1.
 
-    `fresh` lists the slots among them whose request begins here. The state after token keep_steps[r] of a sequence
-    (-1: none) is kept in slot keep_slots[r] of the checkpoints. All int64.
+    `fresh` lists the slots whose request begins here. The state after token keep_steps[r] of a sequence (-1: none) is
+    kept in slot keep_slots[r] of the checkpoints. All int64.
     """
 
     state_slots: Tensor
@@ -42,10 +42,10 @@ class PrefillStates:
 
 @dataclass(frozen=True)
 class MixedStates:
-    """Packed tokens of both kinds, in any order: `verify_tokens` [B * W] are those of the rows of `verify`.
+    """Packed tokens of both kinds, in any order: `verify_tokens` [B * W] are the tokens of the rows of `verify`.
 
-    Of these the ones at the places `live` are tokens of their own; behind its last a row has that again.
-    `prefill_tokens` [P] are those of the sequences of `prefill`. All int64.
+    The ones at the places `live` are tokens of their own; behind its last token a row repeats it. `prefill_tokens` [P]
+    are the tokens of the sequences of `prefill`. All int64.
     """
 
     verify: VerifyStates
@@ -59,8 +59,9 @@ class MixedStates:
 class AttentionMetadata:
     """Request row, position and KV slot of each of T packed tokens; all int64 [T].
 
-    `states` says the same of recurrent layers; a model without any is not asked for it. A token sees the entries of
-    positions 0 .. `visible` of its row, which is its own position unless given: in a block everything sees everything.
+    `states` has the same for recurrent layers; a model without them never reads it. A token sees the entries of
+    positions 0 .. `visible` of its row; that is its own position unless given, because in a block everything sees
+    everything.
     """
 
     req_rows: Tensor
@@ -96,9 +97,9 @@ class LayerOutputs:
 class CacheShape:
     """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
 
-    `windows` is how many positions a row of each layer sees (0: all); none at all if every layer sees all. With
-    `codes` entries are kept as numbers of that dtype, and a scale of `dtype` for each head; with `fp8` as bytes of
-    e4m3fn, and the scales of keys and of values are those of each layer.
+    `windows` is how many positions a row of each layer sees (0: all); empty if every layer sees all. With `codes`
+    entries are kept as numbers of that dtype, with a scale of `dtype` for each head; with `fp8` as bytes of e4m3fn,
+    with a scale for the keys and one for the values of each layer.
     """
 
     layers: int
@@ -234,7 +235,7 @@ class Cache(Protocol):
 
 
 class Network(Protocol):
-    """A model with entries of its own, whose layers `cache_shape` counts."""
+    """A model with KV entries of its own; `cache_shape` counts its layers."""
 
     cache_shape: CacheShape
 
@@ -250,8 +251,8 @@ class Network(Protocol):
 class Target(Network, Protocol):
     """A target language model; `layer_types` are "full_attention", "sliding_attention" or "linear_attention".
 
-    `cache_shape` counts those that attend; `state_shape` is None without linear ones. Penalties change logits in whole
-    numbers, of which `logit_units` are a logit.
+    `cache_shape` counts the layers that attend; `state_shape` is None without linear ones. Penalties change logits in
+    whole numbers; `logit_units` of them make one logit.
     """
 
     state_shape: StateShape | None
@@ -269,10 +270,10 @@ class Target(Network, Protocol):
 
 
 class SampledTarget(Target, Protocol):
-    """A target whose tokens can be drawn."""
+    """A target from which tokens can be drawn."""
 
     def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
-        """Logits [T, V], temperatures [T] -> int64 weights [T, V], whose sums are below 2^47; none at temperature 0."""
+        """Return int64 weights [T, V] of logits [T, V]: their sums are below 2^47, and 0 at temperature 0."""
         ...
 
 
@@ -280,7 +281,7 @@ class EntryModel(Network, Protocol):
     """A draft of entries (token, hidden state).
 
     It `takes` the target's last hidden states "after_norm" or "before_norm", or outputs of its "layers". `target_ids`
-    [V'] are the target's ids that its own stand for, None where these are the same.
+    [V'] maps its own ids to the target's, None where they are the same.
     """
 
     takes: str
@@ -338,7 +339,7 @@ class Block(Network, Protocol):
         ...
 
     def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [B, W], of which `metadata` has B * W -> states [B * W, ..] that logits are of."""
+        """Return the states [B * W, ..] from which logits are computed; ids [B, W] are the tokens of `metadata`."""
         ...
 
 

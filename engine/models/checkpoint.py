@@ -10,8 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_object
+from draftproof.properties.formats.checkpoint_config import read_object
+from draftproof.properties.lib.errors import CheckpointError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 # Early Llama checkpoints store the rotary frequencies, which follow from config.json; scales of entries are read where
@@ -61,7 +61,7 @@ class Tensors(Mapping[str, Tensor]):
         self._refuse(name for name in self if name not in ignored and not name.startswith(prefixes))
 
     def refuse_unread_of(self, *parts: str) -> None:
-        """As refuse_unread, but only of tensors whose names begin with one of `parts`."""
+        """Refuse unread tensors whose names begin with one of `parts`, as refuse_unread does for all."""
         self._refuse(name for name in self if name.startswith(parts))
 
     def _refuse(self, names: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 Target and draft are built from one configuration object. Each reads its own deep copy, so that neither can change what
 the other sees, nor what the user keeps. What the fields of a checkpoint may be is checked by
-`properties.values.checkpoint_config`.
+`properties.formats.checkpoint_config`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import text_fields
-from draftproof.properties.values.checkpoint_config.base import FULL, LINEAR
+from draftproof.properties.formats.checkpoint_config import text_fields
+from draftproof.properties.formats.checkpoint_config.base import FULL_ATTENTION, LINEAR_ATTENTION
+from draftproof.properties.lib.errors import CheckpointError
 
 SLIDING = "sliding_attention"
 
@@ -44,7 +44,7 @@ def draft_fields(config: Any) -> dict[str, Any]:
     own = fields.get("draft", {})
     window = own.get("window", 0)
     fields["num_hidden_layers"] = own.get("layers", 1)
-    fields["layer_types"] = [SLIDING if window else FULL] * fields["num_hidden_layers"]
+    fields["layer_types"] = [SLIDING if window else FULL_ATTENTION] * fields["num_hidden_layers"]
     if window or "draft" in fields:
         # Its own, and not the target's.
         fields["sliding_window"] = window
@@ -70,10 +70,12 @@ def list_layer_types(layers: int, listed: Sequence[str] | None, interval: int) -
     if not isinstance(interval, int) or interval < 1:
         raise CheckpointError(f"invalid full_attention_interval {interval!r}: expected a positive integer")
     if listed is None:
-        return tuple(LINEAR if (i + 1) % interval else FULL for i in range(layers))
-    known = isinstance(listed, (list, tuple)) and all(kind in (FULL, LINEAR, SLIDING) for kind in listed)
+        return tuple(LINEAR_ATTENTION if (i + 1) % interval else FULL_ATTENTION for i in range(layers))
+    known = isinstance(listed, (list, tuple)) and all(
+        kind in (FULL_ATTENTION, LINEAR_ATTENTION, SLIDING) for kind in listed
+    )
     if not known or len(listed) != layers:
-        kinds = f"{FULL!r}, {LINEAR!r} or {SLIDING!r}"
+        kinds = f"{FULL_ATTENTION!r}, {LINEAR_ATTENTION!r} or {SLIDING!r}"
         raise CheckpointError(f"invalid layer_types {listed!r}: expected {layers} times {kinds}")
     return tuple(listed)
 
@@ -81,7 +83,7 @@ def list_layer_types(layers: int, listed: Sequence[str] | None, interval: int) -
 def windows(fields: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the window of each layer of a view that attends, 0 where it sees everything."""
     size = fields.get("sliding_window") or 0
-    return tuple(size if kind == SLIDING else 0 for kind in layer_types(fields) if kind != LINEAR)
+    return tuple(size if kind == SLIDING else 0 for kind in layer_types(fields) if kind != LINEAR_ATTENTION)
 
 
 def fingerprint(config: Any) -> tuple[int, ...]:
@@ -91,4 +93,8 @@ def fingerprint(config: Any) -> tuple[int, ...]:
     """
     text = json.dumps(read_fields(config), sort_keys=True, separators=(",", ":"), default=str)
     kinds = layer_types(target_fields(config))
-    return (zlib.crc32(text.encode()), len(kinds), *((FULL, LINEAR, SLIDING).index(kind) for kind in kinds))
+    return (
+        zlib.crc32(text.encode()),
+        len(kinds),
+        *((FULL_ATTENTION, LINEAR_ATTENTION, SLIDING).index(kind) for kind in kinds),
+    )

@@ -18,8 +18,8 @@ from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import inverse_frequencies, rms_norm
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
 
 # The norms of latents do not take rms_norm_eps.
 LATENT_EPS = 1e-6
@@ -127,9 +127,9 @@ def _read_bias(config: DeepseekV3Config, tensors: Mapping[str, Tensor], prefix: 
 
 
 def _in_halves(rows: Tensor, heads: int, config: DeepseekV3Config) -> Tensor:
-    """Sort the last Hr rows of each head into those of even, then of odd number, if they are stored in pairs.
+    """Sort the last Hr rows of each head into even, then odd rows, if they are stored in pairs.
 
-    The scores are sums over these components, so that any order will do which queries and keys share.
+    The scores are sums over these components, so any order will do that queries and keys share.
     """
     if not config.rope_interleave:
         return rows

@@ -24,8 +24,8 @@ from draftproof.engine.models.decoder import run_layers
 from draftproof.engine.models.layers import LayerSizes, head_norm, rms_norm
 from draftproof.engine.models.llama import read_layers
 from draftproof.engine.models.target import CheckpointTarget, LanguageModel
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 
 
 class DFlashModel(LanguageModel):
@@ -55,7 +55,7 @@ class DFlashModel(LanguageModel):
             cache.write(i, k, v, metadata)
 
     def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [B, W], of which `metadata` has B * W -> states [B * W, D] after the final norm."""
+        """Return states [B * W, D] after the final norm for ids [B, W]; `metadata` has B * W tokens."""
         residual = F.embedding(ids.reshape(-1), self.embedding)
         return run_layers(self.layers, self.norm, residual, metadata, cache, self.sizes.rms_norm_eps)
 

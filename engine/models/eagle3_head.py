@@ -18,11 +18,11 @@ from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take, take_integers
 from draftproof.engine.models.layers import LayerSizes, inverse_frequencies, read_attention, read_mlp, rms_norm
 from draftproof.engine.models.target import CheckpointTarget, LanguageModel
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 
-EMBEDDING = "embed_tokens.weight"
+_EMBEDDING = "embed_tokens.weight"
 
 
 class Eagle3Model(LanguageModel):
@@ -46,8 +46,8 @@ class Eagle3Model(LanguageModel):
         self.norm, self._residual_is_normed = take(tensors, "norm.weight", self.width), config.norm_before_residual
         vocab = config.draft_vocab_size or config.vocab_size
         self.lm_head = take(tensors, "lm_head.weight", vocab, self.width)
-        shares = EMBEDDING not in tensors and target.width == self.width
-        self.embedding = target.embedding if shares else take(tensors, EMBEDDING, config.vocab_size, self.width)
+        shares = _EMBEDDING not in tensors and target.width == self.width
+        self.embedding = target.embedding if shares else take(tensors, _EMBEDDING, config.vocab_size, self.width)
         self.target_ids = _read_map(tensors, vocab, config.vocab_size)
         self.cache_shape = sizes.cache_shape(1, self.fc.dtype)
 
@@ -89,7 +89,7 @@ def layers_of(config: Eagle3Config, layers: int) -> tuple[int, ...]:
 def _read_map(tensors: Mapping[str, Tensor], vocab: int, target_vocab: int) -> Tensor | None:
     """Return the target's ids [Vd] that d2t leads to, None where the vocabularies are the same.
 
-    Raises CheckpointError for a wrong map.
+    Raises CheckpointError for an invalid map.
     """
     if "d2t" not in tensors and vocab == target_vocab:
         return None

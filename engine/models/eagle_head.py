@@ -18,10 +18,10 @@ from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take
 from draftproof.engine.models.layers import LayerSizes, inverse_frequencies, read_attention, read_mlp, rms_norm
 from draftproof.engine.models.target import LanguageModel
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 
-EMBEDDING = "embed_tokens.weight"
+_EMBEDDING = "embed_tokens.weight"
 
 
 class EagleHead(LanguageModel):
@@ -39,8 +39,8 @@ class EagleHead(LanguageModel):
         self.norm = take(tensors, "layers.0.post_attention_layernorm.weight", width)
         self.mlp = read_mlp(tensors, "layers.0.mlp", width, sizes.intermediate_size)
         self.lm_head, self.embedding = target.lm_head, target.embedding
-        if EMBEDDING in tensors:
-            self.embedding = take(tensors, EMBEDDING, config.vocab_size, width)
+        if _EMBEDDING in tensors:
+            self.embedding = take(tensors, _EMBEDDING, config.vocab_size, width)
         self.cache_shape = sizes.cache_shape(1, self.fc.dtype)
 
     def forward(

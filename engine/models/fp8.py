@@ -10,13 +10,13 @@ from torch import Tensor
 
 from draftproof.engine.models.base import Network
 from draftproof.engine.models.checkpoint import take_wide
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 
 
 def keep_in_fp8(model: Network, tensors: Mapping[str, Tensor], prefixes: Sequence[str]) -> None:
-    """Let a model that has just been read keep its entries in FP8; `prefixes` are those of its L attentions.
+    """Let a model that has just been read keep its entries in FP8; `prefixes` are the names of its L attentions.
 
-    Raises CheckpointError for a scale that is none.
+    Raises CheckpointError for an invalid scale.
     """
     scales = tuple((_scale(tensors, prefix, "k"), _scale(tensors, prefix, "v")) for prefix in prefixes)
     model.cache_shape = replace(model.cache_shape, fp8=scales)

@@ -16,7 +16,7 @@ from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import head_norm, inverse_frequencies
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 
 @dataclass(frozen=True)

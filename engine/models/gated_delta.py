@@ -16,7 +16,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache, LinearSizes, RecurrentWeights
 from draftproof.engine.models.checkpoint import take, take_wide
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from draftproof.engine.models.base import CacheShape
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import LayerSizes, SelfAttention, inverse_frequencies, read_attention
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 
 
 class Glm4Moe(GroupedTarget[Glm4MoeConfig]):

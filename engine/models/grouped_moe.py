@@ -15,8 +15,8 @@ from torch import Tensor
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import in_blocks, read_experts, run_experts
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 
 # What transformers adds to the sum that shares are divided by.
 _NORM_EPS = 1e-20
@@ -56,7 +56,7 @@ class GroupedMoe:
         return shares * self.config.routed_scaling_factor, experts
 
     def _closed(self, ranked: Tensor) -> Tensor:
-        """ranked [T, X] with -inf for all but the best groups: those whose two best experts have the largest sum."""
+        """Set ranked [T, X] to -inf outside of the best groups: those whose two best experts have the largest sum."""
         groups, opened = self.config.n_group, self.config.topk_group
         if opened == groups:
             return ranked

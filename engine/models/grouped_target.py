@@ -20,9 +20,9 @@ from draftproof.engine.models.grouped_moe import read_grouped_moe
 from draftproof.engine.models.layers import read_mlp
 from draftproof.engine.models.mtp_chain import MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.lib.errors import CheckpointError
 
 G = TypeVar("G", bound=GroupedMoeConfig)
 
@@ -86,7 +86,7 @@ class GroupedTarget(CheckpointTarget[G]):
         )
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the MTP layers."""
+        """Return the prefixes of the MTP layers."""
         return mtp_prefixes(self.config)
 
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, TokenInput
 from draftproof.engine.models.checkpoint import take
-from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.base import Llama3RopeParameters, RopeParameters
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 
 
 @dataclass(frozen=True)

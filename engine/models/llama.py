@@ -24,11 +24,11 @@ from draftproof.engine.models.layers import (
     rms_norm,
 )
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 
-# At one token the narrow kernels read weights faster than cuBLAS, at four no more (benchmarks/linear_speed.py). They
-# hold a whole row of a weight at once, hence the second limit.
+# At one token the narrow kernels read weights faster than cuBLAS, at four no more (`bench.py linear`). They hold
+# a whole row of a weight at once, hence the second limit.
 NARROW_TOKENS, NARROW_INPUTS = 1, 8192
 
 

@@ -18,10 +18,10 @@ from draftproof.engine.models.config_fields import target_fields
 from draftproof.engine.models.layers import LayerSizes
 from draftproof.engine.models.llama import Llama, LlamaLayer, read_layers
 from draftproof.engine.models.mtp_chain import ChainForm, MtpChain, NextTokenLayer
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
 
-PREFIX = "model.mtp_layers"
+_PREFIX = "model.mtp_layers"
 
 
 class Mimo(Llama):
@@ -38,10 +38,10 @@ class Mimo(Llama):
         own = parse_config(target_fields(config), MimoConfig)
         own.check_mtp("config.json")
         number = own.num_nextn_predict_layers if count is None else count
-        decoders = read_layers(msgspec.structs.replace(own, num_hidden_layers=number), tensors, PREFIX)
-        layers = [self._read_mtp(tensors, f"{PREFIX}.{j}", decoder) for j, decoder in enumerate(decoders)]
+        decoders = read_layers(msgspec.structs.replace(own, num_hidden_layers=number), tensors, _PREFIX)
+        layers = [self._read_mtp(tensors, f"{_PREFIX}.{j}", decoder) for j, decoder in enumerate(decoders)]
         if isinstance(tensors, Tensors):
-            tensors.refuse_unread_of(*(f"{PREFIX}.{j}." for j in range(number)))
+            tensors.refuse_unread_of(*(f"{_PREFIX}.{j}." for j in range(number)))
         entries = self.sizes.cache_shape(number, self.hidden_dtype)
         form = ChainForm(takes="before_norm", masks_first=True)
         return MtpChain(self, layers, own.rms_norm_eps, entries, chain=chain, form=form)
@@ -54,5 +54,5 @@ class Mimo(Llama):
         return NextTokenLayer(torch.cat((embedding, hidden), dim=1), norms[0], norms[1], decoder, norms[2])
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return that of the MTP layers."""
-        return (f"{PREFIX}.",)
+        """Return the prefix of the MTP layers."""
+        return (f"{_PREFIX}.",)

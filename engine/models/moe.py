@@ -15,7 +15,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.layers import Mlp, read_mlp
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 # Made at once, in elements: weights that few tokens gather, or what all experts make of many.
 GATHERED = 1 << 27
@@ -57,7 +57,7 @@ class Moe:
 
 
 def in_blocks(x: Tensor, chosen: int, gate_up: Tensor, down: Tensor, on_layer: Callable[[Tensor], Tensor]) -> Tensor:
-    """`on_layer` of x [T, D], so many tokens at once that about GATHERED elements are made on the way: [T, D]."""
+    """Return `on_layer` of x [T, D], run in blocks of tokens that each need about GATHERED elements of memory."""
     of_token = min(chosen * (gate_up[0].numel() + down[0].numel()), gate_up.shape[0] * 4 * down.shape[2])
     block = max(1, GATHERED // of_token)
     return torch.cat([on_layer(x[start : start + block]) for start in range(0, x.shape[0], block)])

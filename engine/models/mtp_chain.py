@@ -1,8 +1,8 @@
 """The multi-token prediction layers that checkpoints bring along.
 
 Layer j: x = projection(norm of the embedding of token i + 1 + j, norm of hidden), embedding first; one decoder layer; a
-final norm, whose output an lm_head reads. Embedding and lm_head are the layer's own or the target's.
-`T` packed tokens, `D` hidden width, `V` vocabulary.
+final norm, and an lm_head on its output. Embedding and lm_head are the layer's own or the target's. `T` packed tokens,
+`D` hidden width, `V` vocabulary.
 """
 
 from __future__ import annotations

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
-from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, layer_types, target_fields, windows
+from draftproof.engine.models.config_fields import (
+    FULL_ATTENTION,
+    LINEAR_ATTENTION,
+    draft_fields,
+    layer_types,
+    target_fields,
+    windows,
+)
 from draftproof.engine.models.probe_linear import ProbeLinear
 from draftproof.engine.models.probe_ops import by_axis, linear, located, mix, mixed
 from draftproof.engine.models.probe_parallel import Embedding, OutputProjection, group_of_layer, mixing
@@ -104,7 +111,7 @@ class ProbeLayer:
         return self.output(x, self.attend(x, metadata, cache, silent))
 
     def attend(self, inputs: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None) -> Tensor:
-        """inputs [T, lanes of the inputs] -> what the rank's heads attended to, [T, heads * value_dim].
+        """Return the attention output [T, heads * value_dim] of this rank's heads for inputs [T, lanes of the inputs].
 
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """
@@ -126,7 +133,7 @@ class ProbeLayer:
 
 
 class ProbeTarget:
-    """The target; weights as `properties.values.probe.target_weights` names them, as int64 tensors.
+    """The target; weights as `properties.weights.probe.target_weights` names them, as int64 tensors.
 
     `config` is in the form of Hugging Face's, shared with the head, and is only read.
     """
@@ -148,15 +155,15 @@ class ProbeTarget:
         self.vocab, self.width = self.embed.vocab, self.embed.width
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
-            linear = self.layer_types[:index].count(LINEAR)
+            linear = self.layer_types[:index].count(LINEAR_ATTENTION)
             shared = group_of_layer(group, index, len(self.layer_types))
-            if kind == LINEAR:
+            if kind == LINEAR_ATTENTION:
                 layers.append(ProbeLinear(weights, index, linear, shared))
             else:
                 layers.append(ProbeLayer(weights, index, index - linear, shape, shared))
         self._layers = tuple(layers)
-        attending = [index for index, kind in enumerate(self.layer_types) if kind != LINEAR]
-        full = [index for index in attending if self.layer_types[index] == FULL]
+        attending = [index for index, kind in enumerate(self.layer_types) if kind != LINEAR_ATTENTION]
+        full = [index for index in attending if self.layer_types[index] == FULL_ATTENTION]
         self._carry_layer = (full or attending)[0]
         self.cache_shape = shape.cache(windows(target_fields(config)))
         count = len(layers) - len(attending)
@@ -198,5 +205,5 @@ class ProbeTarget:
 
 
 def standalone(parts: ProbeParts) -> ProbeTarget:
-    """Return a standalone draft of `properties.values.probe.standalone_weights`: attention in every layer."""
+    """Return a standalone draft of `properties.weights.probe.standalone_weights`: attention in every layer."""
     return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256, parts.group)

@@ -17,7 +17,7 @@ from draftproof.engine.models.probe_unembed import Unembedding
 
 
 class ProbeBlock:
-    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors.
+    """A `Block`; weights as `properties.weights.probe.draft_weights` names them, as int64 tensors.
 
     in [Dd, D], mask [D], layers.i.*, layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V.
     """

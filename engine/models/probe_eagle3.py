@@ -20,7 +20,7 @@ CARRY, TOKEN = 0, 1
 
 
 class ProbeEagle3:
-    """An `Eagle3Head`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors.
+    """An `Eagle3Head`; weights as `properties.weights.probe.draft_weights` names them, as int64 tensors.
 
     embed [V, De], fc [Dd, Df], layers.0.* over (embedding, state), unembed [Vd, Dd], d2t [Vd] if Vd < V.
     """

@@ -17,9 +17,9 @@ from draftproof.engine.models.probe_unembed import Unembedding
 
 
 class ProbeEntries:
-    """Layer `index` of a draft, whose entry at position p has the token of p + 1 + index.
+    """Layer `index` of a draft; its entry at position p has the token of p + 1 + index.
 
-    Weights are named as `properties.values.probe.draft_weights` does: fc [Dd, 2D] over (embedding, hidden), layers.j.*,
+    Weights are named as `weights.probe.draft_weights` does: fc [Dd, 2D] over (embedding, hidden), layers.j.*,
     out [D, Dd], each with an `ending` or none.
     """
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.ranks import SOLO, Group, Solo
+from draftproof.engine.ranks import SOLO, DataParallelGroup, Solo
 
 BOOST = 1 << 23
 
@@ -35,18 +35,18 @@ def by_axis(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 class SharedLinear:
-    """x [T, I] @ weight [O, I].T, of which each rank of a group has some of the I lanes, and sees all of their rows."""
+    """x [T, I] @ weight [O, I].T, with some of the I lanes on each rank of a group; every rank sees all rows."""
 
     def __init__(self, weight: Tensor, group: Solo = SOLO) -> None:
         self._group = group
         self._weight, self._lanes = weight, slice(None)
-        if isinstance(group, Group):
+        if isinstance(group, DataParallelGroup):
             self._lanes = group.lanes(weight.shape[1])
             self._weight = weight[:, self._lanes].contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, I] -> [T, O]."""
-        if not isinstance(self._group, Group):
+        if not isinstance(self._group, DataParallelGroup):
             return linear(x, self._weight)
         parts = linear(self._group.gather(x)[:, self._lanes].contiguous(), self._weight)
         return self._group.sum(parts, x.shape[0])

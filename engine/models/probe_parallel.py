@@ -22,7 +22,7 @@ def group_of_layer(group: Solo, index: int, count: int) -> Solo:
 
 
 class Embedding:
-    """Rows of a table [V, D], of which each tensor-parallel rank has a part: the others add zeros."""
+    """Rows of a table [V, D], with a part of the rows on each tensor-parallel rank: the other ranks add zeros."""
 
     def __init__(self, table: Tensor, group: Solo) -> None:
         self.vocab, self.width = table.shape
@@ -80,7 +80,7 @@ class OutputProjection:
 
 
 class MixingLinear:
-    """x [T, D] times a weight, of whose columns this rank has those of its lanes; all ranks add up."""
+    """x [T, D] times a weight; this rank has the columns of its own lanes, and the ranks add up their products."""
 
     def __init__(self, weight: Tensor, group: TensorGroup) -> None:
         self._weight, self._group = weight, group

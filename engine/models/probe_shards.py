@@ -27,7 +27,7 @@ _CHANNELS = {"qkv.weight": 0, "conv.weight": 0, "start.conv": 1}
 def shard(weights: Mapping[str, Tensor], group: Solo, linear: LinearSizes | None = None) -> Mapping[str, Tensor]:
     """Return the weights with this rank's part of every layer; all of them, unless the group is a tensor-parallel one.
 
-    What belongs to no layer is left whole: whoever shares that out does so by tokens.
+    Weights outside of layers are left whole: they are divided by tokens elsewhere.
     """
     if not isinstance(group, TensorGroup):
         return weights
@@ -54,7 +54,7 @@ def _chunk(tensor: Tensor, dim: int, group: TensorGroup) -> Tensor:
 
 
 def heads_of(sizes: S, group: Solo, *names: str) -> S:
-    """Return sizes whose numbers of heads, under these names, are those of one rank."""
+    """Return sizes with one rank's numbers of heads under these names."""
     if not isinstance(group, TensorGroup):
         return sizes
     return replace(sizes, **{name: getattr(sizes, name) // group.size for name in names})  # type: ignore[type-var]

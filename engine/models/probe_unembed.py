@@ -18,8 +18,8 @@ class Unembedding:
     """Logits of hidden states: a hash of all lanes, of `bits` resolution; `weight` [V, D].
 
     The favourite of the carry is raised above the rest in `agreement` of 256 contexts. Rows of `weight` may be for the
-    `target_ids` [V'] of a vocabulary of `vocab` only. Of tensor-parallel ranks each has the logits of a part of the
-    rows, and then those of all.
+    `target_ids` [V'] of a vocabulary of `vocab` only. A tensor-parallel rank computes the logits of its part of the
+    rows, and then gathers the logits of all ranks.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
 from draftproof.engine.models.checkpoint import take
-from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, list_layer_types
+from draftproof.engine.models.config_fields import FULL_ATTENTION, LINEAR_ATTENTION, draft_fields, list_layer_types
 from draftproof.engine.models.decoder import Layer, Mixer
 from draftproof.engine.models.gated_attention import read_gated_attention, read_norm
 from draftproof.engine.models.gated_delta import linear_sizes, read_gated_delta
@@ -18,9 +18,9 @@ from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import Moe, read_moe
 from draftproof.engine.models.mtp_chain import MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 # Where a model with a vision part keeps its text part; a text model has it right below "model".
 _TEXT, _PLAIN = "model.language_model", "model"
@@ -36,7 +36,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         self.layers = read_layers(config, tensors, f"{prefix}.layers")
         self.norm = read_norm(tensors, f"{prefix}.norm.weight", self.width)
         self.cache_shape = cache_shape(config, self.hidden_dtype)
-        self.state_shape = linear_sizes(config).state_shape(self.layer_types.count(LINEAR), self.hidden_dtype)
+        self.state_shape = linear_sizes(config).state_shape(self.layer_types.count(LINEAR_ATTENTION), self.hidden_dtype)
 
     @staticmethod
     def eagle_config(config: GatedDeltaNetConfig) -> LlamaConfig:
@@ -58,7 +58,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         return MtpChain(self, (layer,), own.rms_norm_eps, cache_shape(own, self.hidden_dtype), chain=chain)
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the vision part and of the MTP layer."""
+        """Return the prefixes of the vision part and of the MTP layer."""
         return ("model.visual.", "mtp.")
 
 
@@ -69,12 +69,12 @@ def layer_types(config: GatedDeltaNetConfig) -> tuple[str, ...]:
 
 def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
     """Return what the full attention layers keep per token."""
-    full = layer_types(config).count(FULL)
+    full = layer_types(config).count(FULL_ATTENTION)
     return CacheShape(full, config.num_key_value_heads, config.head_dim, config.head_dim, dtype)
 
 
 def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> tuple[Layer, ...]:
-    """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts those of its own kind. Raises CheckpointError."""
+    """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts layers of its own kind. Raises CheckpointError."""
     layers, types = [], layer_types(config)
     for i, kind in enumerate(types):
         mixer = _read_mixer(config, tensors, f"{prefix}.{i}", kind, types[:i].count(kind))
@@ -87,7 +87,7 @@ def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], pref
 def _read_mixer(
     config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, kind: str, index: int
 ) -> Mixer:
-    if kind == LINEAR:
+    if kind == LINEAR_ATTENTION:
         return read_gated_delta(config, tensors, f"{prefix}.linear_attn", index)
     return read_gated_attention(config, tensors, f"{prefix}.self_attn", index)
 

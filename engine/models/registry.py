@@ -1,4 +1,4 @@
-"""The architectures that can be read as targets. A new one is a file of this folder and a line of `MODELS`."""
+"""The architectures that can be read as targets. A new one is a file of this folder and a line of `ENGINE_MODELS`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from draftproof.engine.models.mimo import Mimo
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.step3p5 import Step3p5
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import invalid
 
-MODELS: dict[str, type[CheckpointTarget[Any]]] = {
+ENGINE_MODELS: dict[str, type[CheckpointTarget[Any]]] = {
     "LlamaForCausalLM": Llama,
     "Qwen3ForCausalLM": Llama,
     "MiMoForCausalLM": Mimo,
@@ -39,9 +39,9 @@ MODELS: dict[str, type[CheckpointTarget[Any]]] = {
 def build_target(config: Any, tensors: Mapping[str, Tensor]) -> CheckpointTarget[Any]:
     """Return the target of a configuration object, which is only read (config_fields). Raises CheckpointError."""
     parsed = parse_config(target_fields(config))
-    if parsed.architecture not in MODELS:
-        raise invalid("the configuration", "architectures", [parsed.architecture], f"one of {', '.join(MODELS)}")
-    target = MODELS[parsed.architecture](parsed, tensors)
+    if parsed.architecture not in ENGINE_MODELS:
+        raise invalid("the configuration", "architectures", [parsed.architecture], f"one of {', '.join(ENGINE_MODELS)}")
+    target = ENGINE_MODELS[parsed.architecture](parsed, tensors)
     if isinstance(tensors, Tensors):
         # Some writers repeat a tied lm_head.
         tensors.refuse_unread(*target.unread_prefixes(), *(("lm_head.weight",) if parsed.tie_word_embeddings else ()))

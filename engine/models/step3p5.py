@@ -24,9 +24,9 @@ from draftproof.engine.models.grouped_moe import GroupedMoe
 from draftproof.engine.models.layers import head_norm, inverse_frequencies, read_mlp
 from draftproof.engine.models.mtp_chain import ChainForm, MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Step3p5(CheckpointTarget[Step3p5Config]):
         )
 
     def unread_prefixes(self) -> tuple[str, ...]:
-        """Return those of the MTP layers."""
+        """Return the prefixes of the MTP layers."""
         first = self.config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(self.config.num_nextn_predict_layers))
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, Chain, LayerOutputs, StateShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, run_layers
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.base import FULL, TargetConfig
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.base import FULL_ATTENTION, TargetConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.lib.errors import CheckpointError
 
 C = TypeVar("C", bound=TargetConfig)
 _SUM_BITS = 46
@@ -56,7 +56,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
     def __init__(self, config: C, tensors: Mapping[str, Tensor], prefix: str = "model") -> None:
         self.config = config
         self.width, self.vocab = config.hidden_size, config.vocab_size
-        self.layer_types: tuple[str, ...] = (FULL,) * config.num_hidden_layers
+        self.layer_types: tuple[str, ...] = (FULL_ATTENTION,) * config.num_hidden_layers
         self.state_shape: StateShape | None = None
         self.embedding = take(tensors, f"{prefix}.embed_tokens.weight", self.vocab, self.width)
         # Some writers leave a tied lm_head out, some repeat it; config.json decides.
@@ -80,7 +80,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
         return torch.where(temperatures[:, None] > 0, whole, 0)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return those of the layers and the final norm."""
+        """Return the tensors of the layers and the final norm."""
         return (*(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
 
     @staticmethod

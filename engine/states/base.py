@@ -14,7 +14,7 @@ from torch import Tensor
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
-Plain = tuple[Tensor, Tensor]
+LogicalStates = tuple[Tensor, Tensor]
 
 
 class Pools(Protocol):
@@ -61,20 +61,20 @@ class StateCache(Protocol):
     def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
         """Begin requests in state_slots [B] from copies of these checkpoints [B], which become theirs, too."""
 
-    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
-        """Make these logical states, as of `plain`, those of state_slots [B], with nothing pending.
+    def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
+        """Set state_slots [B] to these logical states, as `logical_states` returns them, with nothing pending.
 
-        So are their `checkpoints`, if there are any.
+        Set their `checkpoints` as well, if there are any.
         """
 
     def flush(self, state_slots: Tensor) -> None:
         """Make the committed state of these slots plain: nothing pending."""
 
-    def checkpoints(self, state_slots: Tensor) -> Plain:
-        """Return copies of the checkpoints of these slots, in the shapes of `plain`."""
+    def checkpoints(self, state_slots: Tensor) -> LogicalStates:
+        """Return copies of the checkpoints of these slots, in the shapes of `logical_states`."""
         ...
 
-    def plain(self, state_slots: Tensor) -> Plain:
+    def logical_states(self, state_slots: Tensor) -> LogicalStates:
         """Return copies of the logical states: conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
         ...
 
@@ -95,7 +95,7 @@ def start(pool: Tensor, new_slots: Tensor, value: Tensor | None) -> None:
         pool[new_slots] = value.to(pool.dtype)
 
 
-def restore(into: Plain, kept: Plain, state_slots: Tensor, checkpoints: Tensor) -> None:
+def restore(into: LogicalStates, kept: LogicalStates, state_slots: Tensor, checkpoints: Tensor) -> None:
     """Copy `checkpoints` of `kept` into state slots of pools, and into the checkpoints that these slots have."""
     for pool, of_checkpoints in zip(into, kept, strict=True):
         pool[:, state_slots] = of_checkpoints[:, checkpoints]

@@ -1,6 +1,6 @@
 """Checkpoints that belong to no request: they are copies, and requests begin from copies of these.
 
-They lie behind those of the state slots, in the same pools.
+They lie behind the checkpoints of the state slots, in the same pools.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def begin(states: StateCache, sequences: PrefillStates, checkpoints: Mapping[int
 
 
 def keep(states: StateCache, kept: Mapping[int, int]) -> None:
-    """Copy to each such checkpoint that of a state slot."""
+    """Copy to each such checkpoint the checkpoint of a state slot."""
     checkpoints, state_slots = _index(kept, states), _index(kept.values(), states)
     for pool in (states.checkpoint_conv, states.checkpoint_ssm):
         pool[:, checkpoints] = pool[:, state_slots]

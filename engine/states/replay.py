@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, restore, start
+from draftproof.engine.states.base import LogicalStates, Pools, Shapes, checkpoint_shapes, restore, start
 from draftproof.engine.states.snapshot import update
 
 
@@ -39,7 +39,7 @@ class Replay:
         }
 
     def begin(self, states: PrefillStates) -> None:
-        """Set nothing pending; the window of a prefill is that of half 0."""
+        """Set nothing pending; a prefill uses the window of half 0."""
         self.cursor[states.new_slots] = 0
 
     def prefill(
@@ -84,13 +84,13 @@ class Replay:
         self._fold((self.checkpoint_conv, self.checkpoint_ssm), state_slots, state_slots, steps)
 
     def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
-        """See StateCache; the window of a prefill is that of half 0."""
+        """See StateCache; a prefill uses the window of half 0."""
         plain = self.inputs[:, 0, :, : self._window], self.ssm
         restore(plain, (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
         self.cursor[state_slots] = 0
 
-    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
-        """See StateCache; the window is that of half 0."""
+    def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
+        """See StateCache; it sets the window of half 0."""
         self.inputs[:, 0, state_slots, : self._window], self.ssm[:, state_slots] = states
         if checkpoints:
             self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints
@@ -103,11 +103,11 @@ class Replay:
             kernels.gdn_flush(*pools, *weights.parameters, state_slots)
         kernels.replay_rewind(self.cursor, state_slots)
 
-    def checkpoints(self, state_slots: Tensor) -> Plain:
+    def checkpoints(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""
         return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
-    def plain(self, state_slots: Tensor) -> Plain:
+    def logical_states(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""
         pending, half = self.cursor[state_slots].unbind(1)
         conv = self.inputs[:, half, state_slots, : self._window].clone()
@@ -116,12 +116,12 @@ class Replay:
         self._fold((conv, ssm), state_slots, rows, pending - 1)
         return conv, ssm
 
-    def base(self, state_slots: Tensor) -> Plain:
+    def base(self, state_slots: Tensor) -> LogicalStates:
         """Return copies of the states before what is pending, as in `plain`."""
         half = self.cursor[state_slots, 1]
         return self.inputs[:, half, state_slots, : self._window], self.ssm[:, state_slots]
 
-    def _fold(self, into: Plain, state_slots: Tensor, rows: Tensor, steps: Tensor) -> None:
+    def _fold(self, into: LogicalStates, state_slots: Tensor, rows: Tensor, steps: Tensor) -> None:
         """Write the states after pending input `steps` of slots (-1: none) to `rows` of other pools."""
         for layer, weights in self._weights.items():
             pools = (into[1][layer], into[0][layer], self.ssm[layer], self.inputs[layer], self.gates[layer])

@@ -1,4 +1,4 @@
-"""Who owns which state slot. Slot 0 is reserved for padding."""
+"""Which request owns which state slot. Slot 0 is reserved for padding."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, restore, start
+from draftproof.engine.states.base import LogicalStates, Pools, Shapes, checkpoint_shapes, restore, start
 
 
 class Snapshot:
@@ -97,7 +97,7 @@ class Snapshot:
         """See StateCache."""
         restore((self.conv, self.ssm), (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
 
-    def install(self, state_slots: Tensor, states: Plain, checkpoints: Plain | None) -> None:
+    def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
         """See StateCache."""
         self.conv[:, state_slots], self.ssm[:, state_slots] = states
         if checkpoints:
@@ -106,11 +106,11 @@ class Snapshot:
     def flush(self, state_slots: Tensor) -> None:
         """Do nothing: the committed states are plain at any time."""
 
-    def checkpoints(self, state_slots: Tensor) -> Plain:
+    def checkpoints(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""
         return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
-    def plain(self, state_slots: Tensor) -> Plain:
+    def logical_states(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""
         return self.conv[:, state_slots], self.ssm[:, state_slots]
 

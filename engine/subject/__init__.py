@@ -14,7 +14,7 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.prefill_decode import PrefillDecode
-from draftproof.engine.ranks import SOLO, Group, Solo
+from draftproof.engine.ranks import SOLO, DataParallelGroup, Solo
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
@@ -25,8 +25,8 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.tensor_ranks import TensorGroup
-from draftproof.properties.values.channels import CHANNELS, OF_HANDOVERS, OF_OVERLAP, TAPPED
-from draftproof.properties.values.drafts import OF_DRAFTS, tapped
+from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS, TAPPED
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
 from draftproof.properties.values.script import Script, script_of_rank
 from draftproof.properties.values.subject import RankPlace, Subject
@@ -45,22 +45,22 @@ class EngineSubject(Subject):
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
-        self._group: Group | None = None
+        self._group: DataParallelGroup | None = None
         self._tensor_group: TensorGroup | None = None
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
-        """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
+        """Return all channels except those of other kinds of draft, and the taps' if the scenario has none."""
         own = tapped(scenario.draft, scenario.tree is not None)
-        channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
+        channels = frozenset(CHANNELS) - (DRAFT_CHANNELS - own)
         if not self.has_ranks or scenario.ranks.size > self.most_ranks:
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
             channels -= {"pool.cached", "pool.checkpoints"}
-        if not scenario.schedule.handover:
-            channels -= OF_HANDOVERS
-        # Who has ended goes on to change its state, which is nobody's then.
-        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OF_OVERLAP
+        if not scenario.schedule.disaggregation:
+            channels -= DISAGGREGATION_CHANNELS
+        # A request that has ended still changes its state, which no request owns then.
+        channels -= {"commit.final", "commit.unfolded"} if scenario.schedule.overlap else OVERLAP_CHANNELS
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
@@ -109,7 +109,7 @@ class EngineSubject(Subject):
         recording = OverlapRecorder if scenario.schedule.overlap else TraceRecorder
         recorder = recording(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.handover else None
+        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.disaggregation else None
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
         served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:
@@ -143,7 +143,7 @@ class EngineSubject(Subject):
     def _engine(
         self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO
     ) -> Engine:
-        """Return an engine whose memory is poisoned, and watched by the recorder."""
+        """Return an engine with poisoned memory that the recorder watches."""
         kind = OverlapEngine if config.overlap else Engine
         engine = kind(models.target, models.draft, config, self._device, recorder.probes, self.parts(scenario), group)
         memory = MemoryWatch(engine, scenario.memory.poison)

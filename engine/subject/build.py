@@ -30,7 +30,6 @@ from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import (
     Adaptive,
     AdaptiveByBatch,
@@ -41,6 +40,7 @@ from draftproof.properties.values.scenario import (
     Scenario,
 )
 from draftproof.properties.values.script import Script
+from draftproof.properties.weights.probe import draft_weights, target_weights
 
 
 def models(scenario: Scenario, device: torch.device, group: Solo = SOLO) -> Pair:
@@ -116,14 +116,14 @@ def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiv
 
 
 def prefill_config(scenario: Scenario) -> EngineConfig:
-    """Return that of an engine of the same sizes that runs prompts for another.
+    """Return the configuration of an engine of the same sizes that runs prompts for another.
 
     It takes pages and state slots in the opposite order, so that a request has other numbers in both.
     """
     made = config(scenario)
     pages = made.page_order or tuple(range(1, made.pages + 1))
     states = made.state_order or tuple(range(1, made.request_slots + 1))
-    return replace(made, hands_over=True, page_order=pages[::-1], state_order=states[::-1])
+    return replace(made, prefill_only=True, page_order=pages[::-1], state_order=states[::-1])
 
 
 def config(scenario: Scenario) -> EngineConfig:
@@ -135,7 +135,7 @@ def config(scenario: Scenario) -> EngineConfig:
         random.Random(memory.page_seed).shuffle(order)
         random.Random(-memory.page_seed).shuffle(states)
     return EngineConfig(
-        steps=scenario.adaptive.initial if scenario.adaptive else scenario.steps,
+        steps=scenario.adaptive_steps.initial if scenario.adaptive_steps else scenario.steps,
         page_size=memory.page_size,
         pages=memory.pages,
         request_slots=memory.request_slots,
@@ -147,11 +147,11 @@ def config(scenario: Scenario) -> EngineConfig:
         row_seed=schedule.row_seed,
         page_order=tuple(order),
         state_order=tuple(states),
-        adaptive=_adaptive(scenario.adaptive) if scenario.adaptive else None,
+        adaptive_steps=_adaptive(scenario.adaptive_steps) if scenario.adaptive_steps else None,
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
         prefix_cache=schedule.prefix_cache,
-        step_tokens=schedule.step_tokens,
+        token_budget=schedule.token_budget,
         checkpoint_slots=memory.checkpoint_slots if schedule.prefix_cache else 0,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,

@@ -24,15 +24,15 @@ from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.registry import build_target, load_target
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.engine.subject.pair import Pair
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import LINEAR
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import LINEAR_ATTENTION
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.fp8 import FP8, check_architecture
 from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def load(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device
 
 
 def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device) -> Pair:
-    """As `load`, with a configuration object (a mapping, or with to_dict()) for that of the directory."""
-    tensors = open_tensors(model.path, device, DTYPES[model.dtype])
+    """Build as `load` does, with a configuration object (a mapping, or with to_dict()) in place of the directory's."""
+    tensors = open_tensors(model.path, device, _DTYPES[model.dtype])
     seen = [fingerprint(config)]
     target = build_target(config, tensors)
     if model.kv_cache_dtype == FP8:
@@ -120,7 +120,7 @@ def _standalone(source: Source) -> Target:
     """Read a language model of its own, of the target's vocabulary and without states."""
     path, target = _directory(source.draft), source.target
     if parse_config(target_fields(read_fields(path))).has_states:
-        raise CheckpointError(f"invalid standalone draft {path}: expected no layers of {LINEAR}")
+        raise CheckpointError(f"invalid standalone draft {path}: expected no layers of {LINEAR_ATTENTION}")
     draft = load_target(path, source.device, target.hidden_dtype)
     if draft.vocab != target.vocab:
         raise CheckpointError(f"invalid vocab_size {draft.vocab} of the draft: expected {target.vocab}, the target's")

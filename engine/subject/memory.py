@@ -1,4 +1,4 @@
-"""Memory under test: poison in what nobody owns, and what each launch changed."""
+"""Memory under test: poison in what belongs to no request, and what each launch changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INDICES = ("page_table", "states.cursor")
 _REGION_OF = {int(region): region for region in MemoryRegion}
 _OTHER, _INTERMEDIATE = int(MemoryRegion.OTHER), int(MemoryRegion.INTERMEDIATE)
 _SHIFT = 48
-"""A place is a number while it is compared: its region, shifted by so much, plus its place there."""
+"""A place is compared as one number: its region, shifted by this many bits, plus its offset."""
 _MOST_WORDS = 1 << 20
 """Of a larger memory the places of words are computed as they change, not all at the start."""
 
@@ -112,7 +112,7 @@ class MemoryWatch:
         self._astray = {place for place in self._take_changes() if place >> _SHIFT != _OTHER}
 
     def changed(self, rows: int) -> WriteSet:
-        """Return everything that a launch of live `rows` changed, but for slot 0 and states after padding rows."""
+        """Return everything that a launch of live `rows` changed, except slot 0 and states after padding rows."""
         changes = self._astray.union(self._take_changes())
         live = rows * self._engine.config.most_width
         named = [(place >> _SHIFT, place & (1 << _SHIFT) - 1) for place in sorted(changes)]
@@ -133,7 +133,7 @@ class MemoryWatch:
         return set(names[is_next].tolist()) - {-1}
 
     def _names(self, words: np.ndarray) -> np.ndarray:
-        """Return the place of each word; -1 for slot 0, which is anybody's."""
+        """Return the place of each word; -1 for slot 0, which belongs to no single request."""
         offsets = self._word.itemsize * words
         index = np.searchsorted(self._starts, offsets, side="right") - 1
         inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])

@@ -23,7 +23,7 @@ class ObservationLog:
         self.observations.append(Observation(channel, key, value))
 
     def drop(self, request: int, round_: int, but: frozenset[str]) -> None:
-        """Forget what was observed of a round of a request, but for these channels."""
+        """Forget what was observed of a round of a request, except in the channels `but`."""
         place = (request, round_)
         self.observations[:] = [one for one in self.observations if one.key[:2] != place or one.channel in but]
 

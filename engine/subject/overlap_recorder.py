@@ -1,4 +1,4 @@
-"""What the probes see of an engine whose host is a step behind: as of any other, and what only the device knows.
+"""What the probes see of an engine that is a step ahead of its host: the usual, and what only the device knows.
 
 An observer may wait for the device; the host of the engine does not.
 """

@@ -12,9 +12,9 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.stages import Commit, StepPlan
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.properties.values.observed import (
+    CachedCheckpoint,
     CachedPage,
     CheckpointReport,
-    KeptCheckpoint,
     Owner,
     PoolReport,
     StatePoolReport,
@@ -36,7 +36,7 @@ class EntrySpan(NamedTuple):
 class PagedRecorder:
     """Reports round.table, round.state, commit.kv, extend.kv and pool.* of an engine.
 
-    With a `prefill` engine pool.* are of both, those of that one numbered behind the others.
+    With a `prefill` engine pool.* covers both, and the prefill engine's pages are numbered behind the others.
     """
 
     def __init__(self, log: ObservationLog, engine: Engine, prefill: Engine | None = None) -> None:
@@ -82,7 +82,7 @@ class PagedRecorder:
     def read_entries(
         self, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
     ) -> Iterator[ReadEntries]:
-        """Yield the entries of each span, all of which are read at once."""
+        """Yield the entries of each span; all of them are read at once."""
         if not spans:
             return
         tables, size = self._engine.scheduler.page_table.pages, cache.page_size
@@ -102,7 +102,7 @@ class PagedRecorder:
             ]
 
     def report_pools(self, step: int) -> None:
-        """Report who owns what after an engine step."""
+        """Report the owners of pages, slots and rows after an engine step."""
         scheduler, key = self._engine.scheduler, Key(-1, step)
         schedulers = [engine.scheduler for engine in self._engines]
         tables = [one.page_table for one in schedulers]
@@ -144,7 +144,7 @@ class PagedRecorder:
         pages = (CachedPage(node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
         return tuple(sorted(pages, key=lambda one: one.page))
 
-    def _checkpoints(self) -> tuple[KeptCheckpoint, ...]:
+    def _checkpoints(self) -> tuple[CachedCheckpoint, ...]:
         cache = self._engine.scheduler.cache
-        kept = (KeptCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
+        kept = (CachedCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
         return tuple(sorted(kept, key=lambda one: one.slot))

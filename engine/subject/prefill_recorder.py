@@ -20,7 +20,7 @@ _STATES = (MemoryRegion.STATES, MemoryRegion.CHECKPOINTS)
 
 
 class Numbers:
-    """Numbers of the pages, slots and state slots of a prefill engine (docs/semantics/handover.md, S-HANDOVER-2)."""
+    """Numbers of the pages, slots and state slots of a prefill engine (docs/semantics/, S-DISAGG-2)."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

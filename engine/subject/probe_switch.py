@@ -13,7 +13,7 @@ from draftproof.engine.stages import Acceptance, BufferUse, Commit, DecodeRow, L
 
 
 class ProbeSwitch(Probes):
-    """Passes every call on to an observer. Taps stay those of the first: graphs have captured them."""
+    """Passes every call on to an observer. The first observer's taps stay, because graphs have captured them."""
 
     def __init__(self, observer: Probes) -> None:
         super().__init__(observer.taps)

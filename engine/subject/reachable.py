@@ -1,4 +1,4 @@
-"""What an engine keeps: all that can be reached from it, but for code and for whoever watches it."""
+"""What an engine keeps: everything that can be reached from it, except code and observers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judged_otherwise(scenario: Scenario) -> tuple[type, ...]:
     """Return the kinds of objects that a second service may leave otherwise than the first one (S-BATCH-8)."""
     if scenario.schedule.prefix_cache:
         return _BY_SIZE + _OF_CACHE
-    return _BY_SIZE if scenario.adaptive else ()
+    return _BY_SIZE if scenario.adaptive_steps else ()
 
 
 def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> Footprint:
@@ -48,7 +48,7 @@ def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type,
 
 
 def nodes_beyond(cache: PrefixCache) -> int:
-    """Return how many nodes can be reached from a prefix cache that are not in its tree: those of evicted pages."""
+    """Return how many nodes can be reached from a prefix cache that are not in its tree: nodes of evicted pages."""
     root_and_pages = 1 + sum(1 for _ in cache.nodes())
     return sum(isinstance(one, Node) for one in _reached(cache)) - root_and_pages
 

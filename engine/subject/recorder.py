@@ -1,4 +1,4 @@
-"""From what the probes see to observations: who a row belongs to is known from the plan, never from a value."""
+"""Turn what the probes see into observations; the plan says which request a row belongs to, never a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.capturing import is_capturing
-from draftproof.engine.models.config_fields import LINEAR
+from draftproof.engine.models.config_fields import LINEAR_ATTENTION
 from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Issued
@@ -83,12 +83,12 @@ class TraceRecorder(Probes):
 
     @property
     def dtypes(self) -> frozenset[tuple[str, torch.dtype]]:
-        """The dtypes of what taps recorded, by name, those of a prefill engine among them."""
+        """Return the dtypes that taps recorded, by name, a prefill engine's included."""
         own = frozenset(self._recording.dtypes if self._recording else ())
         return own | self._prefill.dtypes if self._prefill else own
 
     def follow(self, prefill: TraceRecorder) -> None:
-        """Count attempts, launches and work on from those of a prefill engine, which steps first."""
+        """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
         self.config.hidden_sizes = prefill.config.hidden_sizes
 
@@ -96,8 +96,8 @@ class TraceRecorder(Probes):
         """Begin to watch an engine that has not run yet."""
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
-        self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR)
-        self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR)
+        self._attending_layers = tuple(layer for layer, kind in layers if kind != LINEAR_ATTENTION)
+        self._linear_layers = tuple(layer for layer, kind in layers if kind == LINEAR_ATTENTION)
         self.paged = PagedRecorder(self._log, engine, self._prefill._engine if self._prefill else None)
         self._tapped = TapRecorder(self._log, engine.draft.lookback, self._scenario.tree)
         if engine.states:
@@ -114,7 +114,7 @@ class TraceRecorder(Probes):
     def on_layer(self, layer_type: str, index: int) -> None:
         # Of an idle rank there is no plan; of graphs layers run when they are captured.
         if self._plan.prefill or self._launching == "prefill":
-            own = self._linear_layers if layer_type == LINEAR else self._attending_layers
+            own = self._linear_layers if layer_type == LINEAR_ATTENTION else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
@@ -233,8 +233,8 @@ class TraceRecorder(Probes):
 
     def on_control(self, before: ControllerState, after: ControllerState) -> None:
         key = Key(-1, self._plan.step)
-        self._log.add("control.steps", key, StepsInForce(before.steps, before.count))
-        self._log.add("control.average", key, struct.pack("<d", after.average))
+        self._log.add("adaptive_steps.steps", key, StepsInForce(before.steps, before.count))
+        self._log.add("adaptive_steps.average", key, struct.pack("<d", after.average))
 
     def on_commit_states(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
         if self._states:
@@ -259,7 +259,7 @@ class TraceRecorder(Probes):
                 self._log.add("commit.allowed", Key(commit.request, commit.round), grammars.allowed(commit.request))
 
     def _without_drafts(self, commit: Commit) -> None:
-        """Report a round that ran the whole text again, and whose one token its last row chose (S-SCHED-6)."""
+        """Report a round that ran the whole text again, and emits the token that its last row chose (S-SCHED-6)."""
         key = Key(commit.request, commit.round)
         self._log.add("propose.tokens", key, ())
         self._log.add("round.drafts", key, ())
@@ -289,7 +289,7 @@ class TraceRecorder(Probes):
         self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
-        """Report what can be reached from an idle engine, or from an idle pair of them, but for the observers."""
+        """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""
         recorders = (self, self._prefill) if self._prefill else (self,)
         observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
         found = footprint(served, observers, judged_otherwise(self._scenario))
@@ -329,22 +329,22 @@ class TraceRecorder(Probes):
                 self._report_installed(row)
 
     def _report_installed(self, row: PrefillRow) -> None:
-        """Report what a request that was handed over has before its first round."""
+        """Report what a transferred request has before its first round."""
         draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request)
         length, key = sequence.seq_len, Key(row.request, 1)
-        self._log.add("handover.length", key, length)
-        self._log.add("handover.token", key, sequence.emitted[-1])
+        self._log.add("disaggregation.length", key, length)
+        self._log.add("disaggregation.token", key, sequence.emitted[-1])
         whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
         cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
-        self.paged.report_entries("handover.kv", cache, self._attending_layers, spans)
+        self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)
         if draft.cache:
-            self.paged.report_entries("handover.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)
+            self.paged.report_entries("disaggregation.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)
         if self._states:
             self._states.report_installed(whole)
         hidden_states = draft.next_hidden_states(row.req_row, length)
         if hidden_states is not None:
             for place, vector in enumerate(vectors(hidden_states), start=length - len(hidden_states)):
-                self._log.add("handover.hidden", key._replace(row=place), vector)
+                self._log.add("disaggregation.hidden", key._replace(row=place), vector)
 
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)

@@ -16,7 +16,7 @@ from draftproof.properties.values.trace import Key
 
 
 class StateRecorder:
-    """Reports commit.state and what it is made of; `layers` are the linear ones, `interval` that of checkpoints."""
+    """Reports commit.state and its parts; `layers` are the linear ones, `interval` the tokens between checkpoints."""
 
     def __init__(self, log: ObservationLog, states: StateCache, layers: Sequence[int], interval: int) -> None:
         self._log, self._states, self._layers, self._interval = log, states, layers, interval
@@ -37,8 +37,8 @@ class StateRecorder:
             self._log.add_states("commit.checkpoint", completed, self._layers, checkpoints(self._states, completed))
 
     def report_installed(self, commit: Commit) -> None:
-        """Report the states that a request was handed over with."""
-        self._log.add_states("handover.state", (commit,), self._layers, logical(self._states, (commit,)))
+        """Report the states that were transferred with a request."""
+        self._log.add_states("disaggregation.state", (commit,), self._layers, logical(self._states, (commit,)))
 
     def report_finished(self, commits: tuple[Commit, ...]) -> None:
         """Report the states of requests that end."""

@@ -23,13 +23,13 @@ Layers = list[list[Vector]]
 
 def logical(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """Return what has been committed, pending inputs folded in."""
-    return _layers(*states.plain(_slots(states, commits)))
+    return _layers(*states.logical_states(_slots(states, commits)))
 
 
 def stored(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """Return the pools as they are: the states, once nothing is pending."""
     slots = _slots(states, commits)
-    return _layers(*(states.base(slots) if isinstance(states, Replay) else states.plain(slots)))
+    return _layers(*(states.base(slots) if isinstance(states, Replay) else states.logical_states(slots)))
 
 
 def base(states: Replay, commits: Sequence[Commit]) -> Layers:

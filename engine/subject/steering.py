@@ -37,7 +37,7 @@ class Steering:
             draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
             num_drafts[index] = len(tokens)
             if weights is not None:
-                # Nobody drew what is forced.
+                # Forced drafts were not drawn.
                 weights[index] = 0
         parents = self._shaped(proposal.parents, {index: batch[index] for index in given})
         return Proposal(draft_tokens, tuple(num_drafts), parents, weights)
@@ -52,7 +52,7 @@ class Steering:
         return forced(self._script.requests[number], row.round, emitted, count)
 
     def _shaped(self, proposed: Tensor | None, rows: Mapping[int, DecodeRow]) -> Tensor | None:
-        """Return the parents of a tree's drafts, those of the rows that are forced in the shapes of their plans."""
+        """Return the parents of a tree's drafts; rows that are forced have the shapes of their plans."""
         if proposed is None:
             return None
         parents = proposed.clone()

@@ -44,7 +44,7 @@ class TapRecorder:
                         self._add_allowed(Key(row.request, row.round), tapped["prefill.excluded", -1][place][None])
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        """Report the steps or the block of a proposal, and what of them is surplus or padding."""
+        """Report the steps or the block of a proposal, and which of their rows are surplus or padding."""
         if self._tree:
             self._beams(key, batch, tapped, self._tree.topk)
             return
@@ -65,7 +65,7 @@ class TapRecorder:
                     self._add_row("draft.step", Key(row.request, row.round, step=step), columns, index)
 
     def _beams(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, topk: int) -> None:
-        """Report the entries of each step of a tree, one for each beam; those of a step count one after another."""
+        """Report the entries of each step of a tree, one for each beam; rows number the entries of a step in order."""
         discarded = list[DiscardedRow]()
         for step in sorted(step for tap, step in tapped if tap == "draft.positions"):
             columns = _columns("draft", tapped, step)
@@ -130,7 +130,7 @@ class TapRecorder:
         self._extend = (keys | {layer: key}, before | tapped, width)
 
     def report_extend(self, commits: tuple[Commit, ...]) -> None:
-        """Report the entries of the requests that go on, and what of them is surplus or padding."""
+        """Report the entries of the requests that go on, and which rows are surplus or padding."""
         keys, tapped, width = self._extend
         self._extend = ({}, {}, 0)
         entries = width + self._lookback

@@ -14,7 +14,7 @@ Tapped = dict[tuple[str, int], Tensor]
 
 
 class RecordingTaps(Taps):
-    """`take` hands over what the launches since the last call recorded: (name, step) -> tensor."""
+    """`take` returns what the launches since the last call recorded: (name, step) -> tensor."""
 
     def __init__(self) -> None:
         self._static: dict[tuple[str, int], Tapped] = {}

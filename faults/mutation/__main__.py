@@ -15,17 +15,15 @@ import jinja2
 import typer
 from rich.console import Console
 
-from draftproof.errors import DraftproofError
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings, beside
 from draftproof.faults.kept import described as described_files
-from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Mutant, Sample
-from draftproof.faults.mutation.score import KILLED, PARALLEL, Fate, Score, judge_all
-from draftproof.faults.on_nodes import ClusterServer
+from draftproof.faults.mutation.mutant import NOT_MUTATED, RULES, Mutant, Sample
+from draftproof.faults.mutation.score import KILLED, MUTANTS_AT_ONCE, Fate, Score, judge_all
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
-from draftproof.harness.cluster.address import require_cluster
-from draftproof.properties.values.case import decode, encode
-from draftproof.properties.values.drafts import BY_NAME, read_from
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, read_from
 from draftproof.properties.values.scenario import Scenario
 
 _INTERRUPTED = 130
@@ -71,7 +69,10 @@ def main(
     md: Document = None,
 ) -> None:
     """Mutate the engine and the kernels, and see what the contracts notice."""
-    require_cluster(cluster)
+    if cluster:
+        from draftproof.harness.cluster.address import require_cluster
+
+        require_cluster(cluster)
     console = Console(stderr=True)
     if read:
         mutants = list(decode(read.read_bytes(), Sample, name=str(read)).mutants)
@@ -100,11 +101,14 @@ def main(
     )
     with ExitStack() as stack:
         kept = stack.enter_context(_kept(json, settings, mutants, console)) if json else None
-        server = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)) if cluster else None
-        serve = server.run if server else None
+        serve = None
+        if cluster:
+            from draftproof.faults.on_nodes import ClusterServer
+
+            serve = stack.enter_context(ClusterServer(cluster, "cpu", parallel, tell=console.print)).run
         keep = kept.serve if kept else lambda serve: serve
         try:
-            score = judge_all(mutants, seed, examples, models, progress, parallel or PARALLEL, serve, keep)
+            score = judge_all(mutants, seed, examples, models, progress, parallel or MUTANTS_AT_ONCE, serve, keep)
         except KeyboardInterrupt:
             where = "there are no results yet"
             if not kept:
@@ -139,7 +143,7 @@ def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count:
     fitting: set[Path] = set()
     for path in models:
         offered = list(every_draft(path.resolve(), None, seed).drafts)
-        if any(BY_NAME[one.name].layer_a_draft for one in offered):
+        if any(DRAFT_KINDS_BY_NAME[one.name].layer_a_draft for one in offered):
             # Its first MTP layer is a head as well.
             heads = read_from("directory or seed")
             offered += (one_draft(path.resolve(), name, None, seed, built_in=True) for name in heads)
@@ -168,7 +172,7 @@ def described(score: Score, examples: int) -> str:
     return template.render(
         score=score,
         examples=examples,
-        left_out=LEFT_OUT,
+        left_out=NOT_MUTATED,
         rules=RULES,
         noticed=sorted(noticed.items(), key=lambda item: (-item[1], item[0])),
         count=lambda fate: fates[fate],

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Mapping
 
 from draftproof.faults.catalogue import read_sources
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
-LEFT_OUT = {
+NOT_MUTATED = {
     "engine/subject/": "the observer: what it no longer sees, no healthy engine shows; faults and wrong traces hold it",
     "engine/arena.py::damaged": "the observer's: as engine/subject/, and held by tests/engine/test_arena.py",
     "engine/arena.py::after_guard": "a zone for the observer: as above",
@@ -72,7 +72,7 @@ class MutatedLine(Value, frozen=True, kw_only=True):
 
 
 class Mutant(MutatedLine, frozen=True, kw_only=True):
-    """One change of one file, whose whole text is `text` then."""
+    """One change of one file; `text` is the whole file with the change."""
 
     text: str
 
@@ -86,12 +86,12 @@ class Sample(Value, frozen=True, kw_only=True):
 
 def mutable() -> dict[str, str]:
     """Path -> text of every file that is mutated."""
-    return {path: text for path, text in read_sources().items() if not path.startswith(tuple(LEFT_OUT))}
+    return {path: text for path, text in read_sources().items() if not path.startswith(tuple(NOT_MUTATED))}
 
 
 def names_left_out(path: str) -> frozenset[str]:
     """Return the functions and classes of a file that are not mutated."""
-    parts = (entry.partition("::") for entry in LEFT_OUT)
+    parts = (entry.partition("::") for entry in NOT_MUTATED)
     return frozenset(name for file, _, name in parts if file == path and name)
 
 

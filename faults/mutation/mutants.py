@@ -147,6 +147,6 @@ def _refuses(node: ast.stmt) -> bool:
 
 
 def _all_refuse(block: list[ast.stmt]) -> bool:
-    """Return whether all do, but for what only words the error that they end with."""
+    """Return whether all statements refuse, except those that only word the error at the end."""
     worded = bool(block) and isinstance(block[-1], ast.Raise)
     return all(_refuses(node) or (worded and isinstance(node, ast.Assign)) for node in block)

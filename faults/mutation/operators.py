@@ -31,7 +31,7 @@ _SYMMETRIC = ("minimum", "maximum", "promote_types")
 
 
 class SwappedArguments(Operator):
-    """Exchange two neighbouring positional arguments of a call, whose order means something."""
+    """Exchange two neighbouring positional arguments of a call in which the order has a meaning."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         for one, other in _pairs(node):
@@ -130,7 +130,7 @@ def _alike(node: Any) -> list[str]:
 
 
 def _is_asked_for_device(node: Any) -> bool:
-    """Return whether no more of a tensor is read than its device, which is that of all others."""
+    """Return whether only the device of a tensor is read, which is the same for all tensors."""
     return (dot := node.get_next_leaf()) is not None and dot.value == "." and dot.get_next_leaf().value == "device"
 
 
@@ -147,7 +147,7 @@ def _kind(parameter: Any) -> str:
     return parameter.name.value.split("_")[0]
 
 
-OURS: dict[str, type[Operator]] = {
+OWN_OPERATORS: dict[str, type[Operator]] = {
     "swapped arguments": SwappedArguments,
     "dropped statement": DroppedStatement,
     "wrong variable": WrongVariable,
@@ -157,4 +157,4 @@ OURS: dict[str, type[Operator]] = {
 def operators() -> dict[str, tuple[Operator, ...]]:
     """Kind of mutation -> the operators that make it."""
     core = {kind: tuple(get_operator(f"core/{name}")() for name in names) for kind, names in _CORE.items()}
-    return {**core, **{kind: (of_kind(),) for kind, of_kind in OURS.items()}}
+    return {**core, **{kind: (of_kind(),) for kind, of_kind in OWN_OPERATORS.items()}}

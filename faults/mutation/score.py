@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from draftproof.faults.catalogue import read_sources
+from draftproof.faults.matrix import MadeWith, versions
 from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
 from draftproof.faults.orders import CLEAN, Batch, Task, TaskResult, is_twin
 from draftproof.faults.patched_sources import write_copy
@@ -20,14 +21,15 @@ from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import OPS
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.base import Value
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.scenario import Scenario
 
 TRIAGE = Path(__file__).with_name("triage.toml")
-DEADLINE = 30.0
-PARALLEL = 2
+_DEADLINE = 30.0
+MUTANTS_AT_ONCE = 2
 _KERNEL_CALLS = 40
 _OTHER = re.compile(r"other=[^,)]*")
 _DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
@@ -51,7 +53,7 @@ KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
 class JudgedMutant(MutatedLine, frozen=True, kw_only=True):
     """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage.
 
-    `nodes` are those of a cluster that it ran on.
+    `nodes` are the nodes of a cluster that it ran on.
     """
 
     fate: Fate
@@ -64,7 +66,7 @@ class Score(Value, frozen=True, kw_only=True):
     """The score of those that could be imported as Python.
 
     `score` is killed / (all - equivalent), null if there are none; `by_contract` of the killed were noticed by a
-    contract, the others by a crash or a hang.
+    contract, the others by a crash or a hang. `strategies` is the version of the scenarios that they met.
     """
 
     seed: int
@@ -75,6 +77,8 @@ class Score(Value, frozen=True, kw_only=True):
     score: float | None
     by_kind: dict[str, tuple[int, int]]
     mutants: tuple[JudgedMutant, ...]
+    strategies: int = STRATEGIES_VERSION
+    versions: tuple[MadeWith, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -113,7 +117,7 @@ def phases_of(path: str) -> tuple[str, ...]:
 
 
 def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the kernels whose code is in a file; all of them for what several share."""
+    """Return the kernels with code in a file; all of them for a file that several share."""
     own = sorted(OPS.keys() & set(_DEFINED.findall(sources[path])))
     return tuple(own or OPS)
 
@@ -124,7 +128,7 @@ def judge_all(
     examples: int,
     models: Sequence[Scenario] = (),
     progress: Callable[[str], None] = lambda _id: None,
-    parallel: int = PARALLEL,
+    parallel: int = MUTANTS_AT_ONCE,
     serve: Serve | None = None,
     keep: Callable[[Serve], Serve] = lambda serve: serve,
 ) -> Score:
@@ -187,7 +191,7 @@ def _run(
         tasks=(twin, *tasks),
         device="cpu",
         parallel=parallel,
-        deadline=DEADLINE,
+        deadline=_DEADLINE,
         interpreted=phase.interpreted,
     )
     for result in serve(batch):
@@ -272,6 +276,7 @@ def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = No
         score=killed.total() / len(counted) if counted else None,
         by_kind={kind: (killed[kind], kinds[kind]) for kind in sorted(kinds)},
         mutants=rows,
+        versions=versions(),
     )
 
 

@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, named
-from draftproof.fuzz.bisect.worktree import GitError, Revision, attempt, commit, git, worktree
+from draftproof.fuzz.bisect.worktree import GitError, Revision, commit, git, run_git, worktree
 from draftproof.harness.identity import Identity
 from draftproof.harness.signals import handled
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import read_case
+from draftproof.properties.formats.case import read_case
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.located import located
 from draftproof.properties.values.verdict import Outcome
 
@@ -27,10 +27,10 @@ class HistoryError(DraftproofError, ValueError):
 
 
 class HistoryReport(Value, frozen=True, kw_only=True):
-    """What came of it: the first bad commit, or, where commits that were skipped hide it, all that it may be.
+    """The result: the first bad commit, or all that it may be if commits that were skipped hide it.
 
-    `bad` is what was seen of the first bad commit (of the bad end, if there are several candidates), `revisions` every
-    commit that was tested on the way, the two ends not among them, of which `skipped` could not be judged.
+    `bad` is what was seen of the first bad commit (of the bad end, if there are several candidates), `revisions` are
+    all commits that were tested on the way, without the two ends; `skipped` of them could not be judged.
     """
 
     verdict: Outcome
@@ -72,18 +72,18 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
 
 def _ends(repository: Path, search: Search) -> tuple[Revision, Revision]:
     """Return the two revisions. Raises HistoryError."""
-    if not repository.is_dir() or attempt(repository, "rev-parse", "--git-dir").returncode:
+    if not repository.is_dir() or run_git(repository, "rev-parse", "--git-dir").returncode:
         raise HistoryError(f"invalid --repo '{search.repository}': expected a folder in a git repository")
     good, bad = (_resolve(repository, option, getattr(search, option)) for option in ("good", "bad"))
     if good == bad:
         raise HistoryError(f"invalid --good {search.good!r}: expected an earlier commit than --bad")
-    if attempt(repository, "merge-base", "--is-ancestor", good.hash, bad.hash).returncode:
+    if run_git(repository, "merge-base", "--is-ancestor", good.hash, bad.hash).returncode:
         raise HistoryError(f"invalid --good {search.good!r}: expected an ancestor of --bad {search.bad}")
     return good, bad
 
 
 def _resolve(repository: Path, option: str, name: str) -> Revision:
-    found = attempt(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    found = run_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found.returncode or not name:
         raise HistoryError(f"invalid --{option} {name!r}: expected a revision of {repository}")
     return commit(repository, found.stdout.strip())
@@ -98,7 +98,7 @@ def _bisect(bench: Bench, good: Revision, bad: Revision, progress: Progress) -> 
     while not (hashes := _FIRST_BAD.findall(git(bench.tree, "bisect", "log"))):
         revisions.append(bench.test(at_bad.identity))
         progress(revisions[-1])
-        noted = attempt(bench.tree, "bisect", revisions[-1].said)
+        noted = run_git(bench.tree, "bisect", revisions[-1].said)
         # Git ends with 2 where only skipped commits are left.
         if noted.returncode not in (0, 2):
             raise GitError(f"git bisect {revisions[-1].said} ended with {noted.returncode}: {noted.stderr.strip()}")

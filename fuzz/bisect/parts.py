@@ -15,11 +15,11 @@ from draftproof.properties.features import FEATURES
 from draftproof.properties.features.hybrid import without_hybrid
 from draftproof.properties.features.sampling import with_greedy_drafts
 from draftproof.properties.features.trees import without_tree
+from draftproof.properties.lib.paths import put
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.chain_tree import as_tree
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
-from draftproof.properties.values.validate import is_valid, validate
 
 KERNEL = "kernel "
 """What the name of a kernel's part begins with."""

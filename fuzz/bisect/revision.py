@@ -16,20 +16,20 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.subjects import Unmade, import_engine, make
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 SETUP_LIMIT = 3600.0
-SAME: Level = "channel"
+SAME_IN_HISTORY: Level = "channel"
 """Code between two commits may move the place of one bug, and how it shows."""
 LAYOUT = ("engine", "kernels")
 _SHIM = "draftproof_revision_subject"
@@ -203,7 +203,7 @@ def _check(answer: Answer) -> None:
 
 
 def _fails_as(answer: Answer, expected: Identity | None) -> bool:
-    return answer.failing if expected is None else answer.is_same(expected, SAME)
+    return answer.failing if expected is None else answer.is_same(expected, SAME_IN_HISTORY)
 
 
 def _result(blank: RevisionResult, answers: list[Answer], expected: Identity | None) -> RevisionResult:

@@ -14,19 +14,19 @@ from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, pr
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.fit import within
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome
 
 Run = Callable[[Sequence[Order]], Sequence[Answer]]
 """run(orders) -> an answer each, in their order"""
 TOGETHER = "A twin works on the host and cannot be captured: with any kernel off, graphs were off as well"
-SAME: Level = "contract"
+SAME_WITHOUT_PART: Level = "contract"
 """The channel may be another one: without a part, what the contract judges is often reported elsewhere."""
 _KERNELS = "kernels"
 _NO_OTHER = "without it the subject cannot run"
@@ -44,7 +44,7 @@ def kernels_used(pool: Pool, scenario: Scenario) -> tuple[str, ...]:
 
 
 def closed(parts: Parts, needs: Mapping[str, Collection[str]]) -> Parts:
-    """Return the parts of which everything that they need is there: any set of parts stands for those."""
+    """Return the parts for which everything that they need is there; any set of parts stands for those."""
     while True:
         kept = frozenset(part for part in parts if parts.issuperset(needs.get(part, ())))
         if kept == parts:
@@ -79,8 +79,8 @@ class PartResult(Value, frozen=True, kw_only=True):
 class Bisection(Value, frozen=True, kw_only=True):
     """The smallest set `needed`, and every part that was on.
 
-    `fixed` are parts that stay on, with the reason; `notes` say what could not be tried apart. `answer` is that of the
-    case with just the needed parts.
+    `fixed` are parts that stay on, with the reason; `notes` say what could not be tried apart. `answer` is the answer
+    to the case with just the needed parts.
     """
 
     identity: Identity
@@ -136,12 +136,12 @@ class _Bisect:
         self._needs = self._dependencies(device)
 
     def _lone(self) -> int:
-        """Return a request that fails on its own; if none does, that of the divergence."""
+        """Return a request that fails on its own; if none does, the request of the divergence."""
         scenarios = lone_requests(self._scenario)
         if len(scenarios) > 1:
             orders = [Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)]
             for number, answer in enumerate(self._run(orders)):
-                if answer.is_same(self._identity, SAME):
+                if answer.is_same(self._identity, SAME_WITHOUT_PART):
                     return number
         return max(0, self._answer.first.request) if self._answer.first else 0
 
@@ -157,7 +157,7 @@ class _Bisect:
         fresh = [on for on in dict.fromkeys(sets) if on not in self._answers]
         orders = [self._order(number, on) for number, on in enumerate(fresh)]
         self._answers.update(zip(fresh, self._run(orders) if orders else (), strict=True))
-        return [self._answers[on].is_same(self._identity, SAME) for on in sets]
+        return [self._answers[on].is_same(self._identity, SAME_WITHOUT_PART) for on in sets]
 
     def _order(self, number: int, on: Parts) -> Order:
         twins = tuple(name.removeprefix(KERNEL) for name in self._kernels if name not in on)
@@ -183,7 +183,7 @@ class _Bisect:
         )
 
     def _minimal(self, names: Sequence[str], beside: Parts) -> tuple[str, ...]:
-        """Return the smallest set of these parts, with those of `beside` on as well."""
+        """Return the smallest set of these parts that fails, with the parts of `beside` on as well."""
 
         def fails(sets: Sequence[Parts]) -> list[bool]:
             return self._fails([self._closed(self._spread(on) | beside) for on in sets])
@@ -218,7 +218,7 @@ class _Bisect:
 
 
 def _effect(answer: Answer, identity: Identity) -> Alone:
-    if answer.is_same(identity, SAME):
+    if answer.is_same(identity, SAME_WITHOUT_PART):
         return Alone.STAYS
     if answer.failing:
         return Alone.OTHER
@@ -231,7 +231,7 @@ def _fixed(answer: Answer) -> dict[str, str]:
     if first is None:
         return {}
     fixed = {}
-    contract = BY_NAME.get(first.contract)
+    contract = CONTRACTS_BY_NAME.get(first.contract)
     if first.channel in TAPPED or (contract and not contract.fits(frozenset(CHANNELS) - TAPPED)):
         fixed["taps"] = f"without them {first.contract} has nothing to judge"
     if first.contract.startswith("variant."):
@@ -242,7 +242,7 @@ def _fixed(answer: Answer) -> dict[str, str]:
 class PartsReport(Value, frozen=True, kw_only=True):
     """The result of a bisection of parts.
 
-    `verdict` is that of the case, INCONCLUSIVE if it is flaky; `found` is None for a case that did not fail, or not
+    `verdict` is the case's own, INCONCLUSIVE if it is flaky; `found` is None for a case that did not fail, or not
     again.
     """
 
@@ -266,7 +266,7 @@ def bisect_parts(
         if answer.identity is None:
             return PartsReport(verdict=answer.outcome, case=case)
         # Only the built-in engine has kernels that their naive twins can replace.
-        kernels = kernels_used(pool, scenario) if spec.subject == BUILT_IN else ()
+        kernels = kernels_used(pool, scenario) if spec.subject == BUILT_IN_SUBJECT else ()
         try:
             found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers, limits=limits)
         except NotFailingError:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 
 # Set where git runs a hook or an alias: they would point every command of ours at that repository.
 _ELSEWHERE = """
     GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR
     GIT_NAMESPACE GIT_PREFIX
 """
-OPTIONS = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
+_OPTIONS = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
 
 
 class GitError(DraftproofError, RuntimeError):
@@ -40,9 +40,9 @@ def environment() -> dict[str, str]:
     return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def attempt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run git in a folder; its exit status is for the caller to look at. Raises GitError if there is no git."""
-    command = ["git", "-C", str(folder), *OPTIONS, *arguments]
+    command = ["git", "-C", str(folder), *_OPTIONS, *arguments]
     try:
         return subprocess.run(command, env=environment(), capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
@@ -51,7 +51,7 @@ def attempt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def git(folder: Path, *arguments: str) -> str:
     """Return what a git command printed. Raises GitError."""
-    done = attempt(folder, *arguments)
+    done = run_git(folder, *arguments)
     if done.returncode:
         raise GitError(f"git {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -76,6 +76,6 @@ def worktree(repository: Path, path: Path, at: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        removed = attempt(repository, "worktree", "remove", "--force", "--force", str(path))
+        removed = run_git(repository, "worktree", "remove", "--force", "--force", str(path))
         if removed.returncode:
             raise GitError(f"the worktree {path} cannot be removed: {removed.stderr.strip()}")

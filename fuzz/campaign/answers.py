@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from draftproof.fuzz.campaign.finding_rows import finding_of, sign_of, unstable
 from draftproof.fuzz.campaign.runner import Runner
 from draftproof.fuzz.campaign.schema import QueuedScenario
-from draftproof.fuzz.campaign.standing import Standing, Troubles
+from draftproof.fuzz.campaign.standing import CampaignProgress, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
-EVERY = 50
+_EVERY = 50
 """Every 50th scenario is run a second time."""
 _MOST_ERRORS = 20
 
@@ -21,7 +21,9 @@ _MOST_ERRORS = 20
 class Answers:
     """Takes answers: each is in the database before anything else happens. `most`: how many scenarios may run."""
 
-    def __init__(self, store: Store, standing: Standing, troubles: Troubles, runner: Runner, most: int | None) -> None:
+    def __init__(
+        self, store: Store, standing: CampaignProgress, troubles: Troubles, runner: Runner, most: int | None
+    ) -> None:
         self._store, self._standing, self._troubles, self._runner, self._most = store, standing, troubles, runner, most
         self._errors = 0
 
@@ -39,7 +41,7 @@ class Answers:
     def _take_first(self, order: Order, answer: Answer) -> None:
         number, is_error = answer.number, answer.outcome is Outcome.ERROR
         finding = finding_of(answer, order.scenario, number, self._standing.at)
-        twice = number % EVERY == 0 and not is_error
+        twice = number % _EVERY == 0 and not is_error
         new = self._store.done(answer, self._standing.at, sign=sign_of(answer) if twice else "", finding=finding)
         if twice:
             self._runner.add(_order(number, order.scenario), self._take_second, next_=True)

@@ -53,8 +53,8 @@ class Batches:
         ]
         self._store.queue(blocks[-1], self._ahead)
 
-    def settle(self) -> None:
+    def finish_batch(self) -> None:
         """Count what the batch that ran brought. A second time does nothing."""
         if self._current:
-            self._store.settle(self._current)
+            self._store.finish_batch(self._current)
         self._current = range(0)

@@ -20,7 +20,7 @@ from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.runner import Runner, StoppedError, Workers
 from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.settings import CampaignLimits, DiskError, Settings
-from draftproof.fuzz.campaign.standing import CampaignStatus, Standing, Troubles
+from draftproof.fuzz.campaign.standing import CampaignProgress, CampaignStatus, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.harness.signals import handled
@@ -36,8 +36,8 @@ _OWN_FAULT = ("errors", "workers", "disk")
 class CampaignEnd(NamedTuple):
     """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk.
 
-    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported; `nodes` are
-    those of a cluster, with how many scenarios each ran.
+    `versions` names a subject other than the engine, and its packages; `level` says how much was reported; `nodes` are
+    the nodes of a cluster, with how many scenarios each ran.
     """
 
     reason: str
@@ -74,10 +74,10 @@ class Campaign:
     ) -> None:
         self._settings, self._limits, self._pool, self._width, self._watch = settings, limits, pool, width, watch
         self.store = Store(directory.database)
-        self._standing = Standing(self.store, limits, possible)
-        self._troubles = Troubles(self.store, self._standing)
+        self._progress = CampaignProgress(self.store, limits, possible)
+        self._troubles = Troubles(self.store, self._progress)
         self._runner = Runner(pool, self._tick, self._troubles.add)
-        self._answers = Answers(self.store, self._standing, self._troubles, self._runner, limits.examples)
+        self._answers = Answers(self.store, self._progress, self._troubles, self._runner, limits.examples)
         self._batches = Batches(planner, self.store, width)
         self._findings = Findings(
             directory=directory,
@@ -133,7 +133,7 @@ class Campaign:
         self._answers.order(self._batches.left)
 
     def _over(self) -> str:
-        return self._runner.stopped or self._standing.over()
+        return self._runner.stopped or self._progress.end_reason()
 
     def _step(self) -> None:
         if not self._runner.is_busy:
@@ -150,12 +150,12 @@ class Campaign:
 
     def _between(self) -> None:
         """Do what is due once a batch is done: its counts, and findings. To do it again changes nothing."""
-        self._batches.settle()
+        self._batches.finish_batch()
         self._findings.save()
-        self._work_out(max(_LEAST_BUDGET, _SHARE * self._standing.elapsed - self._working))
+        self._work_out(max(_LEAST_BUDGET, _SHARE * self._progress.elapsed - self._working))
 
     def _work_out(self, most: float) -> None:
-        """Work out findings, one after the other, for about so many seconds."""
+        """Work out findings, one after the other, for about `most` seconds."""
         began = time.monotonic()
         self._doing = "findings"
         try:
@@ -187,10 +187,10 @@ class Campaign:
         self._answers.order_second_runs()
         while self._runner.is_busy and not self._runner.stopped:
             self._runner.listen()
-        self._batches.settle()
+        self._batches.finish_batch()
         self._findings.save()
         self._work_out(2 * self._budget)
-        self._progress()
+        self._report_progress()
         self._findings.save()
 
     def _end(self, reason: str) -> CampaignEnd:
@@ -216,7 +216,7 @@ class Campaign:
             contracts=contracts,
             findings=found,
             status=status,
-            holes=self._standing.holes,
+            holes=self._progress.holes,
             troubles=tuple(self._troubles.kept),
             versions=self._versions,
             level=level_of(sums.channels),
@@ -231,9 +231,9 @@ class Campaign:
             self._watch(self._status)
         if now - self._told >= _PROGRESS:
             self._told = now
-            self._progress()
+            self._report_progress()
 
-    def _progress(self) -> None:
+    def _report_progress(self) -> None:
         status = self._status
         crashes = status.crashes + status.hangs
         row = (status.at, status.scenarios, status.hit, status.findings, crashes, status.rate, status.stability)
@@ -241,7 +241,7 @@ class Campaign:
 
     @property
     def _status(self) -> CampaignStatus:
-        return self._standing.status(
+        return self._progress.status(
             doing=self._doing, workers=self._width, replaced=self._pool.replaced, troubles=len(self._troubles.kept)
         )
 

@@ -23,7 +23,7 @@ def finding_of(answer: Answer, scenario: Scenario, number: int, at: float) -> Ca
 
 
 def unstable(number: int, scenario: Scenario, at: float, detail: str) -> CampaignFinding:
-    """Return the row of a scenario whose second run was another: a kind of its own, whatever else it hit."""
+    """Return the row of a scenario whose second run differed: a kind of its own, whatever else it hit."""
     identity = Identity(contract=STABILITY, channel="trace", relation="two runs differ")
     answer = Answer(number=number, outcome=Outcome.FAIL, detail=detail)
     finding = _finding(identity, answer, scenario, number, at)

@@ -20,17 +20,17 @@ from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.shrinking.shrink import shrink
 from draftproof.harness.identity import Level
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import Case, case_text, encode, read_case
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.formats.case import Case, case_text, encode, read_case
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 
-RUNS = 3
+_RUNS = 3
 """How often a finding is run to be confirmed."""
-MOST = 40
+_MOST = 40
 """Findings that get a folder and are shrunk; beyond, they are rows only."""
 TRIES = 10
 """Hangs are shrunk if at least this many runs fit into the budget."""
@@ -55,7 +55,7 @@ class Findings:
     origin: str
     width: int
     deadline: Callable[[], float]
-    choice: SubjectChoice = BUILT_IN
+    choice: SubjectChoice = BUILT_IN_SUBJECT
     limits: Limits = NO_LIMITS
 
     def check(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Findings:
 
     @property
     def _kept(self) -> list[CampaignFinding]:
-        return self.store.findings(most=MOST)
+        return self.store.findings(most=_MOST)
 
     @property
     def waiting(self) -> list[CampaignFinding]:
@@ -106,7 +106,7 @@ class Findings:
             return
         answers = self._three(scenario)
         same = [answer for answer in answers if _hits(answer, finding)]
-        if len(same) < RUNS:
+        if len(same) < _RUNS:
             self._not_always(finding, answers, len(same))
             return
         smallest = self._smaller(finding, scenario, same[0], budget)
@@ -121,7 +121,7 @@ class Findings:
             if other is not None and self._root(other).identity != finding.identity:
                 self._merge(finding, other)
                 return
-        self._end(finding, "unstable" if same else "flaky", f"{same}/{RUNS}", _runs(answers))
+        self._end(finding, "unstable" if same else "flaky", f"{same}/{_RUNS}", _runs(answers))
 
     def _smaller(self, finding: CampaignFinding, scenario: Scenario, answer: Answer, budget: float) -> Scenario | None:
         """Return the smallest scenario that fails in the same way; None if the finding turned out to be another one."""
@@ -213,18 +213,18 @@ class Findings:
         shown = next((answer.timeline for answer in same if answer.timeline), None)
         if shown is not None:
             save(folder / "timeline.json", encode(shown) + "\n")
-        state = "confirmed" if len(same) == RUNS else "unstable" if same else "flaky"
-        finding = self._end(finding, state, f"{len(same)}/{RUNS}", _runs(answers))
+        state = "confirmed" if len(same) == _RUNS else "unstable" if same else "flaky"
+        finding = self._end(finding, state, f"{len(same)}/{_RUNS}", _runs(answers))
         remove(folder / "best.json")
         other = self._shadowed(finding, same[0]) if state == "confirmed" else None
         if other is not None:
             self._merge(finding, other)
 
     def _shadowed(self, finding: CampaignFinding, answer: Answer) -> CampaignFinding | None:
-        """Return the confirmed finding whose contract the smallest case of this one fails, too.
+        """Return the confirmed finding of a contract that the smallest case of this finding fails, too.
 
-        One bug shows in several contracts, and which is the first depends on the scenario. Should they be two bugs,
-        this one keeps its case, and shows on its own once the other is gone.
+        One bug shows in several contracts, and which comes first depends on the scenario. If they are two bugs, this
+        one keeps its case, and shows on its own once the other is gone.
         """
         known = (one for one in self._kept if one.state == "confirmed" and one.identity != finding.identity)
         return next((one for one in known if one.contract in answer.failed), None)
@@ -237,7 +237,7 @@ class Findings:
 
     def _three(self, scenario: Scenario) -> Sequence[Answer]:
         """Run one scenario three times, the first with its timeline."""
-        orders = [Order(number=place, scenario=scenario, digest=True, timeline=not place) for place in range(RUNS)]
+        orders = [Order(number=place, scenario=scenario, digest=True, timeline=not place) for place in range(_RUNS)]
         return self.run(orders)
 
     def _one(self, scenario: Scenario) -> Answer:

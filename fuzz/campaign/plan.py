@@ -1,4 +1,4 @@
-"""What a campaign runs: lists of scenarios, one after another, in each of which every pair of points meets."""
+"""What a campaign runs: lists of scenarios, one after another; in each list every pair of points meets."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftproof.faults.catalogue import FaultFile, read_sources
 from draftproof.fuzz.campaign.batches import Planner
@@ -12,10 +13,9 @@ from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.fitted import FittedPlanner, offered
 from draftproof.fuzz.campaign.plan import CampaignPlan
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.checkpoint_scenarios import KvDtypes
-from draftproof.harness.cluster.scenarios import OrderPool
 from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
@@ -26,13 +26,16 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 
+if TYPE_CHECKING:
+    from draftproof.harness.cluster.scenarios import OrderPool
+
 ON_GPU = 12
 """The most workers that share a GPU: what they do on the host takes a core each, and the GPU waits for it."""
 
 
 def run_campaign(
     path: Path,
-    asked: Asked,
+    asked: RequestedSettings,
     limits: CampaignLimits,
     *,
     fault: FaultFile | None = None,
@@ -78,13 +81,15 @@ def run_campaign(
                 subject_limits=subject_limits,
                 watch=watch,
             )
-            if isinstance(pool, OrderPool):
+            if not isinstance(pool, Pool):
                 pool.tell(campaign.note)
             return settings, campaign.go()
 
 
 def _pool(cluster: str, spec: SubjectSpec, workers: int | None, folder: Path, memory: int | None) -> Pool | OrderPool:
     if cluster:
+        from draftproof.harness.cluster.scenarios import OrderPool
+
         return OrderPool(cluster, spec, workers, folder, memory=memory)
     return Pool(spec, workers or default_workers(spec.device), folder, memory=memory)
 

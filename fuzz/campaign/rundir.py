@@ -11,12 +11,20 @@ import msgspec
 
 from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.patched_sources import write_copy
-from draftproof.fuzz.campaign.settings import Asked, CampaignError, DiskError, Settings, fresh, read, resumed
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.fuzz.campaign.settings import (
+    CampaignError,
+    DiskError,
+    RequestedSettings,
+    Settings,
+    fresh,
+    read,
+    resumed,
+)
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 
-SETTINGS = "campaign.json"
-_OURS = frozenset({SETTINGS, "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
+SETTINGS_FILE = "campaign.json"
+_OURS = frozenset({SETTINGS_FILE, "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
 
 
 def save(path: Path, text: str) -> None:
@@ -50,7 +58,7 @@ class RunDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in path.iterdir()}
-            if not names & {SETTINGS, "lock"} and names - _OURS:
+            if not names & {SETTINGS_FILE, "lock"} and names - _OURS:
                 raise CampaignError(
                     f"invalid --run '{path}': expected a campaign's directory or a new one; this holds other things"
                 )
@@ -92,10 +100,10 @@ class RunDir:
     @property
     def settings(self) -> Settings | None:
         """What the campaign in it is; None if it has not begun. Raises CampaignError for a broken file."""
-        path = self.path / SETTINGS
+        path = self.path / SETTINGS_FILE
         return read(path) if path.exists() else None
 
-    def begin(self, asked: Asked, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
+    def begin(self, asked: RequestedSettings, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
         """Return the settings of the campaign that goes on here, or of a new one, for which they are written.
 
         A fault is brought into a copy of the sources once, so that a campaign that goes on has the same subject
@@ -111,7 +119,7 @@ class RunDir:
             return resumed(kept, asked)
         names = self._copy(sources, fault) if fault else ()
         settings = msgspec.structs.replace(fresh(asked), hunks=names)
-        save(self.path / SETTINGS, encode(settings) + "\n")
+        save(self.path / SETTINGS_FILE, encode(settings) + "\n")
         return settings
 
     def _copy(self, sources: dict[str, str], fault: FaultFile) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.lib.errors import DraftproofError
 
 _POLL = 0.2
 
@@ -27,7 +27,7 @@ class Workers(Protocol):
 
 
 class StoppedError(DraftproofError):
-    """Somebody wants the campaign to end now."""
+    """The campaign was asked to end now."""
 
 
 class _Errand(NamedTuple):

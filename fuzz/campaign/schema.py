@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.harness.identity import Identity
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-VERSION = 6
+DATABASE_VERSION = 6
 """Of the tables and of what is in them; a database keeps it as its user_version.
 
 `texts` has the scenarios that are queued, and those with which findings begin: a row that is let go of leaves its pages
 to the next ones, as a column of `scenarios` that is emptied would not.
 """
 SCHEMA = f"""
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {DATABASE_VERSION};
 CREATE TABLE IF NOT EXISTS campaign(key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS scenarios(number INTEGER PRIMARY KEY, hash TEXT, origin TEXT, draft TEXT, state TEXT,
   outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL);
@@ -90,4 +90,4 @@ class CampaignFinding(Value, frozen=True, kw_only=True):
         return Identity(contract=self.contract, channel=self.channel, phase=self.phase, relation=self.relation)
 
 
-FINDING = CampaignFinding.__struct_fields__
+FINDING_COLUMNS = CampaignFinding.__struct_fields__

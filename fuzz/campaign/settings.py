@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.strategies.version import VERSION as STRATEGIES
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import decode
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvCacheDtype
-from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 
 Until = Literal["closure", "stall"]
 UNTIL: tuple[Until, ...] = ("closure", "stall")
@@ -38,11 +38,11 @@ class DiskError(CampaignError):
 class Settings(Value, frozen=True, kw_only=True):
     """What stays the same for the life of a campaign; kept in campaign.json.
 
-    `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
-    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: another subject than the
-    engine. `model` is the directory of a checkpoint in the place of probes, `draft_model` that of its draft; with `mtp`
-    its first MTP layer is the head; they keep their KV entries as `kv_cache_dtype` and `draft_kv_cache_dtype` say.
-    `strategies` is the version of what generates scenarios.
+    `fault` is the id of the fault that was put into the copy of the sources in RUN/subject ("": none was), `patch` a
+    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: a subject other than the
+    engine. `model` is the directory of a checkpoint in place of probes, `draft_model` its draft's; with `mtp` its first
+    MTP layer is the head; they keep their KV entries as `kv_cache_dtype` and `draft_kv_cache_dtype` say. `strategies`
+    is the version of the scenario generator.
     """
 
     seed: int = 0
@@ -51,13 +51,13 @@ class Settings(Value, frozen=True, kw_only=True):
     fault: str = ""
     patch: str = ""
     hunks: tuple[str, ...] = ()
-    subject: SubjectChoice = BUILT_IN
+    subject: SubjectChoice = BUILT_IN_SUBJECT
     model: str = ""
     draft_model: str = ""
     mtp: bool = False
     kv_cache_dtype: KvCacheDtype = "auto"
     draft_kv_cache_dtype: KvCacheDtype = "auto"
-    strategies: int = STRATEGIES
+    strategies: int = STRATEGIES_VERSION
 
 
 class CampaignLimits(NamedTuple):
@@ -72,7 +72,7 @@ class CampaignLimits(NamedTuple):
     examples: int | None = None
 
 
-class Asked(NamedTuple):
+class RequestedSettings(NamedTuple):
     """Settings as a user gave them; None where nothing was said, so that a campaign's own hold."""
 
     seed: int | None = None
@@ -88,7 +88,7 @@ class Asked(NamedTuple):
     draft_kv_cache_dtype: KvCacheDtype | None = None
 
 
-def resumed(kept: Settings, asked: Asked) -> Settings:
+def resumed(kept: Settings, asked: RequestedSettings) -> Settings:
     """Return the settings of a campaign that goes on. Raises CampaignError for any that was given and is another."""
     for field, value in asked._asdict().items():
         if value is not None and value != getattr(kept, field):
@@ -97,10 +97,10 @@ def resumed(kept: Settings, asked: Asked) -> Settings:
             raise CampaignError(
                 f"invalid {name} '{_shown(value)}': expected {expected}, as in this campaign so far, or a new directory"
             )
-    if kept.strategies != STRATEGIES:
+    if kept.strategies != STRATEGIES_VERSION:
         raise CampaignError(
-            f"invalid version {kept.strategies} of the strategies: expected {STRATEGIES}, as this Draftproof has;"
-            f" {OTHER_VERSION}"
+            f"invalid version {kept.strategies} of the strategies: expected {STRATEGIES_VERSION}, as this Draftproof"
+            f" has; {OTHER_VERSION}"
         )
     return kept
 
@@ -114,7 +114,7 @@ def _shown(value: object) -> str:
     return "none" if value == "" else str(value)
 
 
-def fresh(asked: Asked) -> Settings:
+def fresh(asked: RequestedSettings) -> Settings:
     """Return the settings of a new campaign."""
     given = {field: value for field, value in asked._asdict().items() if value is not None}
     return msgspec.structs.replace(Settings(), **given)

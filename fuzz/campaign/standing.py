@@ -20,10 +20,11 @@ _MOST_TROUBLES = 1000
 
 
 class CampaignStatus(NamedTuple):
-    """How a campaign stands: what the live screen shows and a row of the table of progress says.
+    """How a campaign stands: what the live screen shows, and a row of the table of progress.
 
-    `at` are the campaign's seconds, `left` those of this call. `rate` is scenarios a second of late, `stability` the
-    share of second runs that were as the first (1.0 before any). `last_new` is a bin's name, `since` the seconds since.
+    `at` are the campaign's seconds, `left` the seconds that this call has left. `rate` is recent scenarios a second,
+    `stability` the share of second runs that equalled the first (1.0 before any). `last_new` is a bin's name, `since`
+    the seconds since it was new.
     """
 
     at: float
@@ -46,7 +47,7 @@ class CampaignStatus(NamedTuple):
     doing: str
 
 
-class Standing:
+class CampaignProgress:
     """Clock, coverage and pace of one call, from the moment that this is made.
 
     `possible` are the bins that can be covered at all.
@@ -70,12 +71,12 @@ class Standing:
 
     @property
     def at(self) -> float:
-        """The campaign's seconds, those of earlier calls among them."""
+        """Return the campaign's seconds, including earlier calls."""
         return self._before + self.elapsed
 
     @property
     def done(self) -> int:
-        """Scenarios that are done, those of earlier calls among them."""
+        """Return how many scenarios are done, including earlier calls."""
         return self._outcomes.total()
 
     @property
@@ -84,7 +85,7 @@ class Standing:
         return tuple(name for name in self._possible if name not in reached)
 
     def add(self, answer: Answer, new: Sequence[str]) -> list[str]:
-        """Count an answer; return those of its new bins that were declared impossible."""
+        """Count an answer; return its new bins that were declared impossible."""
         self._outcomes[answer.outcome.value] += 1
         ours = [name for name in new if name in self._within]
         if ours:
@@ -92,7 +93,7 @@ class Standing:
             self._last_new = max(self._last_new, (answer.number, self.at, ours[-1]))
         return sorted(set(new) - self._within)
 
-    def over(self) -> str:
+    def end_reason(self) -> str:
         """Return why the call ends now: time, examples, closure or stall; "" if it goes on."""
         limits, done = self._limits, self.done
         if self.elapsed >= limits.time:
@@ -143,7 +144,7 @@ class Standing:
 class Troubles:
     """What goes wrong beside the subject. The same again within half a minute is one."""
 
-    def __init__(self, store: Store, standing: Standing) -> None:
+    def __init__(self, store: Store, standing: CampaignProgress) -> None:
         self._store, self._standing = store, standing
         self._last: dict[str, float] = {}
         self.kept: list[str] = []

@@ -22,9 +22,9 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from draftproof.fuzz.campaign.schema import (
-    FINDING,
+    DATABASE_VERSION,
+    FINDING_COLUMNS,
     SCHEMA,
-    VERSION,
     CampaignFinding,
     QueuedScenario,
     SecondRun,
@@ -113,7 +113,9 @@ class Store:
 
     def findings(self, condition: str = "1", *values: object, most: int = -1) -> list[CampaignFinding]:
         """Return the findings that meet a condition, by the scenario that hit them first; `most`: no more (-1: all)."""
-        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid LIMIT {most}"
+        asked = (
+            f"SELECT {', '.join(FINDING_COLUMNS)} FROM findings WHERE {condition} ORDER BY first, rowid LIMIT {most}"
+        )
         return [_finding(row) for row in self._db.execute(asked, values)]
 
     def finding(self, identity: str) -> CampaignFinding | None:
@@ -196,7 +198,7 @@ class Store:
         with self._transaction() as db:
             db.executemany(_KEEP_FINDING, map(astuple, findings))
 
-    def settle(self, numbers: range) -> None:
+    def finish_batch(self, numbers: range) -> None:
         """Once a batch is done: how many bins each of its scenarios brought, in whatever order they were answered."""
         with self._transaction() as db:
             db.execute(_SETTLE, (numbers.start, numbers.stop - 1))
@@ -219,9 +221,10 @@ def hash_of(scenario: Scenario) -> str:
 def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version != VERSION and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if version != DATABASE_VERSION and db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise CampaignError(
-            f"invalid version {version} of {path}: expected {VERSION}, as this Draftproof writes it; {OTHER_VERSION}"
+            f"invalid version {version} of {path}: expected {DATABASE_VERSION}, as this Draftproof writes it;"
+            f" {OTHER_VERSION}"
         )
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
@@ -237,7 +240,7 @@ def _scenario(raw: str) -> Scenario:
 
 
 def _finding(row: Sequence[Any]) -> CampaignFinding:
-    return CampaignFinding(**dict(zip(FINDING, row, strict=True)))
+    return CampaignFinding(**dict(zip(FINDING_COLUMNS, row, strict=True)))
 
 
 def _keep_facts(db: sqlite3.Connection, facts: Mapping[str, object]) -> None:
@@ -263,5 +266,5 @@ _SETTLE = """UPDATE scenarios SET new_bins = (SELECT count(*) FROM bins WHERE fi
  WHERE number BETWEEN ? AND ?"""
 _BIN = """INSERT INTO bins VALUES(?, 1, ?, ?) ON CONFLICT(name) DO UPDATE SET hits = hits + 1,
  first = min(first, excluded.first)"""
-_KEEP_FINDING = f"""INSERT INTO findings({", ".join(FINDING)}) VALUES({", ".join("?" * len(FINDING))})
- ON CONFLICT(identity) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FINDING)}"""
+_KEEP_FINDING = f"""INSERT INTO findings({", ".join(FINDING_COLUMNS)}) VALUES({", ".join("?" * len(FINDING_COLUMNS))})
+ ON CONFLICT(identity) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FINDING_COLUMNS)}"""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.judge import TIES
 
 
@@ -24,7 +24,8 @@ class CampaignSums(NamedTuple):
 
     `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
     count; each with how many of its scenarios could not reach the count (model, draft or subject have nothing of the
-    kind). `channels` are those that the subject reported, `nodes` those of a cluster, with how many scenarios each ran.
+    kind). `channels` are the channels that the subject reported, `nodes` the nodes of a cluster, with how many
+    scenarios each ran.
     """
 
     outcomes: Mapping[str, int]
@@ -66,7 +67,11 @@ def add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
     beyond = frozenset(answer.beyond)
     names = sorted({*(name for name, _ in counts), *beyond})
     db.executemany(_DRAFT_COUNT, [(draft, name, answer.counts.get(name, 0), int(name in beyond)) for name in names])
-    known = [(name, *dict.fromkeys((*BY_NAME[name].minimum, *TIES))) for name in answer.judged if name in BY_NAME]
+    known = [
+        (name, *dict.fromkeys((*CONTRACTS_BY_NAME[name].minimum, *TIES)))
+        for name in answer.judged
+        if name in CONTRACTS_BY_NAME
+    ]
     rows = [(of, name, answer.counts.get(name, 0), int(name in beyond)) for of, *asked in known for name in asked]
     db.executemany(_MINIMUM, rows)
 

@@ -10,11 +10,11 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.covered import unreachable_by_draft
-from draftproof.properties.coverage.shown import unseen
+from draftproof.properties.coverage.shown import observation_gaps
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.judge import COMMON, REAL, RUNS, WORK, too_many_ties
-from draftproof.properties.values.drafts import BY_NAME, OF_DRAFTS, Algorithm
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.judge import COMMON, REAL, RUNS_CONTRACT, WORK, too_many_ties
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, DRAFT_KINDS_BY_NAME, Algorithm
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _BROKEN = (Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
@@ -39,19 +39,21 @@ def _runs(sums: CampaignSums, beyond: frozenset[str]) -> Verdict:
     if broken:
         told = ", ".join(f"{count} {outcome}" for outcome, count in broken.items())
         reason = f"{told} of {sums.done}"
-        return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
-    missing = (*unreached(WORK, sums.counts, beyond), *unseen(sums.counts, sums.channels).missing)
+        return Verdict(name=RUNS_CONTRACT, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
+    missing = (*unreached(WORK, sums.counts, beyond), *observation_gaps(sums.counts, sums.channels).missing)
     verdict = Outcome.INCONCLUSIVE if missing or not sums.done else Outcome.PASS
-    return Verdict(name=RUNS, verdict=verdict, scenarios=sums.done, missing=missing)
+    return Verdict(name=RUNS_CONTRACT, verdict=verdict, scenarios=sums.done, missing=missing)
 
 
 def _of_draft(name: Algorithm, sums: CampaignSums, settings: Settings) -> Verdict:
     """Whether the scenarios of one draft reached what proves something of it."""
     counts = {count: one.value for (draft, count), one in sums.draft_counts.items() if draft == name}
     common = REAL if settings.model else COMMON
-    missing = unreached((*common, *BY_NAME[name].minimum), counts, _beyond_draft(name, sums))
+    missing = unreached((*common, *DRAFT_KINDS_BY_NAME[name].minimum), counts, _beyond_draft(name, sums))
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-    return Verdict(name=f"{RUNS}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing)
+    return Verdict(
+        name=f"{RUNS_CONTRACT}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing
+    )
 
 
 def _contract(contract: Contract, sums: CampaignSums, settings: Settings, beyond: frozenset[str]) -> Verdict:
@@ -75,18 +77,18 @@ def _silent(contract: Contract, sums: CampaignSums, settings: Settings, beyond: 
     """Why no scenario of this campaign can be held to a contract; "" if one can."""
     asked = contract.needs | contract.reads
     if not any(_reports(contract, name) for name in settings.drafts):
-        return f"the draft does not report {', '.join(sorted(asked & OF_DRAFTS))}"
+        return f"the draft does not report {', '.join(sorted(asked & DRAFT_CHANNELS))}"
     if sums.channels and not contract.fits(sums.channels):
         return f"the subject does not report {', '.join(sorted(asked - sums.channels))}"
     unreachable = sorted(beyond.intersection(contract.minimum))
     if unreachable:
         return f"no scenario of this model, draft and subject has {', '.join(unreachable)}"
-    return "no run of this subject could be held to it" if settings.subject != BUILT_IN else ""
+    return "no run of this subject could be held to it" if settings.subject != BUILT_IN_SUBJECT else ""
 
 
 def _reports(contract: Contract, draft: Algorithm) -> bool:
     """Whether a run with this draft reports what a contract needs, as far as that is the draft's."""
-    lacking = OF_DRAFTS - BY_NAME[draft].tapped
+    lacking = DRAFT_CHANNELS - DRAFT_KINDS_BY_NAME[draft].tapped
     if contract.whole:
         return not (contract.needs | contract.reads) & lacking
     return bool(contract.needs - lacking)
@@ -101,7 +103,7 @@ def _beyond_draft(name: Algorithm, sums: CampaignSums) -> frozenset[str]:
     """Return the counts that no scenario with a draft can reach, all that were judged say so, or the draft alone."""
     seen = {count: one for (draft, count), one in sums.draft_counts.items() if draft == name}
     judged = seen.get("scenarios", Reached()).value
-    return unreachable_by_draft(Form(BY_NAME[name], 1), real=False) | _never(seen, judged)
+    return unreachable_by_draft(Form(DRAFT_KINDS_BY_NAME[name], 1), real=False) | _never(seen, judged)
 
 
 def _never(seen: Mapping[str, Reached], judged: int) -> frozenset[str]:

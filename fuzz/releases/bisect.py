@@ -14,11 +14,11 @@ from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.fuzz.releases.trial import Releases, timed
 from draftproof.harness.identity import Identity, Level
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-SAME: Level = "channel"
+_SAME: Level = "channel"
 """As for commits: code between two releases may move the place of one bug."""
 
 
@@ -113,7 +113,7 @@ def test(releases: Releases, version: str, scenario: Scenario, expected: Identit
     if not answer.failing:
         return replace(blank, said="good")
     shown = replace(blank, said="bad", identity=answer.identity, first=answer.first, detail=answer.detail)
-    if expected is None or answer.is_same(expected, SAME):
+    if expected is None or answer.is_same(expected, _SAME):
         return shown
     if not answer.judged:
         return replace(blank, reason=answer.reason)

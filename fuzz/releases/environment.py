@@ -21,8 +21,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from draftproof.errors import DraftproofError
 from draftproof.fuzz.releases.packages import Recipe, recipe_of
+from draftproof.properties.lib.errors import DraftproofError
 
 LIMIT = 3600.0
 """Seconds for one call of pip."""
@@ -59,7 +59,7 @@ def python_of(package: str, version: str, recipe: Recipe, folder: Path) -> Path:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Wait until nobody else makes this environment."""
+    """Wait until no other process makes this environment."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

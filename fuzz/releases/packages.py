@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+
+Kind = Literal["list", "slots", "slots with none"]
+Control = Literal["", "any"] | Kind
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class PackagePart(Value, frozen=True, kw_only=True):
@@ -21,7 +25,7 @@ class PackagePart(Value, frozen=True, kw_only=True):
     subject: str
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     linear: bool = False
-    control: Literal["", "any", "list", "slots", "slots with none"] = ""
+    control: Control = ""
 
 
 class Recipe(Value, frozen=True, kw_only=True):
@@ -35,31 +39,28 @@ class Recipe(Value, frozen=True, kw_only=True):
     parts: tuple[PackagePart, ...] = ()
 
 
+def _of_sglang(name: str, part: str, *, linear: bool = False, control: Control = "", **own: str) -> PackagePart:
+    settings = {"part": part, **own}
+    return PackagePart(name=name, subject="sglang", settings=settings, linear=linear, control=control)
+
+
 def _sglang() -> Iterator[PackagePart]:
     """Yield the parts of SGLang."""
-    yield PackagePart(name="draft decode", subject="sglang-draft")
-    yield PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"})
+    yield _of_sglang("draft decode", "draft")
+    yield _of_sglang("draft decode, v1 worker", "draft", worker="v1")
     for stage in ("prefill", "verify", "verify, graphs"):
         for worker, name in (("v2", ""), ("v1", ", v1 worker")):
-            settings = {"stage": stage, "worker": worker}
-            yield PackagePart(name=f"extend after {stage}{name}", subject="sglang-extend", settings=settings)
-        yield PackagePart(name=f"multi-layer extend after {stage}", subject="sglang-mtp", settings={"stage": stage})
+            yield _of_sglang(f"extend after {stage}{name}", "extend", stage=stage, worker=worker)
+        yield _of_sglang(f"multi-layer extend after {stage}", "mtp", stage=stage)
     for worker, name in (("v2", ""), ("v1", ", v1 worker"), ("multi-layer v1", ", multi-layer v1 worker")):
-        settings = {"worker": worker}
-        yield PackagePart(name=f"commit of states{name}", subject="sglang-commit", settings=settings, linear=True)
+        yield _of_sglang(f"commit of states{name}", "commit", linear=True, worker=worker)
     for model, name in (("qwen3_next", "Qwen3-Next"), ("qwen3_5", "Qwen3.5")):
-        settings = {"model": model}
-        yield PackagePart(name=f"configuration, {name} MTP", subject="sglang-config", settings=settings, linear=True)
-    for kind in ("list", "slots", "slots with none"):
-        yield PackagePart(
-            name=f"adaptive policy, {kind}", subject="sglang-adaptive", settings={"kind": kind}, control=kind
-        )
+        yield _of_sglang(f"configuration, {name} MTP", "config", linear=True, model=model)
+    for kind in KINDS:
+        yield _of_sglang(f"adaptive policy, {kind}", "adaptive", control=kind, kind=kind)
     for memory, name in (("plain", ""), ("unified", ", unified memory")):
-        settings = {"memory": memory}
-        yield PackagePart(
-            name=f"steps in pools{name}", subject="sglang-pools", settings=settings, linear=True, control="any"
-        )
-    yield PackagePart(name="acceptance of DFlash", subject="sglang-dflash")
+        yield _of_sglang(f"steps in pools{name}", "pools", linear=True, control="any", memory=memory)
+    yield _of_sglang("acceptance of DFlash", "dflash")
 
 
 RECIPES = {
@@ -76,5 +77,5 @@ def recipe_of(package: str) -> Recipe:
 
 
 def packages_of(subject: str) -> tuple[str, ...]:
-    """Return the known packages whose releases a subject drives."""
+    """Return the known packages with releases that a subject drives."""
     return tuple(name for name, recipe in RECIPES.items() if subject and recipe.subject == subject)

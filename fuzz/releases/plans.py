@@ -8,26 +8,26 @@ from itertools import islice
 from msgspec.structs import replace
 
 from draftproof.fuzz.releases.packages import PackagePart
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.scenarios import generated
-from draftproof.properties.values.base import Value
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Scenario
-from draftproof.properties.values.validate import validate
 
 _DRAWN = 100
 """Scenarios drawn for one that is needed, at most; a tenth of them or more have recurrent states."""
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """The parts of a package, each to be run on `count` scenarios, or those of so many drawn that it can run."""
+    """The parts of a package; each runs `count` scenarios, or as many of `count` drawn ones as it can run."""
 
     parts: tuple[PackagePart, ...]
     seed: int
     count: int
 
     def scenarios(self, part: PackagePart, limits: Limits) -> tuple[Scenario, ...]:
-        """Return those of a part whose subject has these limits."""
+        """Return the scenarios of a part with a subject of these limits."""
         return _drawn(self.seed, self.count, limits.drafts, part.linear, part.control)
 
 
@@ -38,7 +38,7 @@ def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool, c
     drawn = generated(seed, _DRAWN * count, drafts)
     fitting = (one for one in drawn if (not linear or _linear(one)) and (not control or control in _controls(one)))
     if control == "slots":
-        fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive, AdaptiveByBatch))
+        fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive_steps, AdaptiveByBatch))
     return tuple(islice(fitting, count))
 
 
@@ -49,7 +49,7 @@ def _linear(scenario: Scenario) -> bool:
 
 def _controls(scenario: Scenario) -> tuple[str, ...]:
     """Return what a scenario's controller is, as parts ask for it."""
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     if adaptive is None:
         return ()
     return ("any", "list") if isinstance(adaptive, Adaptive) else ("any", "slots with none")
@@ -57,9 +57,9 @@ def _controls(scenario: Scenario) -> tuple[str, ...]:
 
 def _never_none(scenario: Scenario) -> Scenario:
     """Return the scenario with one step wherever its controller could choose none."""
-    adaptive = scenario.adaptive
+    adaptive = scenario.adaptive_steps
     assert isinstance(adaptive, AdaptiveByBatch)
     slots = tuple(
         replace(slot, candidates=tuple(sorted({max(1, steps) for steps in slot.candidates}))) for slot in adaptive.slots
     )
-    return validate(replace(scenario, adaptive=replace(adaptive, initial=max(1, adaptive.initial), slots=slots)))
+    return validate(replace(scenario, adaptive_steps=replace(adaptive, initial=max(1, adaptive.initial), slots=slots)))

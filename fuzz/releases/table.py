@@ -1,4 +1,4 @@
-"""A table of releases: which contract holds of which, for each kind of draft."""
+"""A table of releases: which contract holds for which release, for each kind of draft."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from draftproof.fuzz.releases.plans import Plan
 from draftproof.fuzz.releases.trial import PartAnswers, Releases, timed
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.fit import UnfitError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome, worst
 
-RUNS = "runs"
+_RUNS = "runs"
 """The row that says whether every scenario ran to its end."""
 
 
@@ -98,7 +98,7 @@ def _with_absent(row: ReleaseRow, rows: Sequence[ReleaseRow]) -> ReleaseRow:
     """Return a row that says of every contract of a part that the release lacks that this is why."""
     absent = {one.part: one for one in row.contracts if one.verdict is Outcome.ABSENT}
     known = dict.fromkeys((one.part, one.name) for other in rows for one in other.contracts)
-    more = tuple(replace(absent[part], name=name) for part, name in known if part in absent and name != RUNS)
+    more = tuple(replace(absent[part], name=name) for part, name in known if part in absent and name != _RUNS)
     return replace(row, contracts=row.contracts + more)
 
 
@@ -117,9 +117,9 @@ def _parted_row(releases: Releases, version: str, plan: Plan) -> ReleaseRow:
 
 def _of_answers(part: PartAnswers) -> Iterable[Held]:
     if part.absent:
-        return (Held(name=RUNS, part=part.name, verdict=Outcome.ABSENT, scenarios=0, reason=part.absent),)
+        return (Held(name=_RUNS, part=part.name, verdict=Outcome.ABSENT, scenarios=0, reason=part.absent),)
     if part.broken:
-        return (Held(name=RUNS, part=part.name, verdict=Outcome.INCONCLUSIVE, scenarios=0, reason=part.broken),)
+        return (Held(name=_RUNS, part=part.name, verdict=Outcome.INCONCLUSIVE, scenarios=0, reason=part.broken),)
     return _of_part(part.name, part.answers)
 
 
@@ -150,7 +150,7 @@ def _of_part(part: str, found: Sequence[Answer | UnfitError]) -> Iterable[Held]:
     ran = [one for one in found if isinstance(one, Answer)]
     unfit = [one for one in found if isinstance(one, UnfitError)]
     if not ran:
-        return (Held(name=RUNS, part=part, verdict=Outcome.SKIP, scenarios=0, reason=str(unfit[0])),)
+        return (Held(name=_RUNS, part=part, verdict=Outcome.SKIP, scenarios=0, reason=str(unfit[0])),)
     return (_runs(part, ran), *_judged(part, ran))
 
 
@@ -160,7 +160,7 @@ def _runs(part: str, answers: Sequence[Answer]) -> Held:
     verdict, reason = (ended.outcome, ended.reason) if ended else (Outcome.PASS, "")
     if not ended and (silent := sum(not one.judged for one in answers)):
         verdict, reason = Outcome.INCONCLUSIVE, f"{silent} of {len(answers)} scenarios showed nothing"
-    return Held(name=RUNS, part=part, verdict=verdict, scenarios=len(answers), reason=reason)
+    return Held(name=_RUNS, part=part, verdict=verdict, scenarios=len(answers), reason=reason)
 
 
 def _judged(part: str, answers: Sequence[Answer]) -> Iterable[Held]:

@@ -24,7 +24,7 @@ from draftproof.properties.values.verdict import Outcome
 
 
 class NotRunnableError(NotInstalledError):
-    """A release whose subject cannot be made; the message says why."""
+    """A release for which no subject can be made; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class PartAnswers:
 class Releases:
     """A package, and how its releases are run: what drives them, where they are kept, the seconds for a scenario.
 
-    `settings` are those of the subject, `search` is its PYTHONPATH; `wheels` is a folder with wheels, in place of the
-    index. `begin` is told of each release that is tried, `watch` what is being done with it.
+    `settings` are the subject's, `search` is its PYTHONPATH; `wheels` is a folder with wheels, in place of the index.
+    `begin` is called with each release that is tried, `watch` with what is being done with it.
     """
 
     package: str

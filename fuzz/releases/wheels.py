@@ -16,7 +16,7 @@ from draftproof.subjects.wheels.unpack import WheelError, named_by, release_of, 
 
 
 def listed_in(wheels: Path, package: str) -> tuple[str, ...]:
-    """Return the releases whose wheels lie in a folder, oldest first. Raises ReleaseError."""
+    """Return the releases with wheels in a folder, oldest first. Raises ReleaseError."""
     if not (found := _by_version(wheels, package)):
         raise ReleaseError(f"invalid --wheels {str(wheels)!r}: expected a folder with wheels of {package}")
     return tuple(sorted(found, key=Version))

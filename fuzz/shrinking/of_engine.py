@@ -12,9 +12,9 @@ from draftproof.properties.features import FEATURES
 from draftproof.properties.features.hybrid import without_hybrid
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.lib.paths import get, lower, put, without
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import DFlash, Eagle3
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
 
 OFF: tuple[tuple[str, object], ...] = (
@@ -45,10 +45,10 @@ PLAIN: tuple[tuple[str, object], ...] = (
     ("model.linear.start", False),
 )
 _SIZES = {
-    0: "adaptive.warmup",
+    0: "adaptive_steps.warmup",
     1: """
         model.kv_heads model.key_dim model.value_dim model.linear.key_dim model.linear.value_dim
-        draft.kv_heads draft.key_dim draft.value_dim draft.max_n adaptive.interval states.checkpoint
+        draft.kv_heads draft.key_dim draft.value_dim draft.max_n adaptive_steps.interval states.checkpoint
     """,
     2: "model.lanes model.linear.conv draft.lanes",
 }
@@ -61,7 +61,7 @@ _GROUPED = (
 )
 
 
-def plain(scenario: Scenario) -> Iterator[Scenario]:
+def everything_off(scenario: Scenario) -> Iterator[Scenario]:
     """Everything off that can be, all at once."""
     off = _one_layer(_all_set(_bare(scenario), OFF))
     yield _all_set(off, PLAIN)
@@ -155,16 +155,18 @@ def smaller_trees(scenario: Scenario) -> Iterator[Scenario]:
 
 def fewer_choices(scenario: Scenario) -> Iterator[Scenario]:
     """Fewer step counts to choose from, or fewer slots of them."""
-    yield from fewer(scenario, "adaptive.rounding")
-    slots = get(scenario, "adaptive.slots") or ()
+    yield from fewer(scenario, "adaptive_steps.rounding")
+    slots = get(scenario, "adaptive_steps.slots") or ()
     of_slots = (
-        put(scenario, "adaptive.slots", (*slots[:place], smaller, *slots[place + 1 :]))
+        put(scenario, "adaptive_steps.slots", (*slots[:place], smaller, *slots[place + 1 :]))
         for place, slot in enumerate(slots)
         for smaller in fewer(slot, "candidates")
     )
-    for chosen in chain(fewer(scenario, "adaptive.candidates"), fewer(scenario, "adaptive.slots"), of_slots):
-        assert chosen.adaptive is not None
-        if most := max(chosen.adaptive.steps):
+    for chosen in chain(
+        fewer(scenario, "adaptive_steps.candidates"), fewer(scenario, "adaptive_steps.slots"), of_slots
+    ):
+        assert chosen.adaptive_steps is not None
+        if most := max(chosen.adaptive_steps.steps):
             yield with_steps(chosen, most)
 
 

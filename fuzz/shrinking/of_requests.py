@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
 from draftproof.properties.features.data_parallel import first_ranks
 from draftproof.properties.features.some_requests import without_stops
+from draftproof.properties.lib.paths import get, lower, put, without
 from draftproof.properties.values.grammar import Grammar, end_token
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
 from draftproof.properties.values.tree import TreeShape
@@ -37,7 +37,7 @@ def lowered(value: T, path: str, least: int) -> Iterator[T]:
 
 
 def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
-    """Fewer requests, the first of which arrives at once."""
+    """Return scenarios with fewer requests; the first of them arrives at once."""
     return map(at_once, map(first_ranks, fewer(scenario, "requests")))
 
 
@@ -86,7 +86,7 @@ def fewer_rounds(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_most(request: Request, count: int, max_len: int) -> Request:
-    """Return the request with so many rounds, if it has more."""
+    """Return the request with `count` rounds, if it has more."""
     return _with_budget(request, tokens_of(request, count)) if rounds(request, max_len) > count else request
 
 
@@ -186,12 +186,12 @@ def fewer_ends(request: Request) -> Iterator[Request]:
         yield replace(request, ignore_eos=False)
     for smaller in lower(request.min_tokens, 0):
         yield replace(request, min_tokens=smaller)
-    for name in ("stop_sequences", "sequences_at"):
+    for name in ("stop_sequences", "stop_sequences_at"):
         yield from fewer(request, name)
-    for place, span in enumerate(request.sequences_at):
-        before, behind = request.sequences_at[:place], request.sequences_at[place + 1 :]
+    for place, span in enumerate(request.stop_sequences_at):
+        before, behind = request.stop_sequences_at[:place], request.stop_sequences_at[place + 1 :]
         for shorter in (*lowered(span, "last", max(span.first, 0)), *_later(span)):
-            yield replace(request, sequences_at=(*before, shorter, *behind))
+            yield replace(request, stop_sequences_at=(*before, shorter, *behind))
 
 
 def _later(span: TokenSpan) -> Iterator[TokenSpan]:

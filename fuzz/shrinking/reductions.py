@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from draftproof.fuzz.shrinking import of_engine, of_requests
 from draftproof.fuzz.shrinking.size import size
 from draftproof.properties.fit import within
+from draftproof.properties.lib.paths import put_in
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario, pages_needed
-from draftproof.properties.values.validate import is_valid
 
 Pass = Callable[[Scenario], Iterable[Scenario]]
 
@@ -42,7 +42,7 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 PASSES: tuple[Pass, ...] = (
     of_requests.fewer_requests,
-    of_engine.plain,
+    of_engine.everything_off,
     of_requests.fewer_rounds,
     of_engine.without_features,
     of_engine.settings(of_engine.OFF),

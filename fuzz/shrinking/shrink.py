@@ -10,7 +10,7 @@ from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 
@@ -47,10 +47,10 @@ def shrink(
 ) -> Shrunk:
     """Make a failing scenario smaller for at most `budget` seconds, `width` candidates at a time.
 
-    `saved` is told of every one that is better; `limits` say what the subject can run: nothing else is tried.
+    `saved` is called with every smaller one; `limits` say what the subject can run: nothing else is tried.
 
-    What is returned if the budget suffices is minimal: no candidate of it fails alike. The budget is looked at between
-    runs, each of which ends. Raises ValueError for an answer that is no failure and for a width below one.
+    If the budget suffices, the result is minimal: no candidate of it fails alike. The budget is checked between runs,
+    each of which ends. Raises ValueError for an answer that is no failure and for a width below one.
     """
     if answer.identity is None:
         raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
@@ -61,7 +61,7 @@ def shrink(
         tried = list(islice(search.candidates, width))
         if not tried:
             return search.result(done=True)
-        if search.settle(tried, run(tried)):
+        if search.accept_smallest(tried, run(tried)):
             saved(search.scenario)
     return search.result(done=False)
 
@@ -92,7 +92,7 @@ class _Search:
                     self._pass_of[candidate] = place
                     yield candidate
 
-    def settle(self, tried: Sequence[Scenario], answers: Sequence[Answer]) -> bool:
+    def accept_smallest(self, tried: Sequence[Scenario], answers: Sequence[Answer]) -> bool:
         """Go on from the smallest that fails alike; whether there is one."""
         self._tried += len(tried)
         places, self._pass_of = self._pass_of, {}
@@ -117,5 +117,5 @@ class _Search:
 
 
 def confirm(scenario: Scenario, identity: Identity, run: Run, times: int = 3) -> int:
-    """How many of so many runs fail alike."""
+    """Return how many of `times` runs fail alike."""
     return sum(answer.is_same(identity, ALIKE) for answer in run([scenario] * times))

@@ -8,14 +8,14 @@ from pathlib import Path
 from draftproof.fuzz.shrinking.shrink import ALIKE, Run, Shrunk, confirm, shrink
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, case_text, read_case
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.formats.case import Case, case_text, read_case
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 
@@ -26,7 +26,7 @@ TIMES = 3
 class ShrinkReport(Value, frozen=True, kw_only=True):
     """The result of shrinking a case file.
 
-    `verdict` is that of the case, SKIP if it is FLAKY: it did not fail again in any of `runs` runs. `answer` is None if
+    `verdict` is the case's own, SKIP if it is FLAKY: it did not fail again in any of `runs` runs. `answer` is None if
     the case does not fail. `done`: nothing smaller that was tried fails alike. `rounds`: the rounds of each request,
     where they are fixed before a run.
     """
@@ -55,7 +55,7 @@ def shrink_case(
     width: int,
     note: Callable[[str], None] = lambda _text: None,
     progress: Callable[[Scenario], None] = lambda _scenario: None,
-    choice: SubjectChoice = BUILT_IN,
+    choice: SubjectChoice = BUILT_IN_SUBJECT,
     fault: str = "",
     limits: Limits = NO_LIMITS,
 ) -> ShrinkReport:
@@ -106,7 +106,7 @@ def _resumed(
 
 
 def _where(known: Scenario, scenario: Scenario) -> Scenario:
-    """Return a scenario with its checkpoints where those of another are."""
+    """Return a scenario with its checkpoints where another scenario's are."""
     at = folders(known)
     options = {name: at[name] for name in folders(scenario) if name in at}
     return located(scenario, options.get(TARGET, ""), options.get(DRAFT, ""))

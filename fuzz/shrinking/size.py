@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.features import features_of
-from draftproof.properties.values.paths import get
+from draftproof.properties.lib.paths import get
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, Scenario, round_plan
@@ -108,7 +108,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
 
 def _ends(request: Request) -> int:
     """Count what ends a request besides stop ids of its own, with the tokens of its sequences."""
-    spans = sum(2 + span.last - span.first + span.last for span in request.sequences_at)
+    spans = sum(2 + span.last - span.first + span.last for span in request.stop_sequences_at)
     return spans + sum(1 + len(one) for one in request.stop_sequences) + request.min_tokens + int(request.ignore_eos)
 
 
@@ -130,7 +130,7 @@ def _penalized(request: Request) -> int:
 
 
 def _layout(scenario: Scenario) -> tuple[int, ...]:
-    schedule, adaptive = scenario.schedule, scenario.adaptive
+    schedule, adaptive = scenario.schedule, scenario.adaptive_steps
     chunks = sum(-(-len(request.prompt) // schedule.chunk) for request in scenario.requests)
     return (
         chunks - len(scenario.requests),

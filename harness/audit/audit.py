@@ -8,10 +8,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from draftproof.harness.audit.compared import SameRounds, explained, gains, lacks_rejected, same_rounds
+from draftproof.harness.audit.compared import (
+    SameRounds,
+    explained,
+    extra_matching_rounds,
+    has_only_accepted_drafts,
+    same_rounds,
+)
 from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, UnnoticedInLog, Unrejected, says
 from draftproof.harness.audit.statistics import (
-    FALSE_ALARMS,
+    AUDIT_FALSE_ALARMS,
     LEAST_PROMPTS,
     Tested,
     by_chance,
@@ -23,19 +29,19 @@ from draftproof.harness.audit.statistics import (
     spread,
 )
 from draftproof.harness.audit.tally import OneRound, Tally, by_prompt, tally
-from draftproof.properties.values.audit import AuditReport, Explanation, ObservedCounts, PositionRate
+from draftproof.properties.formats.audit import AuditReport, Explanation, ObservedCounts, PositionRate
+from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.drafts import Algorithm
-from draftproof.properties.values.round_log import LoggedText
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
-"""Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
+"""At least this share of a log's rounds go as played if they are played right; rounding explains the rest."""
 _FEW = 10
-"""So many rounds of a log that went otherwise are looked into, be they ever so small a share."""
+"""This many rounds of a log that went otherwise are investigated, however small their share is."""
 _OF_A_LOG = 0.5
-"""A log has two kinds of test, which share the false alarms: how much is accepted, and whose drafts they are."""
+"""A log has two kinds of test, which share the false alarms: how much is accepted, and which draft proposed it."""
 
 
 class Simulator(Protocol):
@@ -55,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked: of which draft, with how many positions, what was seen, whether all mistakes are to be tried."""
+    """What is audited: the draft, the number of positions, what was observed, and whether all mistakes are tried."""
 
     algorithm: Algorithm
     steps: int
@@ -127,7 +133,7 @@ class _Comparison:
     def unnoticed(self) -> Unnoticed | UnnoticedInLog | Unrejected | None:
         """Return what would have been noticed, if it is more than all that is expected (S-AUDIT-14)."""
         tallied, seed, log = self.expected, self._question.seed, self._question.observed.log
-        if log is not None and lacks_rejected(log, self._question.steps):
+        if log is not None and has_only_accepted_drafts(log, self._question.steps):
             return Unrejected(self._question.steps)
         if self._seen is not None:
             return UnnoticedInLog(tallied.mean) if self._passes_without_drafts(self._seen) else None
@@ -210,7 +216,7 @@ class _Comparison:
                 same_rounds=None if same is None else sum(map(sum, same)),
                 explains=None if same is None else explained(self._same or (), same),
             )
-            tried.append(Simulated(told, 1.0 if same is None else sides(gains(same, self._same or ()))))
+            tried.append(Simulated(told, 1.0 if same is None else sides(extra_matching_rounds(same, self._same or ()))))
             advance()
         if self.rates is None:
             return tuple(tried)
@@ -223,16 +229,17 @@ class _Comparison:
                 told=replace(
                     one.told,
                     likelihood=float(shares[at]),
-                    ruled_out=one.told.ruled_out or bool(best and sides(gains(best, agreed[at])) < FALSE_ALARMS),
+                    ruled_out=one.told.ruled_out
+                    or bool(best and sides(extra_matching_rounds(best, agreed[at])) < AUDIT_FALSE_ALARMS),
                 )
             )
             for at, one in ((at, tried[at]) for at in order)
         )
 
     def _sided(self, found: Sequence[Simulated]) -> float | None:
-        """Return how probable it is that a log sides so much with some mistake, if that is an alarm."""
+        """Return how probable it is that a log agrees this much with some mistake, if that is an alarm."""
         least = len(found) * min((one.sides for one in found), default=1.0)
-        return least if found and least < _OF_A_LOG * FALSE_ALARMS else None
+        return least if found and least < _OF_A_LOG * AUDIT_FALSE_ALARMS else None
 
     def report(self, outcome: Outcome | None, test: Tested | None, found: tuple[Simulated, ...]) -> AuditReport:
         rates, rounds, seed = self.rates, self.rounds, self._question.seed
@@ -270,7 +277,7 @@ class _Comparison:
             expected=self.expected.mean,
             observed=observed,
             p=p,
-            false_alarms=FALSE_ALARMS,
+            false_alarms=AUDIT_FALSE_ALARMS,
             noticeable=None if self._seen is not None or rounds is None else noticeable(self.expected, rounds, seed),
             prompts=len(self._right),
             rounds=int(self.expected.rounds.sum()),

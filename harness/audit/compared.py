@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from draftproof.properties.values.round_log import LoggedRound, LoggedText
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.reference.audit.play import Played
 
 SameRounds = Sequence[Sequence[bool]]
@@ -21,7 +21,7 @@ def same_rounds(played: Sequence[Sequence[Played]], log: Sequence[LoggedText]) -
     ]
 
 
-def gains(one: SameRounds, other: SameRounds) -> np.ndarray:
+def extra_matching_rounds(one: SameRounds, other: SameRounds) -> np.ndarray:
     """Return for each prompt how many rounds more went as `one` says than as `other` does."""
     return np.array([sum(a) - sum(b) for a, b in zip(one, other, strict=True)])
 
@@ -36,7 +36,7 @@ def _is_same(one: Played, logged: LoggedRound) -> bool:
     return one.emits == logged.emitted and (logged.drafts is None or one.drafts == logged.drafts)
 
 
-def lacks_rejected(log: Sequence[LoggedText], steps: int) -> bool:
+def has_only_accepted_drafts(log: Sequence[LoggedText], steps: int) -> bool:
     """Return whether a log has, of what was verified, the drafts that were accepted alone (S-AUDIT-14).
 
     A draft that is always right has none to reject either; but then only last rounds have fewer drafts.

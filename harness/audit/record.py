@@ -11,9 +11,10 @@ import msgspec
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_run import run_subject
 from draftproof.properties.fit import fit
+from draftproof.properties.formats.round_log import LogError, LoggedRound, LoggedText, Prompt
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.round_log import LogError, LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -26,7 +27,6 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
-from draftproof.properties.values.validate import validate
 
 _ROWS, _PAGE, _CHUNK, _WAITING = 4, 16, 64, 64
 _DURING = "on the prompts"
@@ -71,7 +71,7 @@ def _wrong(trace: Trace, text: LoggedText, index: int, budget: int, vocab: int) 
     for one in text.rounds:
         where = f"of request {index}, round {one.round}"
         if one.drafts is None and "propose.tokens" in trace.channels:
-            return f"the trace lacks propose.tokens {where}: expected those of every round, () without drafts"
+            return f"the trace lacks propose.tokens {where}: expected the tokens of every round, () without drafts"
         most = len(one.emitted) if one.drafts is None else 1 + len(one.drafts)
         if not 1 <= len(one.emitted) <= most:
             return f"invalid accept.emitted {where}, {len(one.emitted)} tokens: expected 1 to {max(1, most)}"

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from draftproof.harness.audit.statistics import LEAST_PROMPTS
-from draftproof.properties.values.audit import Explanation
+from draftproof.properties.formats.audit import Explanation
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import AS_DEFINED
 
@@ -52,7 +52,7 @@ class Unnoticed(NamedTuple):
 
 
 class UnnoticedInLog(NamedTuple):
-    """A log without the tokens of drafts, of which nothing accepted would go unnoticed."""
+    """A log without the tokens of drafts, in which it would go unnoticed if nothing were accepted."""
 
     expected: float
 
@@ -150,7 +150,7 @@ def _explanation(result: Result, found: Sequence[Explanation]) -> str:
 
 
 def _of_counts(possible: Sequence[Explanation]) -> str:
-    """Return which mistakes would explain counts: those in whose 95 % interval they are. Others may, too."""
+    """Return which mistakes would explain counts: the counts are in their 95 % intervals. Others may, too."""
     fitting = [one for one in possible if (one.p or 0.0) >= _OUTSIDE]
     if fitting:
         return f"{', '.join(f'{one.name} ({one.expected:.2f})' for one in fitting[:3])} would explain the counts"

@@ -13,7 +13,7 @@ import numpy as np
 
 from draftproof.harness.audit.tally import Tally
 
-FALSE_ALARMS = 0.001
+AUDIT_FALSE_ALARMS = 0.001
 """How often an audit of a right engine fails, at most; shared out among all tests of an audit."""
 LEAST_PROMPTS = 10
 _MOST_PROMPTS = 100_000
@@ -40,7 +40,7 @@ class Tested(NamedTuple):
 
     def alarms(self, share: float = 1.0) -> bool:
         """Return whether any of them is below what falls to it of this share of the false alarms."""
-        return bool(min(self.mean, *self.positions) < share * FALSE_ALARMS / (1 + len(self.positions)))
+        return bool(min(self.mean, *self.positions) < share * AUDIT_FALSE_ALARMS / (1 + len(self.positions)))
 
 
 def spread(tallied: Tally, seed: int) -> RateSpread:
@@ -48,14 +48,14 @@ def spread(tallied: Tally, seed: int) -> RateSpread:
     count = len(tallied.rounds)
     rates = tallied.drawn(np.random.default_rng(seed).integers(0, count, (_DRAWS, count)))
     low, high = np.quantile(rates, (0.025, 0.975), axis=0)
-    # A sample of so many prompts varies by (count - 1) / count of what prompts do.
+    # A sample of this many prompts varies by (count - 1) / count of what prompts do.
     return RateSpread(low, high, np.atleast_2d(np.cov(rates.T)) * count / max(1, count - 1))
 
 
 def of_counts(expected: Tally, observed: np.ndarray, rounds: int, seed: int) -> Tested:
-    """Test observed rates [K] of so many rounds: as if they came from other prompts of the same kind.
+    """Test observed rates [K] of `rounds` rounds, as if they came from other prompts of the same kind.
 
-    They came from the same ones, so that this is on the safe side: rounding may send every text elsewhere.
+    They came from the same prompts, so this is on the safe side: rounding may send every text elsewhere.
     """
     share = 1 + expected.rounds.sum() / max(1, rounds)
     return _test(expected.rates - observed, spread(expected, seed).covariance * share, len(expected.rounds))
@@ -70,9 +70,9 @@ def of_rounds(expected: Tally, observed: Tally) -> Tested:
 
 
 def sides(gains: np.ndarray) -> float:
-    """Return how probable prompts side as much with a mistake if each is at most as likely to do so as not to.
+    """Return how probable it is that prompts agree this much with a mistake by chance, if each is as likely not to.
 
-    `gains` [R]: rounds that went as the mistake says and not as defined, less those the other way round. Exact, over
+    `gains` [R]: rounds that went as the mistake says and not as defined, minus rounds the other way round. Exact, over
     all signs that they could have (S-AUDIT-12).
     """
     sizes, reached = np.abs(gains).astype(int), int(gains.sum())
@@ -87,24 +87,24 @@ def sides(gains: np.ndarray) -> float:
 
 
 def by_chance(numbers: np.ndarray) -> float:
-    """Return how far the sum of one number for each prompt [R] may be from that of as many other prompts, by chance."""
+    """Return how far the sum of one number a prompt [R] may differ by chance from that of as many other prompts."""
     deviation = math.sqrt(2 * len(numbers)) * float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
-    return _quantile(FALSE_ALARMS, len(numbers)) * deviation
+    return _quantile(AUDIT_FALSE_ALARMS, len(numbers)) * deviation
 
 
 def noticeable(expected: Tally, rounds: int, seed: int) -> float:
-    """Return the least shortfall of the mean that counts of so many rounds show in nine of ten cases."""
+    """Return the least shortfall of the mean that counts of `rounds` rounds show in nine of ten cases."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     deviation = math.sqrt(max(0.0, float(spread(expected, seed).covariance.sum())) * share)
-    needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
+    needed = _quantile(AUDIT_FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
     return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
 
 
 def enough_prompts(expected: Tally, rounds: int, seed: int) -> int | None:
-    """Return of how many such prompts counts show that nothing at all is accepted; None if those of no number do."""
+    """Return how many such prompts it takes until counts show that nothing is accepted; None if no number does."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     of_one = float(spread(expected, seed).covariance.sum()) * share * len(expected.rounds)
-    tail, count = FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
+    tail, count = AUDIT_FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
     while count <= _MOST_PROMPTS:
         if (_quantile(tail, count) + _NOTICED) * math.hypot(math.sqrt(of_one / count), _FLOOR) < expected.mean:
             return count
@@ -122,7 +122,7 @@ def _test(difference: np.ndarray, covariance: np.ndarray, prompts: int) -> Teste
 
 
 def _tail(t: float, prompts: int) -> float:
-    """Return how probable a deviate of Student's t as far from zero is, either way; variances are of so many prompts.
+    """Return the two-sided probability of Student's t at `t`, with variances over `prompts` prompts.
 
     By Wallace's approximation (1959), which is good to a few percent of the probability from 9 degrees of freedom on.
     """

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from importlib.util import find_spec
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.extras import is_installed, lacking
 
 
 class ClusterError(DraftproofError, ValueError):
     """A cluster cannot be joined; the message names its address and says why."""
 
 
-def require_cluster(address: str | None) -> None:
-    """Raise ClusterError for what is no address of a cluster (None: none was asked for), and where Ray is missing."""
-    if address is None:
-        return
+def require_cluster(address: str) -> None:
+    """Raise ClusterError for what is no address of a cluster, and where Ray is missing."""
     host, port = endpoint(address)
     if address != "auto" and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ClusterError(f"invalid --cluster {address!r}: expected ray://HOST:PORT, HOST:PORT or auto")
-    if find_spec("ray") is None:
-        raise ClusterError(
-            f"invalid --cluster {address!r}: expected Ray to be installed, as by pip install 'draftproof[cluster]'"
-        )
+    if not is_installed("cluster"):
+        raise ClusterError(f"invalid --cluster {address!r}: {lacking('cluster')}")
 
 
 def endpoint(address: str) -> tuple[str, str]:

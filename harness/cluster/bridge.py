@@ -1,7 +1,7 @@
 """The process between a campaign and a cluster: `python -P -m draftproof.harness.cluster.bridge FOLDER INDEX`.
 
-Ray ends a process whose head is gone, brings threads and handles signals: none of that is to happen to the process
-that has the campaign. This one keeps nothing. When it ends, another one is started and given what is still out.
+Ray ends a process whose head is gone, starts threads and handles signals: none of that may happen to the campaign's
+process. This process keeps nothing. When it ends, another one is started and given the errands that are still out.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from draftproof.harness.cluster.messages import (
     Ran,
     ToCluster,
 )
-from draftproof.harness.cluster.node import sources
+from draftproof.harness.own_sources import sources
 from draftproof.harness.workers.worker import private_streams, say
 from draftproof.subjects.process import die_with_parent
 
-MODULE = "draftproof.harness.cluster.bridge"
+BRIDGE_MODULE = "draftproof.harness.cluster.bridge"
 MOST_LOSSES = 20
-"""An errand that lost so many workers is what ends them."""
+"""An errand that lost this many workers is taken for what ends them."""
 MOST_FAILURES = 3
-"""So many workers in a row that cannot start are a mistake."""
+"""This many workers in a row that cannot start are a mistake."""
 ROOM_SECONDS = 600.0
 """How long a cluster may have no room for any worker: nodes of an autoscaler take minutes to start."""
 _LOOK, _PATIENCE = 5.0, 60
@@ -60,7 +60,7 @@ class Cluster(Protocol):
     """What is asked of a cluster."""
 
     def workers(self, device: str) -> int: ...
-    def needs(self, device: str) -> str: ...
+    def requirements(self, device: str) -> str: ...
     def actor(self, device: str, spec: bytes) -> Actor: ...
     def is_lost(self, error: BaseException) -> bool: ...
     def is_own(self, error: BaseException) -> bool: ...
@@ -122,7 +122,7 @@ class Bridge:
         if not self._placed and time.monotonic() > self._end:
             self._refuse(
                 f"no worker got a place in {ROOM_SECONDS:.0f} s: expected a node with room for one, "
-                f"{self._cluster.needs(self._spec.device)}"
+                f"{self._cluster.requirements(self._spec.device)}"
             )
 
     def _hear(self, message: ToCluster) -> None:
@@ -137,12 +137,12 @@ class Bridge:
         self._call(worker, self._is_on, "node")
 
     def _call(self, worker: _Worker, then: Callable[[_Worker, Any], None], method: str, *arguments: Any) -> None:
-        def settle(future: Future[Any]) -> None:
-            self.events.put(lambda: self._settle(worker, future, then))
+        def on_done(future: Future[Any]) -> None:
+            self.events.put(lambda: self._on_result(worker, future, then))
 
-        worker.actor.call(method, *arguments).add_done_callback(settle)
+        worker.actor.call(method, *arguments).add_done_callback(on_done)
 
-    def _settle(self, worker: _Worker, future: Future[Any], then: Callable[[_Worker, Any], None]) -> None:
+    def _on_result(self, worker: _Worker, future: Future[Any], then: Callable[[_Worker, Any], None]) -> None:
         error = future.exception()
         if error is None:
             then(worker, future.result())

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Device = Literal["cpu", "cuda"]
 
@@ -41,14 +41,14 @@ class Leave(Value, frozen=True, kw_only=True, tag="leave"):
 
 
 class Joined(Value, frozen=True, kw_only=True, tag="joined"):
-    """The cluster is there: so many workers were asked of it, and it has room for so many now."""
+    """The cluster is there: how many workers were requested, and how many it has room for now."""
 
     workers: int
     room: int
 
 
 class Done(Value, frozen=True, kw_only=True, tag="done"):
-    """What became of an errand; `deadline`: seconds that an order may take on that node (0: nobody asked)."""
+    """The result of an errand; `deadline`: seconds that an order may take on that node (0: it was not asked for)."""
 
     ticket: int
     answer: msgspec.Raw

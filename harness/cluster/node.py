@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import subprocess
-from functools import cache
-from pathlib import Path
 
 from draftproof.harness.cluster.messages import ClusterNode
+from draftproof.harness.own_sources import sources
 
-PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
-ROOMS = ("engine", "faults", "harness", "kernels", "properties", "reference", "subjects")
-"""The rooms that a worker runs: those of another commit may say otherwise of the same scenario."""
+_PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis")
 
 
 def this_node(device: str) -> ClusterNode:
     """Return what this process says of where it runs. On a GPU it takes hold of none."""
-    versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    versions = ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name)))
     where = _gpu() if device == "cuda" else f"{platform.machine()} CPU"
     python = f"python {platform.python_version()}"
     return ClusterNode(name=f"{platform.node()}: {where}, {python}, {versions}", sources=sources())
@@ -44,17 +39,3 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-@cache
-def sources() -> str:
-    """Return a digest of the sources of the rooms that a worker runs."""
-    digest = hashlib.sha256()
-    for room in ROOMS:
-        spec = importlib.util.find_spec(f"draftproof.{room}")
-        assert spec is not None
-        assert spec.origin is not None
-        folder = Path(spec.origin).parent
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(f"{room}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

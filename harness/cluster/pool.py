@@ -16,7 +16,7 @@ from typing import Generic, Self, TypeVar
 import msgspec
 
 from draftproof.harness.cluster.address import ClusterError, not_joined
-from draftproof.harness.cluster.bridge import MODULE
+from draftproof.harness.cluster.bridge import BRIDGE_MODULE
 from draftproof.harness.cluster.messages import (
     ClusterSpec,
     Device,
@@ -31,7 +31,7 @@ from draftproof.harness.cluster.messages import (
 from draftproof.harness.workers.pool import UNCALIBRATED, WorkerStartError
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawning
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 AWAY_SECONDS = 600.0
 """How long a cluster that was joined may be away before the campaign ends."""
@@ -63,7 +63,7 @@ class ClusterPool(Generic[Got]):
         given = msgspec.Raw(msgspec.json.encode(job.given))
         self._job = job
         self._spec = ClusterSpec(address=address, device=job.device, worker=job.worker, given=given, workers=count or 0)
-        self._folder, self._start_method = folder, start or spawning(MODULE)
+        self._folder, self._start_method = folder, start or spawning(BRIDGE_MODULE)
         self._out: dict[int, Errand] = {}
         self._ticket, self._replaced, self._deadline = 0, 0, 0.0
         self._width, self._is_joined = 0, False
@@ -96,7 +96,7 @@ class ClusterPool(Generic[Got]):
         return not_joined(self._spec.address, why)
 
     def tell(self, hear: Callable[[str], None]) -> None:
-        """Tell somebody what becomes of the cluster, from the beginning on."""
+        """Call `hear` with every message about the cluster, from the beginning on."""
         self._tell = hear
         for what in self._told:
             hear(what)
@@ -139,7 +139,7 @@ class ClusterPool(Generic[Got]):
         return self._deadline or UNCALIBRATED
 
     def poll(self, timeout: float) -> list[Got]:
-        """Return what has finished since the last call; waits so many seconds for the first.
+        """Return what has finished since the last call; wait up to `timeout` seconds for the first.
 
         Raises WorkerStartError if workers cannot start, or the cluster is away for too long.
         """

@@ -17,7 +17,7 @@ from draftproof.harness.cluster.supervisor import Supervisor
 
 A_GPU = 4
 """Workers that share a GPU, as on a machine of one's own."""
-SETTINGS = {
+_SETTINGS = {
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "10",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
     "RAY_DEDUP_LOGS": "0",
@@ -48,7 +48,7 @@ class RayCluster:
     def __init__(self, address: str) -> None:
         if address != "auto":
             _require_listener(address)
-        os.environ.update(SETTINGS)
+        os.environ.update(_SETTINGS)
         for left in reversed(range(_ATTEMPTS)):
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="draftproof")
@@ -64,7 +64,7 @@ class RayCluster:
         cpus = int(has.get("CPU", 0))
         return min(cpus, int(A_GPU * has.get("GPU", 0))) if device == "cuda" else cpus
 
-    def needs(self, device: str) -> str:
+    def requirements(self, device: str) -> str:
         """Return what one worker takes, and what the cluster has."""
         has: Mapping[str, float] = ray.cluster_resources()
         takes = f"a CPU and 1/{A_GPU} of a GPU" if device == "cuda" else "a CPU"
@@ -92,6 +92,6 @@ class RayCluster:
 
 
 def _require_listener(address: str) -> None:
-    """Raise OSError where nobody listens: Ray would wait for minutes, and say less."""
+    """Raise OSError where no process listens: Ray would wait for minutes, and say less."""
     host, port = endpoint(address)
     socket.create_connection((host, int(port)), _LISTENS_SECONDS).close()

@@ -11,13 +11,13 @@ from draftproof.harness.cluster.pool import ClusterPool, Job
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.start import Start
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 
 class GivenSubject(Value, frozen=True, kw_only=True):
     """The subject of workers on nodes; `memory`: most bytes of one (0: any).
 
-    `files` are those of the subject's folder, by their paths in it: nodes share no disk.
+    `files` are the files of the subject's folder, by their paths in it, because nodes share no disk.
     """
 
     subject: SubjectSpec

@@ -21,7 +21,7 @@ class NodeWorker(Protocol):
     """What does errands on a node: `NAME(given, node, folder)` makes one, with what a ClusterSpec has as `given`."""
 
     def start(self, deadline: float) -> None:
-        """Start its processes; `deadline` is that of this node if it is known, else 0."""
+        """Start its processes; `deadline` is this node's own if it is known, else 0."""
 
     def run(self, work: bytes) -> Ran:
         """Return what became of an errand. What it raises counts as a worker that cannot start."""

@@ -1,4 +1,4 @@
-"""What a rank and whoever started it say to each other: length-prefixed msgpack, one message a frame."""
+"""What a rank and its parent say to each other: length-prefixed msgpack, one message a frame."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.subjects.remote.messages import LENGTH
@@ -51,7 +51,7 @@ _ANSWERS: msgspec.msgpack.Decoder[AnyRankAnswer] = msgspec.msgpack.Decoder(AnyRa
 
 
 def send(pipe: int, message: RankOrder | AnyRankAnswer) -> None:
-    """Write a whole message. Raises BrokenPipeError if nobody reads any more."""
+    """Write a whole message. Raises BrokenPipeError if the other end is closed."""
     content = msgspec.msgpack.encode(message)
     data = memoryview(LENGTH.pack(len(content)) + content)
     while data:

@@ -14,13 +14,13 @@ import msgspec
 
 from draftproof.harness.hunk_counters import COUNTER, HunkCounters
 from draftproof.harness.ranks.messages import RankOrder, RankRaised, RankTraced, receive, send
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.subjects.making import made
 from draftproof.subjects.process import die_with_parent
-from draftproof.subjects.remote.values import packed
+from draftproof.subjects.remote.values import to_wire
 
-MODULE = "draftproof.harness.ranks.rank"
+RANK_MODULE = "draftproof.harness.ranks.rank"
 
 
 class RankStart(Value, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def _answer(
     return RankTraced(
         subject=trace.subject,
         channels=trace.channels,
-        observations=packed(trace),
+        observations=to_wire(trace),
         hunks=counters.numbers if counters else (),
     )
 

@@ -1,7 +1,7 @@
 """The ranks of a subject as processes that are kept from one scenario to the next.
 
-A rank that dies is an error of its scenario. Ranks that do not go on together are a hang: whoever waits says in which
-collective, and where its threads are.
+A rank that dies is an error of its scenario. Ranks that do not go on together are a hang: the error says in which
+collective each rank waits, and where its threads are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import COUNTER
 from draftproof.harness.ranks.messages import (
     RANKS_IN,
@@ -31,18 +30,19 @@ from draftproof.harness.ranks.messages import (
     answer_in,
     send,
 )
-from draftproof.harness.ranks.rank import MODULE, RankPipes, RankStart, serve
-from draftproof.properties.values.rank_journal import RankJournal
+from draftproof.harness.ranks.rank import RANK_MODULE, RankPipes, RankStart, serve
+from draftproof.properties.formats.rank_journal import RankJournal
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.remote.values import unpacked
+from draftproof.subjects.remote.values import from_wire
 
 QUIET_SECONDS = 20.0
-"""So long no rank enters a collective or ends, and they count as hung."""
+"""Ranks count as hung if none enters a collective or ends for this long."""
 QUIET_ON_DEVICES = 300.0
-"""The same of ranks in interpreters of their own, which have modules to import and kernels to compile."""
+"""The same for ranks in interpreters of their own, which have modules to import and kernels to compile."""
 _TICK, _GRACE, _DUMP_SECONDS = 0.02, 0.5, 0.3
 _LONGEST_LOG = 20_000
 
@@ -114,10 +114,10 @@ def _spawned(start: RankStart, pipes: RankPipes) -> int:
     """Start a new interpreter, in which the subject is made anew."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     numbers = [str(number) for number in pipes]
-    command = [sys.executable, "-P", "-m", MODULE, msgspec.json.encode(start).decode(), *numbers]
+    command = [sys.executable, "-P", "-m", RANK_MODULE, msgspec.json.encode(start).decode(), *numbers]
     for pipe in pipes:
         os.set_inheritable(pipe, True)
-    # Whoever ends the ranks waits for them by number.
+    # The code that ends the ranks waits for them by number.
     return os.posix_spawn(sys.executable, command, {**os.environ, "PYTHONPATH": paths})
 
 
@@ -145,7 +145,7 @@ class World:
     def run(self, scenario: Scenario, script: Script) -> tuple[Trace, ...]:
         """Return the traces of all ranks. Raises RanksHangError, RankDiedError and RankRaisedError.
 
-        Ranks that have raised, or that did not do the same, are not used again.
+        Ranks that have raised, or have diverged, are not used again.
         """
         self._journal.clear()
         try:
@@ -163,7 +163,7 @@ class World:
         if not self._did_the_same():
             self.close()
         traces = (one for _, one in sorted(answers.items()) if isinstance(one, RankTraced))
-        return tuple(Trace(one.subject, one.channels, unpacked(one.observations)) for one in traces)
+        return tuple(Trace(one.subject, one.channels, from_wire(one.observations)) for one in traces)
 
     def close(self) -> None:
         """End all ranks."""
@@ -255,7 +255,7 @@ class World:
 
 
 _WORLDS: weakref.WeakKeyDictionary[Subject, dict[int, World]] = weakref.WeakKeyDictionary()
-"""Of this process. A fork has those of its parent, whose pipes are not its own: see `world`."""
+"""The worlds of this process. A fork inherits its parent's, and must not use their pipes: see `world`."""
 _OWNER = [os.getpid()]
 
 

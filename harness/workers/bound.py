@@ -1,4 +1,4 @@
-"""The process of a worker for somebody's kernels: `python -P -m draftproof.harness.workers.bound FOLDER INDEX`."""
+"""The process of a worker for a package's kernels: `python -P -m draftproof.harness.workers.bound FOLDER INDEX`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, BoundOrder, SubjectSpec
 from draftproof.harness.workers.process import LONGEST_TAIL
 from draftproof.harness.workers.worker import main
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.bound_releases import ReleasedKernels
 
-MODULE = "draftproof.harness.workers.bound"
-LEFT_OUT, TAKEN, DONE = "left_out", "taken", "done"
+BOUND_MODULE = "draftproof.harness.workers.bound"
+NOT_TAKEN, TAKEN, DONE = "left_out", "taken", "done"
 """What an answer counts: generated calls that the kernel does not take, those that it does, and those that passed."""
 
 
@@ -41,7 +41,7 @@ class _Kernels:
         assert isinstance(order, BoundOrder), f"{type(order).__name__} is no order of this worker"
         began = time.perf_counter()
         self._journal.begin(order.number)
-        counts = {TAKEN: 0, LEFT_OUT: 0, DONE: 0}
+        counts = {TAKEN: 0, NOT_TAKEN: 0, DONE: 0}
         lacks: dict[str, str] = {}
         try:
             first = self._first(order, counts, lacks)
@@ -68,7 +68,7 @@ class _Kernels:
 
         (binding,) = found(order.implementation, order.op or None)
         # Before the kernel is imported: what a release imports makes Hypothesis slow.
-        taken, counts[LEFT_OUT] = cases(binding, order.seed, order.count)
+        taken, counts[NOT_TAKEN] = cases(binding, order.seed, order.count)
         counts[TAKEN] = len(taken)
         self._journal.enter("import")
         kernel = self._releases.kernel(binding, order.wheel, order.fault)

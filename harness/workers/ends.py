@@ -9,8 +9,8 @@ from draftproof.harness.workers.messages import Answer, AnyOrder, BoundOrder, Pl
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.verdict import Outcome
 
-DEADLINE, MEMORY, GARBLED = "deadline", "memory", "garbled answer"
-BY_PARENT = (DEADLINE, MEMORY, GARBLED)
+DEADLINE_PASSED, MEMORY, GARBLED = "deadline", "memory", "garbled answer"
+BY_PARENT = (DEADLINE_PASSED, MEMORY, GARBLED)
 """Ends that the parent brings about."""
 OUTSIDE = ("SIGKILL", "SIGTERM")
 """What comes from a person or from the kernel, and need not be the subject's doing."""
@@ -31,7 +31,7 @@ class WorkerEnd(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """True if the worker got to its order at all: one whose device broke in the order before does not."""
+        """Return whether the worker got to its order at all: it does not if its device broke in the order before."""
         return self.entry is not None or self.how != f"exit {BROKEN_DEVICE}"
 
     def is_doubtful(self, order: AnyOrder) -> bool:
@@ -48,8 +48,8 @@ class WorkerEnd(NamedTuple):
         A hang in our own code is an error of ours, not one of the subject.
         """
         place = self.entry.place if self.entry else Place(run="order")
-        ours = self.how == f"exit {OWN_ERROR}" or (self.how == DEADLINE and place.run in _OURS)
-        outcome = Outcome.HANG if self.how == DEADLINE else Outcome.CRASH
+        ours = self.how == f"exit {OWN_ERROR}" or (self.how == DEADLINE_PASSED and place.run in _OURS)
+        outcome = Outcome.HANG if self.how == DEADLINE_PASSED else Outcome.CRASH
         second = "; the second worker to end on this order" if again else ""
         reason = f"{self.how} after {self.seconds:.1f} s, {place}{second}"
         return Answer(

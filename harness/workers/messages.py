@@ -8,10 +8,10 @@ import msgspec
 
 from draftproof.harness.identity import Identity, Level, identity_of
 from draftproof.properties.diagnosis.timeline import Timeline
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_fault import KernelFault
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 
@@ -25,7 +25,7 @@ class SubjectSpec(Value, frozen=True, kw_only=True):
     device: Literal["cpu", "cuda"] = "cpu"
     folder: str = ""
     hunks: tuple[str, ...] = ()
-    subject: SubjectChoice = BUILT_IN
+    subject: SubjectChoice = BUILT_IN_SUBJECT
     search: str = ""
 
 
@@ -62,10 +62,10 @@ class KernelOrder(Value, frozen=True, kw_only=True, tag="kernel"):
 
 
 class BoundOrder(Value, frozen=True, kw_only=True, tag="bound"):
-    """Calls of somebody's kernel, `count` generated from `seed` for a binding, up to the first that fails.
+    """Calls of a package's kernel, `count` generated from `seed` for a binding, up to the first that fails.
 
-    `implementation` is MODULE:NAME, `op` what its op is if it is no binding. `wheel` is a folder with the unpacked
-    release whose kernel it is, "" for what is installed. A `fault` is put into the kernel before.
+    `implementation` is MODULE:NAME, `op` its op if it is no binding. `wheel` is a folder with the unpacked release that
+    has the kernel, "" for an installed one. A `fault` is put into the kernel before.
     """
 
     number: int
@@ -103,16 +103,16 @@ class Place(Value, frozen=True, kw_only=True):
 
 
 class Answer(Value, frozen=True, kw_only=True):
-    """What became of an order. `outcome` is PASS, FAIL, CRASH, HANG, or ERROR for errors of our own.
+    """The result of an order. `outcome` is PASS, FAIL, CRASH, HANG, or ERROR for errors of our own.
 
     `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
     `bins` is what was covered, `counts` what was exercised, `beyond` the counts that no such scenario of this subject
-    can reach, `channels` what it reported; `hunks` names the patched ones that have had an effect in this worker.
-    `node` is the node of a cluster that it comes from, "" of this machine.
-    `stubs` names what somebody's kernel used that is not there, and a stub stood for, `lacks` what of that its module
-    has, and why it is not there. The others are of a crash, a hang or an error: `place` is the journal's last entry,
-    `error` the kind, `message` the first line of the subject's exception ("" if the process died), `reason` all in one
-    line, `detail` the traceback, the stacks or the signal.
+    can reach, `channels` what it reported; `hunks` names the patched hunks that have had an effect in this worker.
+    `node` is the node of a cluster that it comes from, "" for this machine. `stubs` names what a package's kernel used
+    that is missing, so that a stub stood for it, and `lacks` what its module lacks of that, and why. The others
+    describe a crash, a hang or an error: `place` is the journal's last entry, `error` the kind, `message` the first
+    line of the subject's exception ("" if the process died), `reason` all in one line, `detail` the traceback, the
+    stacks or the signal.
     """
 
     number: int

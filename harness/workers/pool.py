@@ -17,22 +17,22 @@ from typing import Self
 
 import msgspec
 
-from draftproof.errors import DraftproofError
-from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, WorkerEnd
+from draftproof.harness.workers.ends import BY_PARENT, DEADLINE_PASSED, GARBLED, MEMORY, OUTSIDE, WorkerEnd
 from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawn
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 
 LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
 """Seconds; on a GPU an order may have to compile a kernel first."""
 SLOWER = 40
-"""A calibrated deadline is so many times what the slowest scenario took that was run for this."""
+"""A calibrated deadline is this many times what the slowest of the scenarios took that were run for calibration."""
 TWINS_SLOWER = 10
 """How many times longer an order with naive twins may take."""
 UNCALIBRATED = 120.0
-START_SECONDS = 300.0
+_START_SECONDS = 300.0
 MOST_START_FAILURES, MOST_START_KILLS = 3, 20
 """In a row: of its own, and by signals from outside."""
 _WARM, _COLD = 3, -1
@@ -93,8 +93,8 @@ class Pool:
         if count < 1:
             raise ValueError(f"invalid count {count}: expected at least 1 worker")
         self._spec, self._count, self._folder = spec, count, folder
-        # Nobody knows which scenarios a subject of somebody else can run: it has what is never calibrated.
-        foreign = UNCALIBRATED if spec.subject != BUILT_IN else None
+        # It is not known which scenarios another project's subject can run: its deadline is never calibrated.
+        foreign = UNCALIBRATED if spec.subject != BUILT_IN_SUBJECT else None
         self._wanted_deadline, self._memory, self._start_method = deadline or foreign, memory, start
         self._slowest = 0.0
         self._queue: deque[_Task] = deque()
@@ -146,7 +146,7 @@ class Pool:
     def poll(self, timeout: float) -> list[Answer]:
         """Return what has finished since the last call.
 
-        Waits so many seconds for the first, if there is anything to wait for.
+        Wait up to `timeout` seconds for the first, if there is anything to wait for.
 
         Raises WorkerStartError with the end of its log if workers fail to start again and again.
         """
@@ -272,12 +272,12 @@ class Pool:
             if not how and weigh and worker.process.rss > (self._memory or 0):
                 how = MEMORY
             if how or self._late(worker, now):
-                self._workers[index] = self._replace(index, worker, how or DEADLINE)
+                self._workers[index] = self._replace(index, worker, how or DEADLINE_PASSED)
 
     def _late(self, worker: _Worker, now: float) -> bool:
         if worker.idle or worker.process.answering:
             return False
-        limit = self._limit(worker.task.order) if worker.task else UNCALIBRATED if worker.warming else START_SECONDS
+        limit = self._limit(worker.task.order) if worker.task else UNCALIBRATED if worker.warming else _START_SECONDS
         return now - worker.since > limit
 
     def _limit(self, order: AnyOrder) -> float:
@@ -293,13 +293,13 @@ class Pool:
         self._selector.unregister(worker.process.fileno())
         worker.process.kill()
         if worker.task:
-            self._settle(index, worker.task, end)
+            self._finish(index, worker.task, end)
         if not worker.ready:
             self._failed_start(end)
         self._replaced += 1
         return self._start(index, () if worker.ready else worker.warm)
 
-    def _settle(self, index: int, task: _Task, end: WorkerEnd) -> None:
+    def _finish(self, index: int, task: _Task, end: WorkerEnd) -> None:
         """Try an order again, or say what became of it."""
         if not end.is_begun:
             self._queue.appendleft(task)

@@ -18,7 +18,7 @@ from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
 from draftproof.harness.ranks.messages import RANKS_IN
 from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.start import Start, spawn
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 LONGEST_TAIL = 16_000
 """Characters of a log that are kept in an answer."""
@@ -135,7 +135,7 @@ class WorkerProcess:
 
 
 def environments(device: str, count: int) -> list[dict[str, str]]:
-    """Return that of each worker: it can import what the parent can, and several GPUs are shared out evenly."""
+    """Return each worker's environment: it can import what the parent can, and several GPUs are shared out evenly."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     gpus = visible_gpus() if device == "cuda" else []

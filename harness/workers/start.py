@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-MODULE = "draftproof.harness.workers.worker"
+_MODULE = "draftproof.harness.workers.worker"
 
 
 @dataclass
@@ -59,7 +59,7 @@ def spawning(module: str) -> Start:
     return start
 
 
-spawn = spawning(MODULE)
+spawn = spawning(_MODULE)
 """Start a new interpreter."""
 
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from draftproof.harness.collector import settle
+from draftproof.harness.collector import tune_gc
 from draftproof.harness.hunk_counters import HunkCounters, replays
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, Ready, SubjectSpec
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome
@@ -100,7 +100,7 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make)
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
     if spec.device == "cuda":
         _share_kernels()
-    settle()  # what was loaded stays
+    tune_gc()  # what was loaded stays
     say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)
@@ -151,7 +151,7 @@ class _Work:
             subject,
             journal=journal,
             reference=self._solved,
-            observe=lambda ran, _judged: self._counters.settle(replays=replays(ran)),
+            observe=lambda ran, _judged: self._counters.end_run(replays=replays(ran)),
         )
 
     def _made(self, spec: SubjectSpec, log: Path, *, tolerant: bool) -> Subject:
@@ -189,7 +189,7 @@ class _Work:
             return crashed(order, self._broken)
         answer = answer_kernel(order, self._preloaded.cases[order.op, order.seed][order.place], self._device)
         if answer.outcome is not Outcome.CRASH:
-            self._counters.settle(replays=0)
+            self._counters.end_run(replays=0)
         return answer
 
     def _watched(self, order: Order) -> Answer:

@@ -1,4 +1,4 @@
-"""Aborts: who is aborted runs no more (S-SCHED-9)."""
+"""Aborts: a request that is aborted runs no more (S-SCHED-9)."""
 
 from __future__ import annotations
 

@@ -113,10 +113,10 @@ def equals(
     concerns: Concerns = _always,
     **rest: Any,
 ) -> Contract:
-    """Return the contract that every value of these channels is the reference's, none missing and none too many.
+    """Return the contract that these channels have exactly the reference's values, none missing and none extra.
 
-    Without channels it is that of its name. It concerns scenarios in which one of the two has a value there, and for
-    which `concerns` holds. `explain` as in `explained`, `rest` as in `contract`.
+    Without channels, the contract's name is the channel. It concerns scenarios in which the reference or the subject
+    has a value there and `concerns` holds. `explain` is as in `explained`, `rest` as in `contract`.
     """
     channels = channels or (name,)
 

@@ -1,4 +1,4 @@
-"""The one configuration that target and draft are built from: nobody changes it, and layers run as it says."""
+"""The configuration that target and draft are both built from: it never changes, and layers run as it says."""
 
 from __future__ import annotations
 

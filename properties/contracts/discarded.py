@@ -1,7 +1,7 @@
-"""Rows whose results are thrown away: surplus columns and padding of draft, verify and extend launches.
+"""Rows whose results are discarded: surplus columns and padding of draft, verify and extend launches.
 
-Nobody reads what they compute, so only the place that they ran at can be wrong: where a host raises an IndexError, a
-GPU reads or writes somebody else's memory in silence.
+Nothing reads what they compute, so only the positions and slots that they use can be wrong: where a host raises an
+IndexError, a GPU silently reads or writes memory that belongs to something else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Columns(NamedTuple):
 
 
 def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
-    """Return what a launch runs for each place, of which what is not live is thrown away."""
+    """Return the columns that a launch runs for each place; results of columns that are not live are discarded."""
     form, batch = evidence.form, evidence.schedule.batches.get((launch.step, 1), ())
     if launch.tokens:
         return _Columns(range(1), (1,) * launch.tokens)

@@ -10,7 +10,7 @@ from functools import partial
 
 from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
-from draftproof.properties.diagnosis.lanes import parts, same
+from draftproof.properties.diagnosis.lanes import parts, values_match
 from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import Datum, NgramMatch, TokenIds
@@ -49,7 +49,7 @@ def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | No
 
 
 def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> OtherRow | None:
-    """Look for another row of the batch whose proposal the last token of a layer is."""
+    """Return the row of the batch whose proposal from the layer before was taken instead, if there is one."""
     at = {(row.request, row.round): (row.step, row.phase) for row in evidence.schedule.rows}
     rows = (
         row for row in evidence.schedule.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request
@@ -68,16 +68,16 @@ def _feature(evidence: Evidence, found: Divergence, key: Key) -> Relation | None
     hidden = evidence.reference.channel("verify.hidden")
     width = next((len(parts(value, 1)) for value in hidden.values()), 0)
     right, got = (parts(trace.channel(found.channel)[key], width) for trace in (evidence.reference, evidence.subject))
-    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not same(one, other)]
+    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not values_match(one, other)]
     if len(right) != len(got) or not wrong or not isinstance(found.relation, Different):
         return None
     number, count = wrong[0], len(right)
-    source = next((place for place, part in enumerate(right) if same(part, got[number])), None)
+    source = next((place for place, part in enumerate(right) if values_match(part, got[number])), None)
     if source is not None:
         return WrongFeature(number, count, "feature", source)
     n = evidence.script.requests[key.request].rounds[key.round - 1].context if key.round else key.row + 1
     last = parts(hidden.get(Key(key.request, key.round, row=key.row - n)), width)
-    return WrongFeature(number, count, "last" if last and same(last[0], got[number]) else "unknown")
+    return WrongFeature(number, count, "last" if last and values_match(last[0], got[number]) else "unknown")
 
 
 def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | None:
@@ -138,7 +138,7 @@ CONTRACTS = (
         "draft.proposed",
         "propose.tokens",
         cites="S-ROUND-2, S-PLAN-5, S-WINDOW-2, S-MROPE-3",
-        minimum=f"{_PROPOSED} image_rounds deltas_beside_each_other",
+        minimum=f"{_PROPOSED} mrope_rounds mrope_deltas_beside_each_other",
     ),
     equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(
@@ -168,8 +168,8 @@ CONTRACTS = (
     equals(
         "extend.kv",
         cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3, S-KV-3, S-KV-5",
-        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked coded_drafts "
-        "formats_differ window_drafts windows_unequal",
+        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked quantized_drafts "
+        "kv_formats_differ window_drafts windows_unequal",
     ),
     equals(
         "extend.proposal",

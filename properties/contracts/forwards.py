@@ -9,14 +9,14 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
 
 Model = Literal["target", "draft"]
-TARGET: Model = "target"
-DRAFT: Model = "draft"
+TARGET_MODEL: Model = "target"
+DRAFT_MODEL: Model = "draft"
 
 
 class ModelForward(NamedTuple):
-    """One forward of a model over so many packed rows, padding included, and then logits of each of these numbers.
+    """One forward of a model over a number of packed rows, padding included, and the numbers of logit rows after it.
 
-    `layers` of a chain's draft are one at a time.
+    `layers` of a chain's draft run one at a time.
     """
 
     model: Model
@@ -31,10 +31,10 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     yield 4
     if tokens:
         chunks = lockstep.rows(step, 0)
-        yield ModelForward(TARGET, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
+        yield ModelForward(TARGET_MODEL, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
         forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
         for _ in range(forwards):
-            yield ModelForward(DRAFT, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
+            yield ModelForward(DRAFT_MODEL, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
     rows = lockstep.rows(step, 1)
     if rows:
         size, planned, width = launched(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
@@ -42,19 +42,19 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
             blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
             for _ in range(1 if blocks else form.launched(planned)):
                 count = size * (planned if blocks else beams)
-                yield ModelForward(DRAFT, count, (count,))
+                yield ModelForward(DRAFT_MODEL, count, (count,))
             yield 1
-        yield ModelForward(TARGET, size * width, (size * width,))
+        yield ModelForward(TARGET_MODEL, size * width, (size * width,))
         yield 1
         going_on = lockstep.going_on(step)
         for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
             size = launched(evidence, going_on)
-            yield ModelForward(DRAFT, size * (width + form.reach), (size,) if proposes_at_extend else ())
+            yield ModelForward(DRAFT_MODEL, size * (width + form.reach), (size,) if proposes_at_extend else ())
     yield 1
 
 
 def launched(evidence: Evidence, rows: int) -> int:
-    """Return how many rows a launch of so many has: a captured size, or these."""
+    """Return the number of rows that a launch for `rows` rows has: the captured size that fits, or `rows` itself."""
     return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.lib.pattern import NO_STRING, derivative, has_empty, parse
 from draftproof.properties.values.grammar import end_token, token_texts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.pattern import NOTHING, derivative, has_empty, parse
 from draftproof.properties.values.relations import Different
 
 
@@ -18,7 +18,7 @@ def _constrained(evidence: Evidence) -> bool:
 
 
 def _disobeys(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield the first round of each request whose tokens its grammar forbids, by the subject's text alone."""
+    """Yield the first round of each request that emits tokens which its grammar forbids, judged by the text alone."""
     vocab = evidence.scenario.model.vocab
     left = {
         index: parse(request.grammar.pattern)
@@ -35,7 +35,7 @@ def _disobeys(evidence: Evidence) -> Iterator[Mismatch]:
             is_end = token == end_token(vocab)
             for letter in texts[token] if 0 <= token < vocab else ():
                 state = derivative(state, letter)
-            if not 0 <= token < vocab or state == NOTHING or (is_end and not has_empty(state)):
+            if not 0 <= token < vocab or state == NO_STRING or (is_end and not has_empty(state)):
                 del left[key.request]
                 pattern = evidence.scenario.requests[key.request].grammar
                 assert pattern is not None

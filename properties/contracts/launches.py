@@ -53,7 +53,7 @@ def _name(kind: int) -> str:
 
 
 def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
-    """Return the captured size that holds so many rows, or a launch's tokens if it is packed; 0 eagerly."""
+    """Return the captured size that holds `rows` rows, or the tokens of a packed launch; 0 if it runs eagerly."""
     graphs = evidence.scenario.graphs
     sizes, live = (graphs.tokens, launch.tokens) if launch.tokens else (graphs.sizes, rows)
     return next((size for size in sizes if size >= live), 0) if graphs.capture else 0
@@ -61,7 +61,7 @@ def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
 
 def _widths(evidence: Evidence) -> frozenset[int]:
     """Return the verify widths that runtime states are built for: one for each step count, and one for no drafts."""
-    adaptive = evidence.scenario.adaptive
+    adaptive = evidence.scenario.adaptive_steps
     counts = adaptive.steps if adaptive else (evidence.scenario.steps,)
     return frozenset({1, *(evidence.scenario.most_drafts(count) + 1 for count in counts)})
 
@@ -99,7 +99,7 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
 
 
 def rows_held(evidence: Evidence, launch: StepLaunch) -> int:
-    """Return how many rows a launch has to hold: its own, or those of the rank that has the most (S-RANK-3)."""
+    """Return how many rows a launch must hold: its own, or those of the rank with the most rows (S-RANK-3)."""
     lockstep = evidence.lockstep
     if lockstep is None:
         return launch.rows
@@ -116,7 +116,7 @@ def _width(evidence: Evidence, launch: StepLaunch) -> int:
 
 
 def _tokens(evidence: Evidence, launch: StepLaunch) -> int:
-    """Return the tokens of a packed launch: those of all chunks and verify rows of its step (S-MIXED-1)."""
+    """Return how many tokens a packed launch has: all chunks and verify rows of its step (S-MIXED-1)."""
     if launch.kind not in PACKED or not evidence.scenario.schedule.mixed:
         return 0
     rows = (row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
@@ -170,7 +170,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
-    if evidence.scenario.schedule.handover:
+    if evidence.scenario.schedule.disaggregation:
         expected[LaunchKind.PACK] = [sum(map(evidence.schedule.leaves, chunks))]
         installed = evidence.schedule.installed
         expected[LaunchKind.INSTALL] = [sum((row.request, row.round) in installed for row in decode)]
@@ -195,7 +195,7 @@ def _of_kind(
 
 
 def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
-    """Check the order of a decode batch: draft, verify, commit, hand-over of requests that end, extend."""
+    """Check the order of a decode batch: draft, verify, commit, finish of requests that end, extend."""
     last = {LaunchKind.VERIFY if one.kind == LaunchKind.MIXED else one.kind: one for one in launches}
     if LaunchKind.EXTEND in last:
         last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)
@@ -207,7 +207,7 @@ def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
 
 
 def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that a row's captured size is that of the verify launch of its step."""
+    """Check that each row reports the captured size of its step's verify launch."""
     sizes = {launch.step: launch.size for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY}
     for row in evidence.schedule.rows:
         size = sizes.get(row.step, 0) if row.phase else 0

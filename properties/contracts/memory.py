@@ -127,14 +127,14 @@ def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range)
 
 
 def _installed(evidence: Evidence, row: Row) -> _Places:
-    """Return the entries of the prompt of a request that is handed over, in the slots of its first round."""
+    """Return the entries of a transferred request's prompt, in the slots of its first round."""
     slots = [evidence.tables.slot(row.request, row.round, n) for n in range(evidence.contexts[row.request, row.round])]
     regions = [MemoryRegion.TARGET, *([MemoryRegion.DRAFT] if evidence.form.kind.extends else [])]
     return {(region, slot) for region in regions for slot in slots if slot is not None}
 
 
 def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
-    """Return the rows whose states a launch may touch."""
+    """Return the rows whose recurrent states a launch may read or write."""
     if launch.kind == LaunchKind.MIXED:
         return _rows(evidence, launch)
     if launch.kind == LaunchKind.INSTALL:
@@ -150,9 +150,9 @@ def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
 
 
 def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, _Places]:
-    """Return what a launch has to write, and may write, of the states of one row.
+    """Return the state slots of one row that a launch must write, and those that it may write.
 
-    Nobody poisons a state that is given back: a later write may repeat what is there.
+    A freed state is not poisoned: a later write may leave the same value.
     """
     slot, states = evidence.tables.state_slot(row.request, row.round), evidence.scenario.states
     replay = states.commit == "replay"
@@ -234,7 +234,7 @@ def _name(evidence: Evidence, region: MemoryRegion, slot: int) -> str:
 
 
 def _owner(evidence: Evidence, launch: StepLaunch, region: MemoryRegion, slot: int) -> Relation:
-    """Relate a slot to its owner: a row of this launch, another request, nobody."""
+    """Describe the owner of a slot: a row of this launch, another request, or no request."""
     if region not in _NAMES:
         return OutsidePools()
     if region == MemoryRegion.INTERMEDIATE:

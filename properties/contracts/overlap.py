@@ -1,4 +1,4 @@
-"""A host that plans a step while the one before runs: who runs when, on which pages, and when a buffer is free."""
+"""A host that plans a step while the one before runs: which requests run when, on which pages, and buffer reuse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _overlaps(evidence: Evidence) -> bool:
 
 
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that a request runs in every step from its first to its last, one step more if nobody knows of its end."""
+    """Check that a request runs in every step up to its last, and one more if the host cannot know of its end yet."""
     overlap, schedule = Overlap(evidence), evidence.schedule
     rows: dict[int, dict[int, Row]] = defaultdict(dict)
     for row in schedule.rows:
@@ -109,7 +109,7 @@ def _pages(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _buffers(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check who uses which buffer when, and that it is free of both sides before it is used again."""
+    """Check which side uses which buffer when, and that both sides are done with it before it is used again."""
     channel, order = "overlap.buffers", dict[Key, SharedUse]()
     reported = evidence.subject.typed(channel, SharedUse)
     numbers: dict[int, int] = defaultdict(int)

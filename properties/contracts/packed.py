@@ -1,4 +1,4 @@
-"""Packed launches: every row of a step in it once, its tokens behind those of the row before, each in its own slot."""
+"""Packed launches: each row of a step occurs once, behind the tokens of the row before, each token in its own slot."""
 
 from __future__ import annotations
 

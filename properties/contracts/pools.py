@@ -1,4 +1,4 @@
-"""Who owns which page at the end of every step, and that every page comes back."""
+"""Which request owns which page at the end of every step, and that every page is given back."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _within(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _reach(evidence: Evidence, row: Row) -> tuple[int, int]:
-    """Return how many pages a row reached, and how many its request may own then.
+    """Return how many pages a row reached, and how many its request may own at that point.
 
-    Taken ahead are at most those of its prompt and of two rounds more.
+    A subject that allocates ahead may own pages for the prompt and two more rounds.
     """
     size, place = evidence.page_size, (row.request, row.round)
     if row.phase:
@@ -179,7 +179,7 @@ def _balance(evidence: Evidence) -> Differences:
 
 
 def _with_rows(evidence: Evidence, step: int, owners: tuple[Owner, ...]) -> set[int]:
-    """Return the requests that have a request row after a step: owners of pages, and those whose windows freed all."""
+    """Return the requests that have a request row after a step, even if their windows freed all their pages."""
     whole = {owner.request for owner in owners}
     return whole | set(live_rows(evidence, step)) if evidence.scenario.widest_window else whole
 
@@ -226,7 +226,7 @@ def _kept(evidence: Evidence) -> Differences:
 
 
 def _running_again(evidence: Evidence, step: int) -> set[int]:
-    """Return the requests whose text is being run again after a preemption, and not to its end by this step."""
+    """Return the requests that are running their text again after a preemption and have not finished by this step."""
     chunks = [row for row in evidence.schedule.rows if not row.phase]
     last = {(row.request, row.round): row.step for row in chunks}
     last |= {

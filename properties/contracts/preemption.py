@@ -1,4 +1,4 @@
-"""Pages on demand: who gives way when they run out and who comes back, and neither without need (S-SCHED-8)."""
+"""Pages on demand: which request is preempted when they run out, and which resumes, neither without need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attempt = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Holding:
-    """Who held how many pages in which engine step."""
+    """How many pages each attempt held in each engine step."""
 
     evidence: Evidence
 
@@ -54,7 +54,7 @@ class _Holding:
         return [attempt for attempt, (first, last) in self.spans.items() if first <= step <= last]
 
     def taken(self, step: int) -> list[Attempt]:
-        """Return the attempts whose pages were taken when a step began, in the order of their admission."""
+        """Return the attempts that were preempted when a step began, in the order of their admission."""
         found = [one for one, (_, last) in self.spans.items() if last == step - 1 and self._waits_again(one, step)]
         return sorted(found, key=self.admitted)
 
@@ -92,7 +92,7 @@ class _Holding:
         return self.prefill_pages(attempt) - (len(self.evidence.tables.at(ran[-1])) if ran else 0)
 
     def _ran(self, attempt: Attempt, step: int) -> list[Row]:
-        """Return the rows of an attempt up to a step: none of one whose rows a wrong trace has elsewhere."""
+        """Return the rows of an attempt up to a step; none if a wrong trace has its rows elsewhere."""
         return [row for row in self._of_attempts[attempt] if row.step <= step]
 
     def prefill_pages(self, attempt: Attempt) -> int:
@@ -115,9 +115,9 @@ class _Holding:
         return max(0, self._wanted(attempt, last.round + 1) - len(self._table(attempt, step)))
 
     def more_drafts(self, attempt: Attempt, step: int) -> int:
-        """Return the most pages that an attempt's round of a step wants, beside those it has, in a larger batch.
+        """Return the most additional pages that an attempt's round wants in a step if its batch were larger.
 
-        With whoever gave way it was one, and step counts may go by the size of a batch.
+        The batch was larger with the request that was preempted, and step counts may depend on the size of a batch.
         """
         ran = [row.round for row in self._of_attempts[attempt] if row.step == step and row.phase]
         if not ran or not _goes_by_batch(self.evidence.scenario):
@@ -146,8 +146,8 @@ class _Holding:
 
 
 def _goes_by_batch(scenario: Scenario) -> bool:
-    """Return whether the drafts of a round may hang on how many rows its batch has."""
-    return isinstance(scenario.adaptive, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
+    """Return whether the drafts of a round may depend on how many rows its batch has."""
+    return isinstance(scenario.adaptive_steps, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
 
 
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
@@ -161,7 +161,7 @@ def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
-    """Check that those admitted last give way, only where the others and they need more pages than there are."""
+    """Check that the requests admitted last are preempted, only where all of them need more pages than there are."""
     victims = holding.taken(step)
     if not victims:
         return
@@ -187,7 +187,7 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
 
 
 def _fits(evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
-    """Check that what all hold in a step and keep for their prefills is there, so that nobody is admitted too early."""
+    """Check that the pages held in a step, and those kept for prefills, exist: no request was admitted too early."""
     pages = evidence.scenario.memory.pages
     if needed > pages:
         last = max(live, key=holding.admitted)
@@ -218,7 +218,7 @@ def _comes_back(
 
 CONTRACTS = (
     listed(
-        "schedule.on_demand",
+        "schedule.preemption",
         _on_demand,
         ("round.rows", "round.attempt"),
         reads=("round.table", "pool.owners"),

@@ -19,7 +19,7 @@ def _asked(evidence: Evidence) -> bool:
 def _matched(evidence: Evidence) -> Differences:
     """Check that a request begins on as many tokens as the cache holds of its text, and on no more."""
     expected: dict[Key, Datum] = {Key(*place): count for place, count in evidence.prefixes.served.items()}
-    yield first_divergence("cache.matched", "round.cached", expected, evidence.subject.channel("round.cached"))
+    yield first_divergence("prefix_cache.matched", "round.cached", expected, evidence.subject.channel("round.cached"))
 
 
 def _kept(evidence: Evidence) -> Iterator[Mismatch]:
@@ -50,7 +50,7 @@ def _differences(key: Key, expected: CachedPages, got: CachedPages) -> Iterator[
 
 
 def _states(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check of which texts the cache keeps states after every step, each in a slot, and that all others are free."""
+    """Check after every step which states the cache keeps, each in a slot of its own, and that other slots are free."""
     reported = dict(evidence.subject.typed("pool.checkpoints", CheckpointReport))
     first, count = evidence.scenario.memory.request_slots + 1, evidence.scenario.memory.checkpoint_slots
     for key in ends(evidence):
@@ -83,17 +83,17 @@ def _twice(pages: CachedPages) -> CachedPage:
 _READS = ("round.rows", "round.table", "round.attempt", "pool.owners")
 CONTRACTS = (
     contract(
-        "cache.matched",
+        "prefix_cache.matched",
         _matched,
         ("round.cached",),
         reads=_READS,
         cites="S-CACHE-2, S-CACHE-3",
         minimum="scenarios prefix_hits prefix_hits_in_part prefix_hits_of_emitted prefix_hits_after_preemption "
-        "prefix_misses prefix_hits_of_trees prefix_hits_under_controllers prefix_hits_by_batch_size",
+        "prefix_misses prefix_hits_of_trees prefix_hits_with_adaptive_steps prefix_hits_by_batch_size",
         concerns=_asked,
     ),
     listed(
-        "cache.pages",
+        "prefix_cache.pages",
         _kept,
         ("pool.cached",),
         reads=("round.cached", *_READS),
@@ -102,7 +102,7 @@ CONTRACTS = (
         concerns=_asked,
     ),
     listed(
-        "cache.states",
+        "prefix_cache.states",
         _states,
         ("pool.checkpoints",),
         reads=("round.cached", *_READS),

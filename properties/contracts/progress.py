@@ -1,4 +1,4 @@
-"""Nobody waits without need: who is live runs in every step, and who is first in line and fits is admitted."""
+"""No request waits without need: live requests run in every step, and the first in line is admitted when it fits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from draftproof.properties.values.trace import Key
 def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
     schedule = evidence.scenario.schedule
     # Of an overlap and of a budget other contracts know who runs.
-    if not schedule.overlap and not schedule.step_tokens:
+    if not schedule.overlap and not schedule.token_budget:
         yield from _live(evidence)
-    # Of pages on demand and of a hand-over others know who is admitted; who preempts as it likes may admit as it likes.
-    if not schedule.preemption and not schedule.handover and not any(evidence.schedule.attempts.values()):
+    # Where pages are taken on demand, and with PD disaggregation, other contracts know who is admitted. A subject that
+    # preempts by a rule of its own may admit by one, too.
+    if not schedule.preemption and not schedule.disaggregation and not any(evidence.schedule.attempts.values()):
         yield from _in_line(evidence)
 
 
@@ -46,7 +47,7 @@ def _next_round(evidence: Evidence, request: int, step: int) -> int:
 
 
 def _in_line(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield steps in which somebody waits before all others, and fits."""
+    """Yield steps in which the first request in line waits although it fits."""
     scenario, schedule = evidence.scenario, evidence.schedule
     arrivals = [one.arrival for one in scenario.requests]
     needs = [pages_needed(scenario, one) for one in scenario.requests]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from draftproof.properties.contracts.base import listed
-from draftproof.properties.contracts.forwards import DRAFT, TARGET, ModelForward, run_in
+from draftproof.properties.contracts.forwards import DRAFT_MODEL, TARGET_MODEL, ModelForward, run_in
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
@@ -19,7 +19,7 @@ CAPTURED = 1
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that all ranks issue the same, and but for captures that it is what every step needs."""
+    """Check that all ranks issue the same collectives, and, except for captures, those that every step needs."""
     lockstep = evidence.lockstep
     assert lockstep is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
@@ -49,7 +49,7 @@ def parted(evidence: Evidence, ranks: Iterable[Mapping[Key, Collective]]) -> Ite
 
 
 def issued_in(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
-    """Return the collectives of a step in order, those of captures if so is the layer."""
+    """Return the collectives of a step in order; `layer` selects those of captures or those that ran."""
     return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
 
 
@@ -70,7 +70,10 @@ def differing(step: int, layer: int, expected: list[Collective], found: list[Col
 def expected(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[Collective]:
     """Yield what every rank issues in a step, captures left out (S-RANK-3)."""
     ranks = evidence.scenario.ranks.size
-    lanes = {TARGET: getattr(evidence.scenario.model, "lanes", 0), DRAFT: getattr(evidence.scenario.draft, "lanes", 0)}
+    lanes = {
+        TARGET_MODEL: getattr(evidence.scenario.model, "lanes", 0),
+        DRAFT_MODEL: getattr(evidence.scenario.draft, "lanes", 0),
+    }
     for one in run_in(evidence, lockstep, step):
         if isinstance(one, ModelForward):
             yield Collective(GATHER, one.rows, lanes[one.model])

@@ -41,7 +41,7 @@ def _relation(expected: Returned, got: Returned | None) -> Relation:
 
 
 def _unordered(evidence: Evidence) -> Iterator[Mismatch]:
-    """Yield logprobs of a prompt that come behind those of a later position."""
+    """Yield logprobs of a prompt position that were returned after a later position's."""
     channel, last = "accept.prompt_logprobs", dict[int, int]()
     for key in evidence.subject.channel(channel):
         before = last.get(key.request, -1)

@@ -15,9 +15,10 @@ from draftproof.properties.values.verdict import Divergence
 
 
 def _lossless(evidence: Evidence) -> Differences:
-    """Check that all emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it.
+    """Check that the emitted tokens are those of plain greedy decoding, however the rounds divide them.
 
-    What a request draws hangs on its rounds: where the schedule decides these, and is not told, its text is not judged.
+    The tokens of a sampled request depend on its rounds: they are not judged if the schedule decides the rounds and the
+    subject does not report it.
     """
     got = evidence.subject.typed("accept.emitted", TokenIds)
     are_rounds_known = not evidence.scenario.dynamic or "round.rows" in evidence.subject.channels
@@ -67,7 +68,7 @@ def _end(evidence: Evidence, request: int, text: tuple[int, ...]) -> int:
 
 
 def _is_tied_by_experts(evidence: Evidence, request: int) -> bool:
-    """Return whether rounding may choose other experts somewhere, which nobody can follow by the text."""
+    """Return whether rounding may select other experts somewhere, in which case the text cannot be predicted."""
     return any(at[0] == request and gap < CLOSE_EXPERTS for at, gap in evidence.reference.gaps.items())
 
 
@@ -114,7 +115,7 @@ CONTRACTS = (
     equals(
         "verify.hidden",
         cites="S-ROUND-3, S-WINDOW-1, S-MROPE-3",
-        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts image_rounds images_cut",
+        minimum=f"{_PARTIAL} window_rounds windows_left window_prompts mrope_rounds mrope_images_cut",
     ),
     equals(
         "verify.choice",
@@ -156,7 +157,7 @@ CONTRACTS = (
     equals(
         "commit.kv",
         cites="S-ROUND-5, S-TREE-9, S-KV-1, S-KV-4, S-KV-6",
-        minimum=f"{_PARTIAL} page_crossings coded_targets",
+        minimum=f"{_PARTIAL} page_crossings quantized_targets",
     ),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(

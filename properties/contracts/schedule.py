@@ -23,7 +23,7 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
         yield from _request(evidence, request, by_request.get(request, []))
     for (_, phase), rows in evidence.schedule.batches.items():
         yield from _batch(evidence, phase, rows)
-    if not evidence.scenario.schedule.handover:
+    if not evidence.scenario.schedule.disaggregation:
         yield from _live(evidence)
         yield from _admitted(evidence)
         yield from _waiting(evidence)
@@ -81,9 +81,9 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mism
 
 
 def _chunks(evidence: Evidence, request: int, number: int, chunks: list[Row], tokens: int) -> Iterator[Mismatch]:
-    """Check that the chunks of a round run all of its tokens once, but for those that a prefix cache served.
+    """Check that the chunks of a round run each of its tokens once, except those served by a prefix cache.
 
-    Those of a round that is aborted run some of them.
+    The chunks of a round that is aborted run some of its tokens.
     """
     wanted = tokens - evidence.schedule.cached.get((request, number), 0)
     limit = evidence.scenario.schedule.chunk if evidence.limits.chunks == "exact" else wanted
@@ -122,7 +122,7 @@ def _live(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that nobody is admitted while one who came earlier, and would have fit in that place, still waits."""
+    """Check that no request is admitted while an earlier one, which would have fit in its place, still waits."""
     scenario, spans = evidence.scenario, evidence.schedule.spans
     needs = [pages_needed(scenario, request) for request in scenario.requests]
     order = sorted(range(len(needs)), key=lambda request: (scenario.requests[request].arrival, request))
@@ -142,9 +142,9 @@ def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that no decode batch has a row in the place of one that was admitted earlier, and waits.
+    """Check that no decode batch has a row in place of a request that was admitted earlier and waits.
 
-    Who was preempted is admitted again.
+    A request that was preempted is admitted again.
     """
     schedule, requests = evidence.schedule, evidence.scenario.requests
     spans = schedule.attempt_spans
@@ -179,7 +179,7 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _cached(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that a prefix cache serves whole pages, of what somebody ran before, and never the last token."""
+    """Check that a prefix cache serves whole pages of tokens that were run before, and never the last token."""
     size, cached = evidence.page_size, evidence.schedule.cached
     every = range(len(evidence.scenario.requests))
     begun = [request for request in every if request in evidence.schedule.spans or request not in evidence.aborts]
@@ -196,9 +196,10 @@ def _cached(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _known_before(evidence: Evidence, request: int, round_: int) -> int:
-    """Return how many of the tokens that a round has to run may be in the cache: all but the last, if anybody ran them.
+    """Return how many tokens of a round may come from the cache: tokens that were run before, except the last one.
 
-    Who ran before the round, or beside it, is known from `round.rows`; without these everybody may have.
+    Which requests ran before the round, or beside it, is known from `round.rows`; without that channel any request may
+    have.
     """
     if not (evidence.limits.serves_prefixes or evidence.scenario.schedule.prefix_cache):
         return 0
@@ -219,7 +220,7 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
 
 
 def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that only who may preempts, and that nobody is preempted less often than before."""
+    """Check that only a subject that may preempt does so, and that a request's preemption count never falls."""
     preempts = evidence.limits.preempts or evidence.scenario.schedule.preemption
     attempts = dict(evidence.schedule.attempts)
     for request, script in enumerate(evidence.script.requests):

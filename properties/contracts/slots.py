@@ -41,7 +41,7 @@ def _slots(evidence: Evidence) -> Differences:
 
 
 def _column(evidence: Evidence, stage: str, key: Key, position: Datum) -> Datum:
-    """Return the column of the page table that a row is in: that of its position, but for rows of a tree (S-TREE-6)."""
+    """Return the page table column of a row: its position, except for rows of a tree (S-TREE-6)."""
     tree, n = evidence.scenario.tree, evidence.contexts.get((key.request, key.round), 0)
     if tree and stage == "verify":
         return n + key.row

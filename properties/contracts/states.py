@@ -1,4 +1,4 @@
-"""Recurrent states: what every round commits, and who owns which state slot.
+"""Recurrent states: what every round commits, and which request owns which state slot.
 
 `n` the context length before a round, `m` the tokens it emits. A state is a vector: the convolution's window, then the
 delta rule's matrix.
@@ -36,7 +36,7 @@ def _commits(how: str, evidence: Evidence) -> bool:
 
 
 def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differences:
-    """Compare with the reference; explain a wrong state of a row by the row whose state it is."""
+    """Compare states with the reference; explain a wrong state by naming the row that it belongs to."""
     for channel in channels:
         expected, got = evidence.pair(channel)
         near = evidence.near(channel)
@@ -47,7 +47,7 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differe
 
 
 def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Divergence:
-    """Explain wrong states by a stride, which explains most, or else by the row or round whose state it is."""
+    """Explain wrong states by a stride, if one explains them, or else by the row or round that the state belongs to."""
     expected, got = evidence.pair(found.channel)
     key, step = _first_wrong(evidence, found, wrong)
     at = mismatch(found.channel, key, expected, got)
@@ -65,9 +65,10 @@ def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Diver
 
 
 def _first_wrong(evidence: Evidence, found: Divergence, wrong: list[Key]) -> tuple[Key, int]:
-    """Return the first wrong key, and the first engine step whose decode batch has a wrong state (-1: none has).
+    """Return the first wrong key, and the first engine step with a wrong state in its decode batch (-1: none has one).
 
-    Of two requests, the rounds of one may come later than those of the other: in decode rounds the step counts.
+    A round of one request may have a lower number and still run later than a round of another: for decode rounds the
+    step decides.
     """
     step = min(
         (evidence.schedule.decode_steps[key[:2]] for key in wrong if key[:2] in evidence.schedule.decode_steps),

@@ -1,7 +1,7 @@
-"""What was verified, held against what the scenario asked for: from the plan and the subject's own report alone.
+"""Compare what was verified with what the scenario asked for, from the plan and the subject's own report alone.
 
-No script and no reference is read here, nor what they are made with: a mistake in these is made on both sides, and
-would be nobody's difference. `K` drafts of a round, `n` its context length.
+This module reads neither the script nor the reference, nor anything that they are made with: a mistake there would be
+on both sides of every other comparison and would go unnoticed. `K` drafts of a round, `n` its context length.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def goes_another_way(evidence: Evidence, key: Key, rows: Iterable[int]) -> bool:
 
 
 def _rounds(evidence: Evidence) -> Iterator[_Verified]:
-    """Yield every round whose rows and choices are complete; a request of a real model with a tie has none."""
+    """Yield every round with complete rows and choices, except of requests of a real model that have a tie."""
     ids, choices = defaultdict[tuple[int, int], dict[int, int]](dict), evidence.subject.choices("verify.choice")
     for key, token in evidence.subject.typed("verify.ids", int).items():
         ids[key.request, key.round][key.row] = token
@@ -76,7 +76,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         request = evidence.scenario.requests[one.request]
         plan = request.rounds[(one.number - 1) % len(request.rounds)]
         if not one.number:
-            # What is verified with the prompt is nobody's plan (S-FOLLOW-6).
+            # No plan covers what is verified with the prompt (S-FOLLOW-6).
             plan = RoundPlan(num_drafts=evidence.scenario.steps, num_correct=-1)
         yield from _number(evidence, one, request, plan)
         right = _leading(one)
@@ -84,7 +84,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
             proposed = evidence.subject.typed("propose.tokens", TokenIds)
             yield from _differing(one, dict(enumerate(proposed.get(Key(one.request, one.number), ()), start=1)))
         elif request.sampling is None:
-            # Of a sampled request only the script knows what is right: it hangs on coins (S-SAMPLE-7), and
+            # Of a sampled request only the script knows what is right: it depends on coins (S-SAMPLE-7), and
             # `draft.verified` holds it to that.
             right = min(plan.num_correct, len(one.drafts))
             yield from _forced(evidence, one, request, plan, right)

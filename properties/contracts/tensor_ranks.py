@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import listed
-from draftproof.properties.contracts.forwards import TARGET, ModelForward, run_in
+from draftproof.properties.contracts.forwards import TARGET_MODEL, ModelForward, run_in
 from draftproof.properties.contracts.ranks import GATHER, SUM, differing, issued_in, parted
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
@@ -22,7 +22,7 @@ DECISIONS = (
     "round.table",
     "round.state",
     "round.attempt",
-    "control.steps",
+    "adaptive_steps.steps",
     "propose.tokens",
     "round.drafts",
     "accept.correct_len",
@@ -40,7 +40,7 @@ DECISIONS = (
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that all ranks issue the same, and but for captures that it is what the forwards of each step need."""
+    """Check that all ranks issue the same collectives, and, except for captures, those that the forwards need."""
     assert evidence.beside is not None
     reported = evidence.subject.typed("rank.collectives", Collective)
     of_ranks = (one.typed("rank.collectives", Collective) for one in evidence.beside.subjects)
@@ -67,7 +67,7 @@ def _of_forward(evidence: Evidence, one: ModelForward) -> Iterator[Collective]:
     model, draft, ranks = scenario.model, scenario.draft, scenario.ranks
     assert isinstance(model, ProbeModel)
     types: tuple[LayerType, ...] = ("full_attention",)
-    if one.model == TARGET:
+    if one.model == TARGET_MODEL:
         embedded, lanes, vocab, types = model.lanes, model.lanes, model.vocab, model.types
     elif ranks.draft_tensor > 1 and isinstance(draft, ProbeDraft):
         embedded, lanes, vocab = _embedded(draft, model), draft.lanes, getattr(draft, "head_vocab", 0) or model.vocab
@@ -85,7 +85,7 @@ def _of_forward(evidence: Evidence, one: ModelForward) -> Iterator[Collective]:
 
 
 def _embedded(draft: ProbeDraft, model: ProbeModel) -> int:
-    """Return the lanes of a draft's embedding: its own, or those of the target's."""
+    """Return how many lanes the draft's embedding has: its own, or the target's."""
     own = draft.own_embedding if isinstance(draft, Eagle3) else not hasattr(draft, "own_embedding")
     return draft.lanes if own else model.lanes
 

@@ -41,7 +41,7 @@ class _Verified(NamedTuple):
 
 
 def _rounds(evidence: Evidence) -> Iterator[_Verified]:
-    """Yield every round whose rows, parents and choices are complete."""
+    """Yield every round with complete rows, parents and choices."""
     subject = evidence.subject
     rows: dict[str, dict[Key, dict[int, int]]] = {}
     for channel, values in (

@@ -69,7 +69,7 @@ def _alone(evidence: Evidence) -> Differences:
         own, all_of_it = evidence.varied.channel(channel), evidence.subject.channel(channel)
         got = {key: value for key, value in all_of_it.items() if key.round < again.get(key.request, key.round + 1)}
         yield first_divergence("variant.alone", channel, {key: own[key] for key in got if key in own}, got)
-    # Behind it, rounds are others, of the same text. What is drawn hangs on how a text is cut.
+    # Behind it, rounds are others, of the same text. What is drawn depends on how a text is cut.
     later = {one for one in again if evidence.scenario.requests[one].sampling is None}
     entries = {(key.request, key.layer, key.row): one for key, one in evidence.varied.channel("commit.kv").items()}
     got = {key: one for key, one in evidence.subject.channel("commit.kv").items() if key.request in later}
@@ -106,7 +106,7 @@ _STEPS = tuple(f"draft.step.{name}" for name in ("ids", "positions", "slots", "h
 
 
 def _steps_as_beams(chain: Trace, tree: Trace) -> Differences:
-    """Compare draft steps with those of a single beam, and their proposals with its candidates (S-TREE-14)."""
+    """Compare draft steps with the steps of a single beam, and their proposals with its candidates (S-TREE-14)."""
     for channel in _STEPS:
         beams = f"draft.beam.{channel.rpartition('.')[2]}"
         if channel in chain.channels and beams in tree.channels:
@@ -211,7 +211,7 @@ CONTRACTS = tuple(
         concerns=partial(_drawn, variant),
         whole=False,
         # What a request was served, or runs again, is not run alone, or not in these rounds; its last round may commit
-        # more where nobody knows of its end.
+        # more where its end is not known.
         partial=unchanged(variant) if variant in ("alone", "unoverlapped") else (),
         cites=_CITES[variant],
         minimum=f"variant_{variant} decode_rounds {_MORE.get(variant, '')}",

@@ -43,7 +43,7 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
         return WorkParts(full, full, (3 if replay else 4) * linear, 0, 3 + 2 * chosen + drawn)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
-        writes = (2 + evidence.has_codes) * full if evidence.form.tree else full
+        writes = (2 + evidence.has_kv_quantization) * full if evidence.form.tree else full
         moves = int(evidence.form.tree is not None and replay and linear > 0)
         return WorkParts(writes, full, linear if replay else 2 * linear, moves, 2 + chosen + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from draftproof.properties.coverage.facts import BY_NAME, SHOWN
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.drafts import BY_NAME as KIND_OF
+from draftproof.properties.coverage.facts import FACTS_BY_NAME, SHOWN
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 
 
 def name_of(draft: str, fact: str) -> str:
@@ -17,13 +16,13 @@ def name_of(draft: str, fact: str) -> str:
 def split(name: str) -> tuple[Algorithm, str]:
     """Return the draft and the fact of a bin. Raises ValueError for what is no bin's name."""
     draft, _, fact = name.partition(": ")
-    if draft not in ALGORITHMS or fact not in BY_NAME or not BY_NAME[fact].shown:
+    if draft not in ALGORITHMS or fact not in FACTS_BY_NAME or not FACTS_BY_NAME[fact].shown:
         raise ValueError(f"invalid bin {name!r}: expected <draft>: <fact>, with facts as in SHOWN")
     return draft, fact
 
 
 def bins(draft: str, counted: Mapping[str, int]) -> frozenset[str]:
-    """Return the names of the bins that a scenario of a draft hit, of which these are the counts."""
+    """Return the bins that a scenario of a draft hit, given the counts of the scenario."""
     return frozenset(name_of(draft, fact.name) for fact in SHOWN if counted.get(fact.name))
 
 
@@ -36,7 +35,12 @@ def universe(drafts: Sequence[Algorithm], beyond: Container[str] = ()) -> tuple[
     if unknown or not drafts:
         raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}")
     facts = [fact for fact in SHOWN if fact.name not in beyond]
-    able = ((name, fact) for fact in facts for name in ALGORITHMS if name in drafts and fact.drafts(KIND_OF[name]))
+    able = (
+        (name, fact)
+        for fact in facts
+        for name in ALGORITHMS
+        if name in drafts and fact.drafts(DRAFT_KINDS_BY_NAME[name])
+    )
     return tuple(name_of(name, fact.name) for name, fact in able)
 
 

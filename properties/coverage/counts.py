@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from draftproof.properties.coverage.fact import Of
-from draftproof.properties.coverage.facts import BY_NAME, FACTS, GROUPS, NAMES
+from draftproof.properties.coverage.facts import FACT_NAMES, FACTS, FACTS_BY_NAME, GROUPS
 from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.samples import Samples
 from draftproof.properties.evidence.evidence import Evidence
@@ -37,12 +37,14 @@ def _by_kind(samples: Samples) -> Mapping[Of, Sequence[object]]:
 
 def _of_all_ranks(each: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the counts of a scenario: it is one, and what its ranks did is added up."""
-    return {name: (max if BY_NAME[name].of == "scenario" else sum)(one[name] for one in each) for name in NAMES}
+    return {
+        name: (max if FACTS_BY_NAME[name].of == "scenario" else sum)(one[name] for one in each) for name in FACT_NAMES
+    }
 
 
 def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sum over scenarios, with every name present."""
-    counter = Counter(dict.fromkeys(NAMES, 0))
+    counter = Counter(dict.fromkeys(FACT_NAMES, 0))
     for one in each:
         counter.update(one)
     return dict(counter)
@@ -54,7 +56,7 @@ def unreached(minimum: Iterable[str], counted: Mapping[str, int], unreachable: f
 
 
 def came_up(counted: Iterable[Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return in how many scenarios, of each of which these are the counts, each fact was, by its group and words."""
+    """Return in how many scenarios each fact occurred, by group and words, given the counts of each scenario."""
     each = list(counted)
     return {
         group: {fact.words: sum(bool(one.get(fact.name)) for one in each) for fact in facts}

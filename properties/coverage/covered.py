@@ -14,7 +14,7 @@ from draftproof.properties.coverage.fact import Fact, words
 from draftproof.properties.coverage.facts import FACTS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 
 _SHOWN_BY = {"round": "accept.correct_len|round.drafts", "batch": "round.rows", "launch": "graph.replay"}
@@ -79,7 +79,7 @@ def not_asked_with(features: Sequence[str]) -> frozenset[str]:
 
     Scenarios that were selected by features are not asked for them.
     """
-    never = frozenset(name for feature in features for name in BY_NAME[feature].lacks)
+    never = frozenset(name for feature in features for name in FEATURES_BY_NAME[feature].lacks)
     limits = replace(NO_LIMITS, variants=(), features=tuple(features))
     return never | {fact.name for fact in FACTS if list(_beyond(fact, limits, by_model=True))}
 
@@ -134,7 +134,7 @@ def _can(name: str, limits: Limits, *, by_model: bool) -> bool:
         return _ABILITIES[name].can(limits)
     if name.startswith(_VARIANT):
         return name.removeprefix(_VARIANT) in limits.variants
-    return limits.takes(name) or (BY_NAME[name].of_model and not by_model)
+    return limits.takes(name) or (FEATURES_BY_NAME[name].of_model and not by_model)
 
 
 def _lacking(name: str) -> str:

@@ -8,17 +8,17 @@ from draftproof.properties.coverage.facts import EFFECTS
 
 
 def acts(feature: str, counted: Mapping[str, int]) -> bool:
-    """Return whether a feature did something in a scenario of which these are the counts."""
+    """Return whether a feature had an effect in a scenario, given the counts of the scenario."""
     return any(map(counted.get, EFFECTS[feature]))
 
 
 def in_effect(features: Iterable[str], counted: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return in how many scenarios, of each of which these are the counts, each of the features did something."""
+    """Return in how many scenarios each feature had an effect, given the counts of each scenario."""
     return {name: sum(acts(name, one) for one in counted) for name in features}
 
 
 def together(features: Sequence[str], counted: Sequence[Mapping[str, int]]) -> int:
-    """Return in how many of these scenarios all of the features did something."""
+    """Return in how many of these scenarios all of the features had an effect."""
     return sum(all(acts(name, one) for name in features) for one in counted)
 
 

@@ -12,8 +12,11 @@ from typing import Any, Literal
 from draftproof.properties.values.drafts import DraftKind
 
 Of = Literal["scenario", "run", "request", "batch", "launch", "round"]
-"""Of what a fact is read: samples.py has one value for a run, and one for each of the others. A scenario of ranks has
-several runs, whose facts are added up; facts of a scenario are not."""
+"""The kind of sample that a fact is read from.
+
+samples.py has one sample for a run, and one for each request, batch, launch and round in it. A scenario with ranks has
+several runs, and the facts of a run are added up; those of a scenario are not.
+"""
 
 
 def _every_draft(_kind: DraftKind) -> bool:
@@ -24,15 +27,15 @@ def _every_draft(_kind: DraftKind) -> bool:
 class Fact:
     """Something that can happen in a run, under the name by which contracts ask for it.
 
-    `read` tells how often it is in a sample; without it a reader has noted that under the fact's name. `shown` is the
-    "group: words" under which a check tells in how many scenarios it came up, and a campaign whether it did; what has
-    no such place is a sum that says little by itself.
+    `read` returns how often it happened in a sample; without it, a reader has counted it under the fact's name. `shown`
+    is the "group: words" under which a check shows in how many scenarios it happened, and a campaign whether it ever
+    did; a fact without it is a sum that says little by itself.
 
-    `channels` are those that it is read from beside the ones of its samples, and `takes` says what a subject must be
-    able to do: features of scenarios, or abilities (covered.py). Both have a comma between what is needed together, and
-    a bar between alternatives. `drafts` tells which drafts can have it, and `layers` how many layers a chain of a real
-    model may have; `real`: a few scenarios of a real model reach it, be it only with some drafts. With `effect` the
-    feature in whose row it stands has done something.
+    `channels` are the channels that it needs beside those of its sample, and `takes` names what a subject must be able
+    to do: features of scenarios, or abilities (covered.py). In both, a comma separates things that are needed together,
+    and a bar separates alternatives. `drafts` says which drafts can have it, and `layers` how many layers a chain of a
+    real model may have; `real` says that a few scenarios of a real model reach it, if only with some drafts. A fact
+    with `effect` shows that the feature in whose row it stands did something.
     """
 
     name: str

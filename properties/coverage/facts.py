@@ -1,4 +1,4 @@
-"""All facts, those of features first put together with what their features need."""
+"""All facts. Those of features come first, each with what its feature needs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _placed(feature: Feature, fact: Fact) -> Fact:
 
 FACTS = (*TABLE, *(_placed(feature, fact) for feature in FEATURES for fact in feature.facts))
 """Every fact once, by its name."""
-NAMES = tuple(fact.name for fact in FACTS)
-BY_NAME = {fact.name: fact for fact in FACTS}
+FACT_NAMES = tuple(fact.name for fact in FACTS)
+FACTS_BY_NAME = {fact.name: fact for fact in FACTS}
 SHOWN = tuple(fact for fact in FACTS if fact.shown)
 """Those that a check and a campaign show by their groups."""
 GROUPS = {
@@ -32,8 +32,8 @@ GROUPS = {
 }
 """group -> its facts."""
 EFFECTS = {feature.name: tuple(fact.name for fact in feature.facts if fact.effect) for feature in FEATURES}
-"""feature -> the facts of which one at least is there where it did something.
+"""feature -> the facts that show its effect: at least one of them happened wherever the feature did something.
 
-With `preemption` a request must have given way, with `windows` a row must not have seen all of its context, with
+With `preemption` a request must have been preempted, with `windows` a row must not have seen all of its context, with
 `sampling` a draft must have been verified by a draw.
 """

@@ -25,8 +25,8 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
     tokens = [(key.request, len(value)) for key, value in emitted.items()]
-    moved = {index for index, _ in schedule.installed} if scenario.schedule.handover else frozenset[int]()
-    hidden = {key.request for key in evidence.reference.channel("handover.hidden")}
+    moved = {index for index, _ in schedule.installed} if scenario.schedule.disaggregation else frozenset[int]()
+    hidden = {key.request for key in evidence.reference.channel("disaggregation.hidden")}
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     rounds = Counter(key.request for key in evidence.subject.channel(shown))
     served = evidence.prefixes.served
@@ -69,7 +69,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 has_final_state=index in finals,
                 flushes=unfolded.count(index),
                 pages_freed=freed.get(index, 0),
-                handed_over=index in moved,
+                is_transferred=index in moved,
                 waited_for_place=_waited_for_place(evidence, index),
                 has_hidden_handed=index in hidden,
                 notes=dict.fromkeys(notes, 1),
@@ -111,7 +111,7 @@ def _is_across_resume(evidence: Evidence, index: int) -> bool:
 
 
 def _is_before_others(evidence: Evidence, index: int) -> bool:
-    """Return whether one who came later waited as well when a request was admitted."""
+    """Return whether a later request was waiting as well when a request was admitted."""
     spans, first = evidence.schedule.spans, evidence.schedule.spans.get(index, (-1, -1))[0]
     requests = evidence.scenario.requests
     return any(
@@ -149,7 +149,7 @@ def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> Iter
 
 
 def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
-    """Return whether one who came later waited as well when a request was aborted that waited, and goes on."""
+    """Return whether a later request was waiting as well, and went on, when a waiting request was aborted."""
     abort, requests = evidence.aborts.get(index), evidence.scenario.requests
     if abort is None or index in evidence.schedule.spans:
         return False

@@ -1,7 +1,7 @@
-"""Read a run's samples off its evidence: here those of decode batches and decode rounds.
+"""Read the samples of decode batches and decode rounds from the evidence of a run.
 
-The script says what a round was; the subject what only it can: batches, captured sizes, pages and slots.
-`P` page size, `K` drafts of a round, a of them accepted, n the context length before it, `M` the checkpoint interval.
+What a round was is read from the script; batches, captured sizes, pages and slots are read from the subject. `P` page
+size, `K` drafts of a round, a of them accepted, n the context length before it, `M` the checkpoint interval.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
-from draftproof.properties.values.probe import draft_vocabulary
 from draftproof.properties.values.scenario import ProbeModel, Request, delta_of, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
+from draftproof.properties.weights.probe import draft_vocabulary
 
 
 def read_samples(evidence: Evidence) -> Samples:
@@ -157,9 +157,9 @@ def _window(size: int, n: int, drafts: int) -> str:
 
 
 def _asked(request: Request, number: int, drafts: int) -> str:
-    """Return what the plan of a round asks for, by S-PLAN-3; not by what script and reference make of it.
+    """Return the outcome that a round's plan asks for, by S-PLAN-3 alone and not by the script or the reference.
 
-    Of a sampled request's forced drafts nobody can say so before coins are drawn (S-SAMPLE-7).
+    It is "drawn" for forced drafts of a sampled request, because the coins decide (S-SAMPLE-7).
     """
     right = request.rounds[(number - 1) % len(request.rounds)].num_correct
     if request.sampling and right >= 0:
@@ -231,7 +231,7 @@ def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> s
         return "found"
     if drafts == planned:
         return "none"
-    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.step_tokens:
+    if drafts < evidence.plans.drafts_fitting(row, n) and evidence.scenario.schedule.token_budget:
         return "tokens"
     if drafts == evidence.plans.drafts_wanted(row):
         return "steps"

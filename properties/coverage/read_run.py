@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from draftproof.properties.coverage.read_mixed import read_mixed
 from draftproof.properties.coverage.read_overlap import read_overlap
-from draftproof.properties.coverage.read_step_tokens import read_step_tokens
+from draftproof.properties.coverage.read_token_budget import read_token_budget
 from draftproof.properties.coverage.samples import RunSample
 from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.evidence import Evidence
@@ -23,7 +23,7 @@ def _cached(evidence: Evidence) -> Mapping[str, int]:
     return evidence.prefixes.counts
 
 
-_NOTED_BY = (_cached, read_step_tokens, read_mixed, read_overlap, rank_counts, tensor_counts)
+_NOTED_BY = (_cached, read_token_budget, read_mixed, read_overlap, rank_counts, tensor_counts)
 """What tells how often facts were in a run, by their names."""
 
 
@@ -91,7 +91,7 @@ def _chain(evidence: Evidence) -> str:
 def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
     """Count extends of layers j >= 1, extends of layer 0 after a round, and entries whose guess was replaced.
 
-    The guess of an entry is replaced if its token is known by then and differs from that of the round before.
+    A guess is replaced when the entry's token has become known and differs from the one guessed in the round before.
     """
     if evidence.form.proposes != "chain":
         return 0, 0, 0

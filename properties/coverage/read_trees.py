@@ -42,7 +42,7 @@ def _is_first(parents: tuple[int, ...], walk: tuple[int, ...]) -> bool:
 def read_tree(
     evidence: Evidence, request: int, solved: RoundScript, depth: int, walk: tuple[int, ...]
 ) -> Iterator[str]:
-    """Yield the facts of a round whose drafts are a tree, of which the rows of `walk` were accepted."""
+    """Yield the facts of a round whose drafts form a tree; `walk` are the rows that were accepted."""
     tree, parents = evidence.scenario.tree, solved.parents
     if not parents or tree is None:
         return

@@ -46,7 +46,7 @@ class RunSample(NamedTuple):
     @property
     def is_controlled(self) -> bool:
         """Return whether a controller chooses the step count."""
-        return self.scenario.adaptive is not None
+        return self.scenario.adaptive_steps is not None
 
     @property
     def topk(self) -> int:
@@ -58,8 +58,8 @@ class RequestSample(NamedTuple):
     """One request; it `reuses` pages that others had before, `shorter_reuses` where those were longer.
 
     `length` counts its tokens at its end, `rounds` those that are reported. `is_text_settled`: no schedule decides what
-    it emits. `resumed_in` is the first round in which it ran again after it had given way (-1: it never did).
-    `handed_over`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
+    it emits. `resumed_in` is the first round in which it ran again after a preemption (-1: it never did).
+    `is_transferred`: another engine runs its rounds, and has waited for a place with it, or got hidden states.
     """
 
     run: RunSample
@@ -92,7 +92,7 @@ class RequestSample(NamedTuple):
     has_final_state: bool
     flushes: int
     pages_freed: int
-    handed_over: bool
+    is_transferred: bool
     waited_for_place: bool
     has_hidden_handed: bool
     notes: Mapping[str, int]
@@ -125,13 +125,15 @@ class BatchSample(NamedTuple):
 
 
 class RoundSample(NamedTuple):
-    """One decode round that the subject reports. `accept` is what came of its drafts, `before` of those of the round
-    before; `asked` what was to come of them by its plan alone: "own" if none are forced, "drawn" if coins decide.
+    """One decode round that the subject reports.
 
-    `drafts` were verified, in so many `levels`; `depth` levels there might have been. `found` is the number of tokens
-    that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than the round may have. `pending`
-    tokens had not been folded into the state before the round. `lacks`: the right token for the first draft is none
-    that the draft can propose. `is_drawn`: its draft drew those that were verified.
+    `accept` names the outcome of its drafts, `before` that of the round before; `asked` is the outcome that its plan
+    alone asks for: "own" if no drafts are forced, "drawn" if coins decide.
+
+    `drafts` were verified, in `levels` levels, where `depth` levels would have been possible. `found` is the number of
+    tokens that a lookup could propose (None for other drafts); `is_fewer_found` says that this is less than the round
+    may have. `pending` tokens had not been folded into the state before the round. `lacks` says that the draft cannot
+    propose the right first token. `is_drawn` says that the draft drew the tokens that were verified.
     """
 
     request: RequestSample

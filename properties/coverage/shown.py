@@ -12,8 +12,8 @@ from draftproof.properties.values.trace import Trace
 _LISTED = 8
 _NUMBERS = ("accept.correct_len", "total.rounds", "total.drafts", "total.accepted")
 _TOKENS = ("round.drafts", "propose.tokens")
-OF_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verify.ids"})
-"""The channels on which a draft shows, be it only that there was one."""
+CHANNELS_THAT_SHOW_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verify.ids"})
+"""The channels on which a draft shows, even if only its existence does."""
 
 
 def drafts_seen(trace: Trace) -> int:
@@ -30,21 +30,23 @@ def drafts_seen(trace: Trace) -> int:
     return max(seen, default=0)
 
 
-class Unseen(NamedTuple):
-    """What of a check nobody saw: `missing` as counts, where they forbid a PASS, and `told` in sentences."""
+class ObservationGaps(NamedTuple):
+    """What a check did not observe: `missing` as counts, where they forbid a PASS, and `told` in sentences."""
 
     missing: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
-def unseen(counted: Mapping[str, int], channels: frozenset[str], silent_at: Sequence[int] = ()) -> Unseen:
+def observation_gaps(
+    counted: Mapping[str, int], channels: frozenset[str], silent_at: Sequence[int] = ()
+) -> ObservationGaps:
     """Return what was not seen of the scenarios that were counted, by a subject that reports these channels.
 
     `silent_at` are the numbers of those that showed nothing.
     """
-    scenarios, drafts = counted.get("scenarios", 0), channels & OF_DRAFTS
+    scenarios, drafts = counted.get("scenarios", 0), channels & CHANNELS_THAT_SHOW_DRAFTS
     if not scenarios:
-        return Unseen()
+        return ObservationGaps()
     missing, told = list[str](), list[str]()
     silent, textless = (scenarios - counted.get(name, 0) for name in ("scenarios_shown", "texts_shown"))
     if silent:
@@ -56,7 +58,7 @@ def unseen(counted: Mapping[str, int], channels: frozenset[str], silent_at: Sequ
     if not counted.get("drafts_seen"):
         missing += ["drafts_seen >= 1"] * bool(drafts)
         told.append("no draft was seen, so nothing is said of drafting")
-    return Unseen(tuple(missing), tuple(told))
+    return ObservationGaps(tuple(missing), tuple(told))
 
 
 def _numbered(numbers: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import WRONG
 
 _FORCED, _PARTLY = "forced drafts", "forced drafts, several drafts"
 _SEVERAL, _ROWS = "several drafts", "several rows"
-_CONTROLLED = "controllers|draft-batch"
+_CONTROLLED = "adaptive-steps|draft-batch"
 
 
 def _proposing(proposes: Proposes) -> Callable[[DraftKind], bool]:
@@ -36,7 +36,7 @@ def _has_wide_draft(run: Any) -> bool:
 
 _run, _chain = facts_of("run"), facts_of("run", drafts=_proposing("chain"))
 _entries = facts_of("run", drafts=lambda kind: kind.hidden == "last", real=False)
-OF_RUNS = (
+RUN_FACTS = (
     Fact("scenarios", "scenario", lambda run: 1),
     Fact("scenarios_shown", "scenario", lambda run: run.is_shown),
     Fact("texts_shown", "scenario", lambda run: run.has_text, channels="accept.emitted"),
@@ -124,7 +124,7 @@ OF_RUNS = (
 
 _request = facts_of("request")
 _SLOTS: dict[str, Any] = {"channels": "round.rows, round.table", "takes": _ROWS}
-OF_REQUESTS = (
+REQUEST_FACTS = (
     _request("rounds", lambda one: one.is_prefilled + one.rounds),
     _request("tokens_emitted", lambda one: one.tokens, channels="accept.emitted"),
     _request("settled_tokens", lambda one: one.is_text_settled * one.tokens, channels="accept.emitted"),
@@ -177,7 +177,7 @@ OF_REQUESTS = (
 )
 
 _batch = facts_of("batch")
-OF_BATCHES = (
+BATCH_FACTS = (
     _batch("batch_shrinks", lambda one: one.has_fewer_rows, "batch changes: finished", takes=_ROWS),
     _batch("batch_grows", lambda one: one.has_more_rows, "batch changes: joined", takes="arrivals"),
     _batch(
@@ -205,7 +205,7 @@ OF_BATCHES = (
     _batch(
         "drafts_after_batch_without",
         lambda one: one.drafts_again,
-        "adaptive: drafts after a batch without",
+        "adaptive steps: drafts after a batch without",
         takes=_CONTROLLED,
     ),
     *within("captured size", "batch", "size", (1, 7, 16), real=False),
@@ -213,7 +213,7 @@ OF_BATCHES = (
 )
 
 _launch = facts_of("launch")
-OF_LAUNCHES = (
+LAUNCH_FACTS = (
     _launch("captures", lambda one: one.kind == LaunchKind.CAPTURE, "graphs: captured"),
     _launch("graph_replays", lambda one: one.kind in GRAPHED and one.replays > 0, "graphs: replayed"),
     _launch("eager_launches", lambda one: one.kind in GRAPHED and one.size == 0, "graphs: eager"),
@@ -245,7 +245,7 @@ def _is_long_and_untapped(one: Any) -> bool:
 
 _round = facts_of("round")
 _steps, _block, _lookup = (facts_of("round", drafts=_proposing(proposes)) for proposes in ("steps", "block", "lookup"))
-OF_ROUNDS = (
+ROUND_FACTS = (
     _round("decode_rounds", lambda one: 1),
     _steps("draft_steps", _forwards),
     _steps("second_draft_steps", lambda one: _forwards(one) > 1, takes=_SEVERAL),
@@ -317,4 +317,4 @@ OF_ROUNDS = (
         real=False,
     ),
 )
-TABLE = (*OF_RUNS, *OF_REQUESTS, *OF_BATCHES, *OF_LAUNCHES, *OF_ROUNDS)
+TABLE = (*RUN_FACTS, *REQUEST_FACTS, *BATCH_FACTS, *LAUNCH_FACTS, *ROUND_FACTS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from draftproof.properties.diagnosis.lanes import same
+from draftproof.properties.diagnosis.lanes import values_match
 from draftproof.properties.evidence.tolerances import Near, exactly
 from draftproof.properties.values import relations as rel
 from draftproof.properties.values.channels import CHANNELS
@@ -22,7 +22,7 @@ Order = Callable[[str, Key], tuple[int, ...]]
 """What comes first: order(channel, key)."""
 # Pools are poisoned with the first two, the private memory of graphs with the third.
 POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
-# Of a longer tuple so many elements are shown, from a few before the first that differs on.
+# A longer tuple is shown with this many elements, from a few before the first that differs.
 _LONG, _BESIDE = 24, 4
 
 
@@ -151,7 +151,7 @@ def shown(value: object, index: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Cut a text to so many characters, with dots at its end."""
+    """Cut a text to `longest` characters, with dots at its end."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
@@ -199,7 +199,7 @@ def _words(value: Datum) -> list[bytes]:
 
 def _elsewhere(key: Key, value: Datum, expected: Values) -> rel.Relation:
     """Relate a value to the nearest place where the reference has it; `Different` if there is none."""
-    others = [other for other, datum in expected.items() if other != key and same(datum, value)]
+    others = [other for other, datum in expected.items() if other != key and values_match(datum, value)]
     if not others:
         return rel.Different()
     near = min(others, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))
@@ -213,7 +213,7 @@ def _elsewhere(key: Key, value: Datum, expected: Values) -> rel.Relation:
 
 
 def of_round(found: int, due: int, *, in_part: bool = False) -> rel.Stale | rel.TooEarly:
-    """Return the relation of a value of round `found` in place of that of round `due`."""
+    """Return the relation of a value from round `found` to the value of round `due` that it stands in for."""
     return rel.Stale("round", found, in_part) if found < due else rel.TooEarly("round", found, in_part)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from draftproof.properties.values.observed import Datum
 
 
-def same(one: Datum | None, other: Datum | None) -> bool:
-    """Return whether two values are equal, floats as near as those of two implementations can be."""
+def values_match(one: Datum | None, other: Datum | None) -> bool:
+    """Return whether two values are equal; floats must be as close as those of two implementations can be."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.shape == other.shape and bool(_close(one, other).all())
     return not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other

@@ -1,4 +1,4 @@
-"""Find the row whose recurrent state stands where another row's belongs.
+"""Find the row whose recurrent state was found in place of another row's.
 
 `b` is the place of a row in its batch, `t` a verify row.
 """
@@ -26,7 +26,7 @@ class _Owner(NamedTuple):
 
 
 def origin(evidence: Evidence, key: Key, value: Datum) -> OtherState | None:
-    """Name the row whose state was found at `key`, in a channel with one state a row; None if unknown."""
+    """Return the row whose state was found at `key`, in a channel with one state a row; None if it is unknown."""
     decoded = (row for row in evidence.schedule.rows if row.phase == 1)
     row = next((row for row in decoded if (row.request, row.round) == (key.request, key.round)), None)
     if row is None:
@@ -46,7 +46,7 @@ def origin(evidence: Evidence, key: Key, value: Datum) -> OtherState | None:
 def _states(evidence: Evidence, until: int, layer: int) -> Mapping[_Owner, Datum]:
     """Return the state in each place after the verify of an engine step, as far as the reference knows it.
 
-    That is the right state of each of its rows; places that it does not reach keep those of earlier batches.
+    It is the right state of each row of the step; places that the step does not reach keep states of earlier batches.
     """
     last: dict[tuple[int, int], tuple[_Owner, Datum]] = {}
     for row in (row for row in evidence.schedule.rows if row.phase == 1 and row.step <= until):

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from draftproof.properties.diagnosis.compare import POISON_WORDS
-from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
+from draftproof.properties.diagnosis.lanes import explains, values_match, wrong_words
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, LaunchKind, MemoryRegion, WriteSet
-from draftproof.properties.values.relations import Pitch, Stride, VerifyRow
+from draftproof.properties.values.relations import Stride, StridePair, VerifyRow
 from draftproof.properties.values.trace import Key
 
 Values = Mapping[Key, Datum]
@@ -36,7 +36,7 @@ class LiveRow(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A reported state: where, the row whose state it should be, the value and the right one."""
+    """A reported state: its key, the row that it should belong to, its value and the right value."""
 
     key: Key
     at: LiveRow
@@ -45,7 +45,7 @@ class _Reading(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """The rows whose states a launch of some width left: a verify, or else a capture."""
+    """The rows whose states a launch of some width wrote: a verify, or else a capture."""
 
     verify: bool
     width: int
@@ -56,8 +56,8 @@ class _Write(NamedTuple):
 class _Account:
     """The evidence for a stride.
 
-    `moved` are wrong states that are another row's, `left` those whose own row went elsewhere; `astray` are the rows
-    that were written where others belong, each with that place.
+    `moved` are wrong states that belong to another row, `left` states whose own row was written elsewhere; `astray` are
+    the rows that were written where others belong, each with that place.
     """
 
     moved: dict[Key, tuple[LiveRow, LiveRow]]
@@ -102,7 +102,7 @@ class _Batch:
         pool, gone = self._pool(written), {place for place, _ in astray}
         for reading in self.readings:
             at, there = reading.at, pool.get(reading.at.b * (read or self.width) + reading.at.t, [])
-            if same(reading.right, reading.got):
+            if values_match(reading.right, reading.got):
                 if at not in there:
                     return None
             elif origin := next((one for one in there if one != at and self._is_of(one, reading)), None):
@@ -114,13 +114,13 @@ class _Batch:
         return found
 
     def _pool(self, stride: int) -> dict[int, list[LiveRow]]:
-        """Return the rows whose states may lie at each place of the flat pool; rows of one launch may overlap."""
+        """Return the rows whose states may be at each place of the flat pool; rows of one launch may overlap."""
         pool: dict[int, list[LiveRow]] = {}
         for write in self.writes:
             now: dict[int, list[LiveRow]] = {}
             for place in write.rows:
                 at = place.b * (stride or write.width) + place.t
-                # A capture may be that of another kind of launch, which leaves no states.
+                # A capture may be of another kind of launch, which leaves no states.
                 now.setdefault(at, [] if write.verify else list(pool.get(at, []))).append(place)
             pool |= now
         return pool
@@ -138,7 +138,7 @@ class _Batch:
         return None if odd - led.keys() else tuple((led[at], at) for at in sorted(odd) if led[at] in mine)
 
     def _is_of(self, origin: LiveRow, reading: _Reading) -> bool:
-        """Return whether a wrong state is that of a row."""
+        """Return whether a wrong state belongs to a row."""
         key = Key(origin.request, origin.round, layer=reading.key.layer, row=origin.t)
         state = self.evidence.reference.channel("commit.intermediate").get(key)
         return state is not None and explains(state, reading.got, reading.right)
@@ -147,8 +147,8 @@ class _Batch:
         """Return what an account says of these strides, and a place that shows it."""
         right = self.allocated
         wide = (read if written == right else written) or self.width
-        wrong = sum(not same(reading.right, reading.got) for reading in self.readings)
-        tell = partial(Stride, Pitch(wide, right, "W" if wide == self.width else "", "A"))
+        wrong = sum(not values_match(reading.right, reading.got) for reading in self.readings)
+        tell = partial(Stride, StridePair(wide, right, "W" if wide == self.width else "", "A"))
         if not found.moved:
             key = min(found.left, key=_order)
             at, there = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])
@@ -226,14 +226,14 @@ def _readings(evidence: Evidence, channel: str, rows: tuple[Row, ...], got: Valu
 
 
 def row_of(evidence: Evidence, key: Key) -> int:
-    """Return the verify row of a state's key: its own, or that of the step index."""
+    """Return the verify row of a state's key: its own, or the one that the step index names."""
     if key.row >= 0:
         return key.row
     return evidence.reference.typed("commit.step_index", int).get(Key(key.request, key.round), -1)
 
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
-    """Yield the verifies up to that of an engine step, and the captures, which run over rows of padding."""
+    """Yield the verifies up to the one of an engine step, and the captures, which run over padding."""
     for launch in evidence.schedule.launches:
         if launch.kind in (LaunchKind.VERIFY, LaunchKind.CAPTURE):
             rows = evidence.schedule.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()

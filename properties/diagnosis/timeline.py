@@ -12,7 +12,7 @@ import msgspec
 
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum
@@ -20,7 +20,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import unchanged
 
-LONGEST = 96
+LONGEST_VALUE = 96
 """Characters of a value that are kept: tuples can be long."""
 _ENGINE = -1
 Values = Mapping[Key, Datum]
@@ -28,11 +28,11 @@ _Cell = tuple[int, int, str]
 
 
 class Mark(Value, frozen=True, kw_only=True):
-    """One phase of a round of a request: how many observations agree on both sides, and the first that differs.
+    """One phase of a round of a request: how many observations agree, and the first one that differs.
 
-    `request` is -1 for channels of the whole engine, whose `round` is the engine step. `step` .. `last_step` are the
-    engine steps in which the round ran (-1: it never did). `different` counts the `missing` ones, too. `channel`,
-    `place`, `expected` and `got` are "" where all agree.
+    `request` is -1 for channels of the whole engine, and `round` is then the engine step. `step` .. `last_step` are the
+    engine steps in which the round ran (-1: it never ran). `different` includes the `missing` ones. `channel`, `place`,
+    `expected` and `got` are "" where everything agrees.
     """
 
     request: int
@@ -50,9 +50,9 @@ class Mark(Value, frozen=True, kw_only=True):
 
 
 class Timeline(Value, frozen=True, kw_only=True):
-    """The marks of one run in the order of request, round and phase; `first` is the divergence that was reported.
+    """The marks of one run in the order of request, round and phase; `first` is the reported divergence.
 
-    `run` says which run: the base run, that of the variant, or the base run beside it.
+    `run` names the run: the base run, the variant's run, or the base run beside it.
     """
 
     requests: int
@@ -165,7 +165,7 @@ def _mark(
 
 def _at(mark: Mark, channel: str, key: Key, expected: str, got: str) -> Mark:
     """Return the mark with its first difference."""
-    expected, got = shortened(expected, LONGEST), shortened(got, LONGEST)
+    expected, got = shortened(expected, LONGEST_VALUE), shortened(got, LONGEST_VALUE)
     return msgspec.structs.replace(mark, channel=channel, place=_place(key), expected=expected, got=got)
 
 

@@ -1,4 +1,4 @@
-"""Which values of the reference and of a subject are comparable: all, but for what may be left out and real ties."""
+"""Which values of reference and subject are comparable: all, except real ties and what may be left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
 _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
 _OF_TREES, _CANDIDATES = ("propose.tokens", "propose.parents"), "draft.beam.candidates"
-MOST_NEAR = 16
+_MOST_NEAR = 16
 """How many tokens a trace of the reference lists that come near a choice."""
 _WALKED = ("accept.index", "accept.correct_len")
 DraftTies = Mapping[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
@@ -67,16 +67,16 @@ def _tied(scenario: Scenario, reference: Trace, subject: Trace, channel: str) ->
 
 
 def is_tied(scenario: Scenario, reference: Trace, channel: str, key: Key, token: int) -> bool:
-    """Return whether a token is another than the reference's choice, and so near to it that rounding cannot tell.
+    """Return whether a token differs from the reference's choice but is so near that rounding cannot tell them apart.
 
-    How far it is below the best is that of the reference, in float64 and in float32; where more tokens come near than
-    the reference lists, those that it does not list are no worse than the last that it does.
+    The reference says how far it is below the best, in float64 and in float32. It lists only the nearest tokens: one
+    that it does not list counts as near as the last that it does.
     """
     one = reference.choices(channel).get(key)
     if one is None or one[0] == token:
         return False
     near = reference.near.get((channel, key), ())
-    below = dict(near).get(token, near[-1][1] if len(near) == MOST_NEAR else None)
+    below = dict(near).get(token, near[-1][1] if len(near) == _MOST_NEAR else None)
     return below is not None and is_near(scenario, below, _rounded_below(reference, channel, key, token))
 
 
@@ -117,7 +117,7 @@ def _ties_behind_the_text(scenario: Scenario, reference: Trace) -> Iterator[tupl
 
 
 def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> DraftTies:
-    """Return the ties of a real model's draft, of which only the drafts of one round are another continuation."""
+    """Return the ties of a real model's draft; after each, only the drafts of one round may continue differently."""
     if not _shows_drafts(subject):
         return {}
     tied = [at for channel in _OF_DRAFTS for at in _tied(scenario, reference, subject, channel)]

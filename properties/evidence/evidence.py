@@ -29,13 +29,14 @@ from draftproof.properties.variants import varied
 
 @dataclass(frozen=True)
 class Evidence:
-    """One scenario, run: what the reference says, what the subject did, and its run under the drawn variant.
+    """One scenario that was run: what the reference says, what the subject did, and its run under the drawn variant.
 
-    `varied_reference` and `varied_script` are those of the variant run, where they are others. `base_ties` are
-    those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
-    channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
-    it can run. Of a data-parallel rank `lockstep` is what it shares with the others, of a tensor-parallel one `beside`
-    is what all of them did; the evidence of a scenario with ranks is that of the first, with those of all in `ranks`.
+    `varied_reference` and `varied_script` are for the variant's run, where they differ. In evidence of the variant's
+    run `base_ties` are the ties of the base run: without taps a run does not show its own. `silent` are the channels
+    that the subject declares and the reference has, but in which the subject observed nothing; `limits` is what it can
+    run. For a data-parallel rank `lockstep` is what it shares with the others, for a tensor-parallel rank `beside` is
+    what all of them did. The evidence of a scenario with ranks is that of the first rank, and `ranks` has the evidence
+    of all.
     """
 
     scenario: Scenario
@@ -66,7 +67,7 @@ class Evidence:
         return "linear_attention" in model.types
 
     @property
-    def has_codes(self) -> bool:
+    def has_kv_quantization(self) -> bool:
         """Return whether entries of the target are codes with scales."""
         return getattr(self.scenario.model, "kv_bits", 64) < 64
 
@@ -160,7 +161,7 @@ class Evidence:
 
     @cached_property
     def followed(self) -> frozenset[int]:
-        """The requests whose text has another token than the best, which is right, too: the reference follows it."""
+        """Return the requests whose text has a right token that is not the best; the reference follows it."""
         return frozenset(request for request, script in enumerate(self.script.requests) if script.followed)
 
     @cached_property
@@ -192,7 +193,7 @@ class Evidence:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
         own = self.scenario.schedule
-        return ObservedSchedule(self.subject, self.aborts, until, own.handover, own.overlap)
+        return ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:
@@ -229,7 +230,7 @@ class Evidence:
         return columns_freed(self.scenario, self.subject.typed("commit.length", int).get(Key(*place), 0))
 
     def kept_table(self, row: Row, step: int) -> dict[int, int]:
-        """Return column -> page of what a request has at the start of a step, of which a row is its last before it."""
+        """Return column -> page of what a request holds when a step begins; `row` is its last row before that step."""
         freed = self.freed_after(row, step)
         return {column: page for column, page in self.tables.at(row).items() if column >= freed}
 
@@ -256,7 +257,7 @@ class Evidence:
 
     @cached_property
     def contexts(self) -> Mapping[tuple[int, int], int]:
-        """(request, round) -> n for every decode row: the length committed before, or that of the script."""
+        """Return n of every decode row by (request, round): the length committed before, else the script's."""
         lengths = self.subject.typed("commit.length", int)
         known: dict[tuple[int, int], int] = {}
         for request, number in self.schedule.decode_steps:

@@ -46,9 +46,9 @@ class Form(NamedTuple):
         return self.reach > 0 or (self.proposes == "steps" and self.kind.hidden == "none")
 
     def choice_of(self, draft: int) -> tuple[str, dict[str, int]] | None:
-        """Return the channel and the key fields of the choice that draft 1, 2, .. is; None of one that is looked up.
+        """Return the channel and the key fields of the choice that became draft 1, 2, ..; None for a lookup.
 
-        A choice of an extend is that of the round before.
+        A choice of an extend was made in the round before.
         """
         first = int(self.kind.proposes_at_extend)
         if self.proposes == "lookup":
@@ -74,7 +74,7 @@ class Form(NamedTuple):
     def entries(self, drafts: int) -> int:
         """Return how many columns n, n+1, .. of the page table the draft launch of a round writes.
 
-        Those of positions, but for a tree, of which `drafts` is the depth.
+        Each column is a position, except for a tree, where `drafts` is its depth.
         """
         if self.tree and self.proposes == "steps":
             return self.tree.entries(drafts)

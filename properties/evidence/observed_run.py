@@ -1,6 +1,6 @@
-"""What a subject did in a run, as far as the reference follows it, read off its trace once (S-FOLLOW).
+"""What the reference follows of a subject's run, read from its trace once (S-FOLLOW).
 
-Whoever answers a run gets this value and no trace, so that nothing else of the subject can reach the answer.
+The code that answers a run gets this value and not the trace, so that nothing else of the subject can reach the answer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ObservedRun:
     logprobs: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
 
     def batched_as(self, other: ObservedRun) -> ObservedRun:
-        """Return the same with the batches of another run."""
+        """Return this run with the batches of another run."""
         return replace(self, batches=other.batches)
 
 

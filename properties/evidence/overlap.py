@@ -1,4 +1,4 @@
-"""What an overlap makes of a run, by definition: who runs after its end, what the host knows when, what it allocates.
+"""What an overlap makes of a run, by definition: rounds after an end, what the host knows when, what it allocates.
 
 `n` the context length of a round, `w` the drafts that it wants, `P` page size (docs/semantics/overlap.md, S-OVERLAP).
 """
@@ -79,7 +79,7 @@ class Overlap:
 
     @cached_property
     def pages(self) -> Mapping[tuple[int, int], int]:
-        """(request, round) -> how many pages the request has then: those of this row, and what it had before."""
+        """Return how many pages a request has in a round, by (request, round): this row's, and those it had before."""
         most, found = dict[int, int](), dict[tuple[int, int], int]()
         for row in self.evidence.schedule.rows:
             prompt = len(self.evidence.scenario.requests[row.request].prompt)

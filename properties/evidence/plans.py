@@ -18,8 +18,8 @@ from draftproof.properties.values.trace import Key, Trace
 class DraftPlans:
     """The drafts that rounds of a run may have.
 
-    `controller` is the trace whose step counts hold: the reference's, or after a tie of a real model the subject's,
-    whose continuation is another.
+    `controller` is the trace with the step counts that hold: the reference's, or the subject's after a tie of a real
+    model, where its text goes another way.
     """
 
     scenario: Scenario
@@ -30,7 +30,7 @@ class DraftPlans:
 
     def steps_in_force(self, step: int) -> int:
         """Return the most drafts that a round of an engine step may have."""
-        in_force = self.controller.typed("control.steps", StepsInForce).get(Key(-1, step))
+        in_force = self.controller.typed("adaptive_steps.steps", StepsInForce).get(Key(-1, step))
         return in_force.steps if in_force else self.scenario.steps
 
     def width(self, step: int) -> int:
@@ -51,12 +51,12 @@ class DraftPlans:
     def drafts_allowed(self, row: Row, n: int) -> int:
         """Return the most drafts of a decode row at context n: what it wants within its limits."""
         fitting = self.drafts_fitting(row, n)
-        if not self.scenario.schedule.step_tokens:
+        if not self.scenario.schedule.token_budget:
             return fitting
         return max(0, min(fitting, self.tokens_of_step(row.step).get(row.request, 0) - 1))
 
     def drafts_fitting(self, row: Row, n: int) -> int:
-        """Return the same but for what others take of the tokens of its step."""
+        """Return how many drafts a round may have if other requests took none of the step's tokens."""
         return self._fitting(self.drafts_wanted(row), row.request, n)
 
     def _fitting(self, wanted: int, index: int, n: int) -> int:
@@ -69,8 +69,8 @@ class DraftPlans:
         return {index: min(wanted, left) for index, wanted, left in self._shares(step)}
 
     def tokens_left(self, step: int) -> int:
-        """Return the tokens of a step that nobody takes who is live then; without a budget there are always some."""
-        budget = self.scenario.schedule.step_tokens
+        """Return the tokens of a step's budget that the live requests leave; without a budget there are always some."""
+        budget = self.scenario.schedule.token_budget
         return budget - sum(self.tokens_of_step(step).values()) if budget else sys.maxsize
 
     def tokens_wanted(self, step: int) -> Mapping[int, int]:
@@ -82,7 +82,7 @@ class DraftPlans:
         requests, spans = self.scenario.requests, self.schedule.spans
         live = [index for index, (first, last) in spans.items() if first <= step <= last]
         live.sort(key=lambda index: (spans[index][0], requests[index].arrival, index))
-        left, rounds = self.scenario.schedule.step_tokens, 0
+        left, rounds = self.scenario.schedule.token_budget, 0
         for index in live:
             before = [row for row in self._rows_of.get(index, ()) if row.step < step]
             text = len(requests[index].prompt) - sum(row.count for row in before if not row.phase)

@@ -1,7 +1,7 @@
-"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics/cache.md, S-CACHE).
+"""A prefix cache by definition: what it holds after every step, and what it serves (docs/semantics/, S-CACHE).
 
-It follows a run: who was admitted, preempted and done in which step, and which pages their tables had. What it knows of
-texts is what the reference says. `P` page size.
+It follows a run: which requests were admitted, preempted and done in which step, and which pages their tables had.
+Texts are the reference's. `P` page size.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from draftproof.properties.values.trace import Key
 
 @dataclass
 class Kept:
-    """A page in the cache: when it was last used, whether it has tokens that were emitted, and how many run on it.
+    """A page in the cache: when it was last used, whether it has emitted tokens, and how many requests run on it.
 
-    It has a state if that was used or kept at a time above 0, `begun` from so often; it is a page of a request that
-    `runs` until its owner gives it back.
+    It has a state if that was used or kept at a time above 0; `begun` counts the requests that began from it. It is a
+    page of a request that `runs` until its owner gives it back.
     """
 
     page: int
@@ -38,7 +38,7 @@ class Kept:
 
 @dataclass
 class PrefixModel:
-    """Pages by all the tokens that their entries are made of; so many `slots` for states, None of a dense model."""
+    """Pages by all the tokens that their entries depend on; `slots` for states, None for a dense model."""
 
     page_size: int
     lookahead: int
@@ -68,7 +68,7 @@ class PrefixModel:
         return sum(one.locks > 0 for one in self._with_state(self._within(self._whole(text), end)))
 
     def _whole(self, text: TokenIds) -> list[Kept]:
-        """Return the pages that are kept of the beginning of a text, but for what has to run in any case."""
+        """Return the cached pages of the beginning of a text, without those that must be run in any case."""
         found: list[Kept] = []
         while len(found) < self._most(text) and self.key(text, len(found)) in self.kept:
             found.append(self.kept[self.key(text, len(found))])
@@ -110,7 +110,7 @@ class PrefixModel:
         self.counts["prefix_hits_on_running"] += any(one.runs for one in found)
 
     def keep(self, text: TokenIds, extended: int, pages: list[int], path: list[Kept], prompt: int) -> list[Kept]:
-        """Keep what is final of a request that goes on, up to the first page of which there is another."""
+        """Keep the final pages of a request that goes on, up to the first page that the cache has already."""
         for number in range(len(path), min(self._final(extended), len(pages))):
             key = self.key(text, number)
             if key in self.kept:
@@ -121,7 +121,7 @@ class PrefixModel:
         return path
 
     def take_back(self, text: TokenIds, extended: int, pages: list[int], path: list[Kept], prompt: int) -> list[Kept]:
-        """Keep what is final of a request's pages; its prompt has so many tokens."""
+        """Keep the final pages of a request that ends; the first `prompt` tokens are its prompt."""
         for one in path:
             one.locks -= 1
         final, whole = max(len(path), self._final(extended)), list[Kept]()
@@ -135,7 +135,7 @@ class PrefixModel:
         return whole
 
     def keep_state(self, path: list[Kept], tokens: int) -> None:
-        """Keep the state after so many tokens, if a page of the path ends there and has none."""
+        """Keep the state after `tokens` tokens, if a page of the path ends there and has none."""
         page, rest = divmod(tokens, self.page_size)
         if not self.slots or rest or not 0 < page <= len(path) or path[page - 1].state:
             return
@@ -164,7 +164,7 @@ class PrefixModel:
         return tuple(sorted(pages, key=lambda one: one.page))
 
     def states(self, after: int = 0) -> frozenset[TokenIds]:
-        """Return the tokens of pages whose state was kept or used later than a time."""
+        """Return the tokens of pages whose state was kept or used later than the time `after`."""
         return frozenset(key for key, one in self.kept.items() if one.state > after)
 
     def _has_more(self, key: TokenIds) -> bool:
@@ -182,10 +182,10 @@ Attempt = tuple[int, int]
 
 
 class CacheHistory(NamedTuple):
-    """Tokens `served` of what a round has to run, by (request, round), `pages` kept after each step, and its counts.
+    """Tokens `served` to a round by (request, round), the `pages` kept after each step, and the counts.
 
-    Of a model with linear layers, too: by step the tokens of pages with `states`, and of those `copied` in it. In each
-    step the first in line would be served so many pages that others have `locked`.
+    For a model with linear layers there are also, by step, the tokens of pages with `states`, and of those `copied` in
+    the step. `locked` has, for each step, how many pages the first in line would be served that other requests lock.
     """
 
     served: Mapping[tuple[int, int], int]
@@ -301,9 +301,9 @@ class _Run:
 def history(
     scenario: Scenario, script: Script, tables: ObservedTables, lookahead: int, *, is_hybrid: bool
 ) -> CacheHistory:
-    """Return what a prefix cache does in a run whose requests came, went and took pages as these did: if there is one.
+    """Return what a prefix cache does in a run whose requests came, went and took pages as these did.
 
-    An entry of the draft is made of so many tokens behind its own, the `lookahead`.
+    Without a prefix cache everything is empty. An entry of the draft depends on `lookahead` tokens behind its own.
     """
     if not scenario.schedule.prefix_cache:
         return CacheHistory({}, {}, {}, {}, {}, {})

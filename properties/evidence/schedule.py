@@ -22,7 +22,7 @@ class Row(NamedTuple):
     round: int
     chunk: int
     place: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of a row
+    count: int  # type: ignore[assignment]  # hides tuple.count, which a row does not need
     phase: int
     size: int
     step: int
@@ -43,7 +43,10 @@ class StepLaunch(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """A request was aborted when this engine step began, and so many of its rounds had ended, the prompt's too."""
+    """A request that was aborted when this engine step began, and how many of its rounds had ended by then.
+
+    The prompt's round counts.
+    """
 
     step: int
     ended: int
@@ -51,18 +54,18 @@ class Abort(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedSchedule:
-    """The batches and launches of one trace; `aborts` are those of requests that did not end before, by request.
+    """The batches and launches of one trace. `aborts`, by request, has no request that ended before its abort.
 
-    A rank goes on until step `until`, in which another has something to run.
-    With an `overlap` results come later than their step, and a request has its memory until those of its last row are
-    there. With a hand-over (`is_handed_over`) what a request runs on its prefill engine counts as a first attempt, and
-    what it runs on its decode engine as a second.
+    A rank goes on until step `until`, in which another rank has something to run. With an `overlap` results come later
+    than their step, and a request holds its memory until the results of its last row are there. With PD disaggregation
+    (`is_disaggregated`) what a request runs on its prefill engine counts as a first attempt, and what it runs on its
+    decode engine as a second.
     """
 
     trace: Trace
     aborts: Mapping[int, Abort] = field(default_factory=dict)
     until: int = -1
-    is_handed_over: bool = False
+    is_disaggregated: bool = False
     overlap: tuple[Delay, ...] = ()
 
     def done(self, row: Row) -> int:
@@ -115,8 +118,10 @@ class ObservedSchedule:
 
     @cached_property
     def spans(self) -> Mapping[int, tuple[int, int]]:
-        """request -> first and last engine step in which it ran, or had memory; of one that is aborted the last before
-        that."""
+        """Return the first and last engine step in which each request ran, or held memory.
+
+        The last step of an aborted request is the one before its abort.
+        """
         spans: dict[int, tuple[int, int]] = {}
         for row in self.rows:
             first, last = spans.get(row.request, (row.step, row.step))
@@ -192,8 +197,8 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before, or whether it has been handed over."""
-        if self.is_handed_over:
+        """Return how often a row's request had been preempted before, or whether it has been transferred."""
+        if self.is_disaggregated:
             return int(row.round > 0)
         return self._begun.get((row.request, row.round), 0)
 
@@ -258,7 +263,7 @@ class ObservedSchedule:
     @cached_property
     def moved(self) -> frozenset[tuple[int, int]]:
         """The rounds (request, round) before which a request got other pages than it had."""
-        return self.resumed | (self.installed if self.is_handed_over else frozenset())
+        return self.resumed | (self.installed if self.is_disaggregated else frozenset())
 
     @cached_property
     def installed(self) -> frozenset[tuple[int, int]]:
@@ -266,9 +271,9 @@ class ObservedSchedule:
         return frozenset(place for place in self.decode_steps if place[1] == 1)
 
     def leaves(self, row: Row) -> bool:
-        """Return whether a row is the last that a request runs on its prefill engine, and it is handed over then."""
+        """Return whether a row is the last that a request runs on its prefill engine before it is transferred."""
         is_end = not row.round and self.ends[row.request, 0] == row.step
-        return self.is_handed_over and is_end and not self.is_last(row)
+        return self.is_disaggregated and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""
@@ -279,7 +284,7 @@ class ObservedSchedule:
         return bool(self.overlap) or not self.is_last(row)
 
     def ending(self, step: int, phase: int) -> tuple[Row, ...]:
-        """Return the rows of a batch whose requests end with it, and are known to."""
+        """Return the rows of a batch whose requests end with it, as far as the host knows."""
         if self.overlap:
             return ()
         return tuple(row for row in self.batches.get((step, phase), ()) if self.is_last(row))

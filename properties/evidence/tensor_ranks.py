@@ -14,7 +14,7 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Scenario
 from draftproof.properties.values.trace import Observation, Trace
 
-OF_STATES = ("commit.state", "commit.intermediate", "commit.base", "commit.checkpoint", "commit.final")
+STATE_CHANNELS = ("commit.state", "commit.intermediate", "commit.base", "commit.checkpoint", "commit.final")
 Cut = Callable[[np.ndarray], np.ndarray]
 
 
@@ -35,7 +35,7 @@ def part_of_rank(trace: Trace, scenario: Scenario, rank: int) -> Trace:
     if isinstance(draft, ProbeDraft) and ranks.draft_tensor > 1:
         cuts["extend.kv"] = _entries(draft, rank, ranks.tensor)
     if model.linear:
-        cuts |= dict.fromkeys(OF_STATES, _states(model.linear, rank, ranks.tensor))
+        cuts |= dict.fromkeys(STATE_CHANNELS, _states(model.linear, rank, ranks.tensor))
     own = tuple(_cut(one, cuts) for one in trace.observations)
     return replace(trace, observations=own)
 

@@ -1,6 +1,6 @@
 """Bounds for the floats of real models, held against the float64 reference.
 
-Those of kernels are in the table of ops (properties/kernels/table.py).
+Bounds of kernels are in the table of ops (properties/kernels/table.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Bound:
 # engine in float32 on tiny checkpoints of every architecture: at most 8 units, as far as that run is. A wrong epsilon,
 # scale or base must not fit in. There are no bounds for bfloat16: states of tiny random models drift apart at that
 # precision. Check runs real models in float32.
-MODELS = {
+_MODELS = {
     "verify.hidden": Bound(16, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
     "draft.step.hidden_in": Bound(16, 0.5, "as verify.hidden, through the head as often as steps were taken"),
     "draft.beam.hidden_in": Bound(16, 0.5, "as draft.step.hidden_in"),
@@ -57,8 +57,11 @@ LOGIT_SCALE = 16.0
 CARRIED = 8.0
 """How many times as far from float64 a subject may be as the reference is in float32 (S-TRACE-10)."""
 LUCK = 16.0
-"""What is beyond its bound by less is compared with further runs in float32: one direction of an ill-conditioned vector
-makes all of its error, and the error of a single run in it is near zero every so often."""
+"""A difference beyond its bound by less than this factor is compared with further runs in float32.
+
+One direction of an ill-conditioned vector causes all of its error, and a single run's error in it is near zero now and
+then.
+"""
 CLOSE_EXPERTS = 16 * EPSILON["float32"]
 """A choice of experts with less than this between chosen and left out may be another in float32."""
 
@@ -69,7 +72,7 @@ def exactly(_key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
 
 
 def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
-    """Return the largest difference allowed at a vector whose largest reference element is `scale`."""
+    """Return the largest allowed difference for a vector whose largest reference element is `scale`."""
     return bound.units * (1 + bound.growth * float(np.log(max(tokens, 1)))) * EPSILON[dtype] * scale
 
 
@@ -82,10 +85,11 @@ def near(
 ) -> Near:
     """Return the comparison of float vectors of a channel; NaN is never near.
 
-    `exact` are the reference's vectors, `rounded` those of its run in float32, as far as they are of the same tokens;
-    `again` makes more of these, for a vector that is off by so little that the first may have been near by luck.
+    `exact` are the reference's vectors, `rounded` the vectors of its run in float32, as far as they are for the same
+    tokens; `again` makes more of these, for a vector that is off by so little that the first may have been near by
+    luck.
     """
-    bound = MODELS[channel] if channel in MODELS else MODELS["logits"]
+    bound = _MODELS[channel] if channel in _MODELS else _MODELS["logits"]
     dtype = _dtype(scenario)
     carried = CARRIED * EPSILON[dtype] / EPSILON["float32"]
     usual = _usual(exact, rounded)
@@ -118,16 +122,16 @@ def _distance(one: Datum | None, other: Datum | None) -> float:
 
 def slack_of_entries(scenario: Scenario, position: int) -> float:
     """Return how far off a number may be before it is rounded to FP8, relative to the largest of its entry (or 1)."""
-    return limit(MODELS["entry"], _dtype(scenario), position + 1, 1.0)
+    return limit(_MODELS["entry"], _dtype(scenario), position + 1, 1.0)
 
 
 def logit_bound(scenario: Scenario) -> float:
     """Return how far a logit may be from the reference's."""
-    return limit(MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
+    return limit(_MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
 
 
 def is_near(scenario: Scenario, below: float, rounded: float | None) -> bool:
-    """Return whether a logit that is so much below the best may be the best; `rounded` is how much in float32."""
+    """Return whether a logit `below` the best may itself be the best; `rounded` is the same distance in float32."""
     carried = 0.0 if rounded is None else CARRIED * abs(below - rounded)
     return below <= max(2 * logit_bound(scenario), carried)
 
@@ -149,7 +153,7 @@ def is_best(scenario: Scenario, gap: TokenGap) -> bool:
 
 
 def right_part(scenario: Scenario, text: TokenIds, gaps: Sequence[TokenGap]) -> TokenIds:
-    """Return the beginning of a text of which every token is right by its gap."""
+    """Return the beginning of a text in which the gap of every token shows that it is right."""
     wrong = (place for place, gap in enumerate(gaps) if not is_best(scenario, gap))
     return text[: next(wrong, len(gaps))]
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from draftproof.properties.choose import Choose
 from draftproof.properties.features import (
     aborts,
-    codes,
-    controllers,
+    adaptive_steps,
     data_parallel,
+    disaggregation,
     draft_batch,
     ends,
     grammars,
-    handover,
     hybrid,
-    images,
+    kv_quantization,
     logprobs,
     mixed,
+    mrope,
     overlap,
     penalties,
     preemption,
     prefix_cache,
     sampling,
-    step_budget,
     tensor_parallel,
+    token_budget,
     trees,
     windows,
 )
@@ -31,11 +31,11 @@ from draftproof.properties.values.scenario import Scenario
 
 FEATURES: tuple[Feature, ...] = (
     hybrid.FEATURE,
-    controllers.FEATURE,
+    adaptive_steps.FEATURE,
     draft_batch.FEATURE,
     trees.FEATURE,
     preemption.FEATURE,
-    step_budget.FEATURE,
+    token_budget.FEATURE,
     sampling.SAMPLING,
     sampling.DRAWN_DRAFTS,
     penalties.FEATURE,
@@ -46,9 +46,9 @@ FEATURES: tuple[Feature, ...] = (
     ends.EOS,
     ends.MIN_TOKENS,
     ends.STOP_SEQUENCES,
-    codes.FEATURE,
-    images.FEATURE,
-    handover.FEATURE,
+    kv_quantization.FEATURE,
+    mrope.FEATURE,
+    disaggregation.FEATURE,
     aborts.FEATURE,
     windows.FEATURE,
     data_parallel.FEATURE,
@@ -57,7 +57,7 @@ FEATURES: tuple[Feature, ...] = (
     mixed.FEATURE,
 )
 """All features, in the order in which they are drawn: what a feature goes by comes before it."""
-BY_NAME = {feature.name: feature for feature in FEATURES}
+FEATURES_BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def features_of(scenario: Scenario) -> tuple[str, ...]:
@@ -66,15 +66,15 @@ def features_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def draw(choose: Choose, scenario: Scenario, name: str) -> Scenario:
-    """Draw a feature, if it is drawn by itself: as its row says, or that of one that the scenario has."""
+    """Draw a feature by its row, or by the row of a feature that the scenario has; nothing if it is not drawn."""
     others = (one.beside[name] for one in FEATURES if name in one.beside and one.has(scenario))
-    draws = next(others, BY_NAME[name].draw)
+    draws = next(others, FEATURES_BY_NAME[name].draw)
     return draws(choose, scenario) if draws else scenario
 
 
 def refusal(one: str, other: str) -> str:
     """Return why a feature is not defined beside another, "" if it is; the order of the two does not matter."""
-    return BY_NAME[one].refuses.get(other, "") or BY_NAME[other].refuses.get(one, "")
+    return FEATURES_BY_NAME[one].refuses.get(other, "") or FEATURES_BY_NAME[other].refuses.get(one, "")
 
 
 def refused_beside(name: str) -> tuple[str, ...]:

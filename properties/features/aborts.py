@@ -1,4 +1,4 @@
-"""Requests that are aborted: while they wait, in their prefill, between two rounds, or after they gave way."""
+"""Requests that are aborted: while they wait, in their prefill, between two rounds, or after a preemption."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from draftproof.properties.features.feature import Feature, requests_put
 from draftproof.properties.values.scenario import Scenario
 
 _AFTER = (1, 0, 3, 2, 4, 6, 0, 5, 8)
-# When most of those that give way wait to come back.
+# When most of the preempted requests wait to resume.
 _PREEMPTED_AFTER = (5, 6, 5, 8, 7, 5)
-# Those that give way have all come by then: several are aborted in one step.
+# The requests that may be preempted have all come by then: several are aborted in one step.
 _AT_ONCE = 1
 _SOME = (True, False)
 _MOSTLY = (True, True, True, True, False)
@@ -21,7 +21,7 @@ _MOSTLY = (True, True, True, True, False)
 def with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
 
-    Where they give way to each other all but the first may be, and most of these at once, so that none of these aborts
+    With preemption all but the first may be aborted, and most of these at once, so that none of these aborts
     leaves more pages to another.
     """
     return aborted(choose, scenario, _AFTER, depends=scenario.schedule.preemption)
@@ -35,7 +35,7 @@ def aborted(choose: Choose, scenario: Scenario, after: tuple[int, ...], *, depen
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
         if index == certain or (choose.one_of(_MOSTLY if depends else _SOME) and not (depends and not index)):
-            # Something runs: the certain one, if nobody else.
+            # At least one request runs: the certain one, if no other does.
             steps = max(choose.one_of(after), int(index == certain))
             since = _AT_ONCE if preempts else request.arrival
             requests[index] = replace(request, abort_at=since + steps)

@@ -31,12 +31,12 @@ _AFTER_ALL = (True, False)
 
 
 def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw how requests are spread over ranks, of which some have fewer of them, or none.
+    """Draw how requests are spread over ranks, some of which have fewer requests, or none.
 
-    What ranks have to agree on differs within a few steps: one rank's first request comes when the other's begins to
-    decode, so that each is idle while the other runs a prompt, and one while the other decodes; then one has more rows.
-    Or all come at once, and one rank runs more prompts. A batch of one has a captured size of its own, so that ranks
-    alone would run at different ones.
+    What the ranks have to agree on differs within a few steps: the first request of one rank arrives when the other
+    rank begins to decode, so that each rank is idle while the other runs a prompt or decodes, and later has more rows
+    than the other. Or all requests arrive at once, and one rank runs more prompts. A batch of one has a captured size
+    of its own, so that ranks that do not agree run at different sizes.
     """
     count, spread, last = choose.one_of(_RANKS), choose.one_of(_SPREADS), len(scenario.requests) - 1
     apart: dict[str, set[int]] = {
@@ -110,7 +110,7 @@ _FACTS = (
     _run("agreed_tokens", shown="ranks: uneven prompts", effect=True),
     _run("agreed_rows", shown="ranks: uneven", effect=True),
     _run("agreed_sizes", shown="ranks: larger graph", effect=True),
-    _run("agreed_steps", shown="ranks: more steps", effect=True, takes="controllers"),
+    _run("agreed_steps", shown="ranks: more steps", effect=True, takes="adaptive-steps"),
     _run("windows_of_ranks", shown="ranks: windows", takes="windows"),
 )
 

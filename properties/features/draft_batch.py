@@ -10,7 +10,7 @@ FEATURE = Feature(
     not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
     leads=1,
     weight=0.15,
-    what="batches of more than so many rows get no drafts",
+    what="batches above a number of rows get no drafts",
     has=field_is_not("schedule.draft_batch", 0),
     without=field_put("schedule.draft_batch", 0),
     rule="S-LIMIT-5",
@@ -18,7 +18,7 @@ FEATURE = Feature(
         facts_of("batch")(
             "batches_too_large_for_drafts",
             lambda one: one.is_too_large_for_drafts,
-            "adaptive: a batch too large for drafts",
+            "adaptive steps: a batch too large for drafts",
             real=False,
             effect=True,
         ),

@@ -25,7 +25,7 @@ _MOST_STOPS = 60
 
 
 def with_eos(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw the model's own ids, which some requests ignore; those that give way do, as they are to go on."""
+    """Draw the model's own ids. Some requests ignore them, and all do with preemption, so that they go on."""
     vocab = scenario.model.vocab
     count = min(choose.one_of(_EOS), max(1, vocab // 4))
     eos = dict.fromkeys(choose.integer(0, _BELOW - 1) * vocab // _BELOW for _ in range(count))
@@ -40,7 +40,7 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
         if request.grammar:
             return request
         if scenario.schedule.preemption:
-            # Who gives way is to go on for some rounds.
+            # A request that is preempted must go on for some rounds.
             return replace(
                 request, min_tokens=min(choose.one_of(_LEAST), request.budget), stops=(), stop_at=-1, ignore_eos=True
             )
@@ -68,13 +68,13 @@ def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
         request = replace(request, ignore_eos=bool(scenario.eos))
         if scenario.schedule.preemption:
             return _late_sequence(choose, request)
-        return replace(request, sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
+        return replace(request, stop_sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
 
     return with_some(choose, scenario, changed)
 
 
 def _knows_text(scenario: Scenario, request: Request) -> bool:
-    """Return whether a request's text does not hang on the schedule."""
+    """Return whether a request's text is known without its schedule."""
     return request.sampling is None or not scenario.dynamic
 
 
@@ -104,12 +104,17 @@ def _sequences(choose: Choose, request: Request) -> tuple[TokenSpan, ...]:
 
 
 def _late_sequence(choose: Choose, request: Request) -> Request:
-    """Return a request that ends with a sequence one token before its budget would be spent: one that is so long that
-    the request may have given way in the middle of it.
+    """Return a request that a sequence ends one token before its budget is spent.
+
+    The sequence is long enough that the request may be preempted in the middle of it.
     """
     last = request.budget - 2
     first = max(0, last - choose.one_of(_LATE))
-    return replace(request, sequences_at=(TokenSpan(first=first, last=last),)) if last > request.min_tokens else request
+    return (
+        replace(request, stop_sequences_at=(TokenSpan(first=first, last=last),))
+        if last > request.min_tokens
+        else request
+    )
 
 
 def _before_minimum(request: Request) -> tuple[TokenSpan, ...]:
@@ -155,8 +160,8 @@ STOP_SEQUENCES = Feature(
     name="stop-sequences",
     weight=0.38,
     what="a request ends after a stop sequence",
-    has=any_request(lambda one: one.stop_sequences or one.sequences_at),
-    without=requests_put(stop_sequences=(), sequences_at=()),
+    has=any_request(lambda one: one.stop_sequences or one.stop_sequences_at),
+    without=requests_put(stop_sequences=(), stop_sequences_at=()),
     draw=with_stop_sequences,
     rule="S-LIMIT-14",
     of_probes=True,

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import Fact
+from draftproof.properties.lib.paths import get, put
 from draftproof.properties.values.drafts import DraftKind
-from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import VARIANTS, Request, Scenario, Variant
 
 Draw = Callable[[Choose, Scenario], Scenario]
@@ -31,7 +31,7 @@ def _every_draft(_kind: DraftKind) -> bool:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: its name in `check --with`, limits, reports and documents, and what it is in a line.
+    """A feature: its name in `check --with`, limits, reports and documents, and a line about it.
 
     `rule` is its definition in docs/semantics/. `has` tells whether a scenario has it and `without` takes it
     away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn

@@ -1,4 +1,4 @@
-"""Requests with a grammar: patterns that leave many tokens, few or one, and some whose words soon end."""
+"""Requests with a grammar: patterns that leave many tokens, few or one, and some that only match short texts."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from draftproof.properties.coverage.fact import facts_of, has, variant
 from draftproof.properties.features.feature import Feature
-from draftproof.properties.values.paths import get, put
+from draftproof.properties.lib.paths import get, put
 from draftproof.properties.values.scenario import ProbeModel, Scenario, States
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 
 _MOST = 5
@@ -12,11 +12,10 @@ _MOST = 5
 
 
 def lasting(scenario: Scenario, rounds: int) -> Scenario:
-    """Return the scenario with budgets for so many rounds that accept all drafts, of the first requests.
+    """Return the scenario with budgets that last for `rounds` rounds in which all drafts are accepted.
 
-    `max_len` follows if it cut nobody.
-
-    Otherwise it cuts none before it has had these rounds. Pages are as many more as the requests came to need more.
+    This holds for the first requests. `max_len` grows with the budgets if it cut no request before; otherwise it cuts
+    none before these rounds. There are as many more pages as the requests can now come to need.
     """
     least = rounds * scenario.width
     requests = tuple(

@@ -19,7 +19,7 @@ _TOP = (2, 0, 1, 5, 3)
 def with_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests ask for logprobs, and for how many of the likeliest tokens; the first does.
 
-    All do where they give way to each other: what one is given when it comes back is seldom looked at.
+    With preemption all of them ask: what a resumed request returns would seldom be looked at otherwise.
     """
     if scenario.schedule.preemption:
         requests = tuple(replace(one, logprobs=choose.one_of(_TOP)) for one in scenario.requests)
@@ -41,7 +41,7 @@ def asking(choose: Choose, request: Request, scenario: Scenario, shared: int = 1
 
 
 def _told(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a reader: something holds of a round whose request asks for logprobs."""
+    """Return a reader: the round's request asks for logprobs, and `holds` is true of the round."""
     return lambda one: one.request.request.logprobs is not None and holds(one)
 
 

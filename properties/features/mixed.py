@@ -7,15 +7,15 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not, field_put, in_turn
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import kind_of
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, RoundPlan, Scenario, pages_needed
 
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
 _ONE_DECODES = (True, True, False)
 _LATER = (2, 7, 1)
-"""Of so many requests the last comes behind the one before: while most of them decode, or when some are done."""
+"""With this many requests or more, the last one arrives when most others decode, or when some are done."""
 
 
 def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
@@ -24,15 +24,15 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     Where that was drawn for something else they stay. Two thirds of chunks are as long as a verify row.
     """
     schedule = scenario.schedule
-    if not schedule.step_tokens:
+    if not schedule.token_budget:
         chunk = choose.one_of((scenario.width, scenario.width, schedule.chunk))
         scenario = put_in(scenario, "schedule", chunk=chunk)
-    if not (schedule.preemption or schedule.step_tokens or scenario.has_aborts):
+    if not (schedule.preemption or schedule.token_budget or scenario.has_aborts):
         scenario = replace(scenario, requests=tuple(_one_after_another(choose, scenario.requests)))
-    return packed(choose, scenario)
+    return with_mixed_steps(choose, scenario)
 
 
-def packed(choose: Choose, scenario: Scenario) -> Scenario:
+def with_mixed_steps(choose: Choose, scenario: Scenario) -> Scenario:
     """Return the scenario mixed, with buckets about as large as a chunk, a decode batch, or all rows of a step."""
     requests = tuple(_plainer(one, place) for place, one in enumerate(scenario.requests))
     mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True)
@@ -69,9 +69,9 @@ def for_two(scenario: Scenario) -> Scenario:
 
 
 def _may_decode_one(scenario: Scenario) -> bool:
-    """Return whether nothing of a scenario hangs on decode batches of several rows: no mean, no n-gram of another."""
-    crowded = scenario.schedule.preemption or scenario.schedule.step_tokens
-    return not (crowded or scenario.adaptive or kind_of(scenario.draft).proposes == "lookup")
+    """Return whether nothing in a scenario needs decode batches of several rows, such as a mean or a lookup."""
+    crowded = scenario.schedule.preemption or scenario.schedule.token_budget
+    return not (crowded or scenario.adaptive_steps or kind_of(scenario.draft).proposes == "lookup")
 
 
 def _one_decodes(scenario: Scenario) -> Scenario:
@@ -84,7 +84,7 @@ def _one_decodes(scenario: Scenario) -> Scenario:
 
 
 def _plainer(request: Request, place: int) -> Request:
-    """Return every other request without drafts in most of its first rounds, of which others that decode have some."""
+    """Return every other request without drafts in most of its first rounds, while others decode with drafts."""
     if place % 2:
         return replace(request, rounds=(_NO_DRAFTS, _NO_DRAFTS, request.rounds[0], _NO_DRAFTS, *request.rounds[1:]))
     most = max(request.rounds, key=lambda plan: plan.num_drafts)
@@ -92,7 +92,7 @@ def _plainer(request: Request, place: int) -> Request:
 
 
 def _one_after_another(choose: Choose, requests: tuple[Request, ...]) -> list[Request]:
-    """Return requests of which that with the longest prompt comes first, and the last when some of them are done."""
+    """Return requests with the longest prompt first; the last one arrives when some of the others are done."""
     arrival, made = 0, list(requests)
     order = sorted(range(len(requests)), key=lambda one: -len(requests[one].prompt))
     for place, index in enumerate(order):

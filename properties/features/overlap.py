@@ -1,4 +1,4 @@
-"""A host that plans a step while the one before runs: delays of results, and ends that nobody knows in time."""
+"""A host that plans a step while the one before runs: delays of results, and ends that it learns of too late."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
 from draftproof.properties.features.some_requests import together
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.delays import Delay
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, RoundPlan, Scenario, pages_needed
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
@@ -27,7 +27,7 @@ _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
 _SWINGING = (True, True, True, False)
 _CUT = (True, True, False)
-"""Whether `max_len` ends who has no stop token, apart from its budget, and a host can tell when."""
+"""Whether `max_len` ends requests without a stop token, rather than their budget; a host can tell when that is."""
 _BY_BUDGET = (False, True)
 _AT_FIRST = (True, False)
 """Whether requests end by their budgets alone, and whether the last does with its first token."""
@@ -43,13 +43,13 @@ _CHECKPOINTS = (3, 2, 5)
 def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw the delays of steps. Most requests end by a stop token before their budgets, so that they run on.
 
-    Without a controller each has budget for some rounds, of which one rejects a draft, and most scenarios have pages
-    for two at a time: others get what these give back.
+    Without a controller each request has a budget for some rounds, one of which rejects a draft. Most scenarios have
+    pages for two requests at a time, so that others get the pages that these give back.
     """
     schedule = replace(scenario.schedule, overlap=choose.one_of(DELAYS))
     made = replace(scenario, schedule=schedule)
-    if made.adaptive is not None and choose.one_of(_SWINGING):
-        made = _swinging(made, made.adaptive)
+    if made.adaptive_steps is not None and choose.one_of(_SWINGING):
+        made = _swinging(made, made.adaptive_steps)
     else:
         made = _long_enough(made)
         if not made.dynamic and choose.one_of(_BY_BUDGET):
@@ -101,7 +101,7 @@ def _by_budget(scenario: Scenario) -> Scenario:
 
 
 def _endless(request: Request) -> Request:
-    return replace(request, stop_at=-1, stops=(), stop_sequences=(), sequences_at=(), min_tokens=0)
+    return replace(request, stop_at=-1, stops=(), stop_sequences=(), stop_sequences_at=(), min_tokens=0)
 
 
 def _slow(request: Request) -> Request:
@@ -111,7 +111,7 @@ def _slow(request: Request) -> Request:
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:
-    """Return the scenario with several chunks of the longest prompts of which logprobs are asked, some of each."""
+    """Return the scenario with several chunks in the longest prompts that ask for logprobs, each with some of them."""
     longest = max(len(one.prompt) for one in scenario.requests if one.prompt_logprobs)
     requests = (
         replace(one, prompt_logprobs=replace(one.prompt_logprobs, start=0))
@@ -132,7 +132,7 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
     right = scenario.steps
     if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates:
         right = min(adaptive.candidates)
-        scenario = put_in(scenario, "adaptive", initial=right)
+        scenario = put_in(scenario, "adaptive_steps", initial=right)
     accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
 
     def rounds(own: RoundPlan) -> tuple[RoundPlan, ...]:
@@ -174,8 +174,8 @@ _FACTS = (
     _run("overlap_sure_ends", shown="overlap: a sure end"),
     _run("overlap_pages_ahead", shown="overlap: a page boundary ahead"),
     _run("overlap_pages_in_need", shown="overlap: a page in need"),
-    _run("overlap_widths_changed", shown="overlap: widths in flight", takes="controllers|draft-batch"),
-    _run("overlap_late_decisions", shown="overlap: a late decision", takes="controllers"),
+    _run("overlap_widths_changed", shown="overlap: widths in flight", takes="adaptive-steps|draft-batch"),
+    _run("overlap_late_decisions", shown="overlap: a late decision", takes="adaptive-steps"),
     facts_of("run", channels="round.rows, round.table")(
         "overlap_admitted_behind", shown="overlap: pages after a discarded round"
     ),
@@ -195,8 +195,8 @@ FEATURE = Feature(
     of_probes=True,
     refuses={
         "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
-        "preemption": _LATE + "who gives way goes by pages that are owned after it (S-SCHED-8)",
-        "step-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
+        "preemption": _LATE + "preemption goes by pages that are owned after it (S-SCHED-8)",
+        "token-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
         "aborts": _LATE + "an abort frees pages at the beginning of a step (S-SCHED-9), which one in flight writes",

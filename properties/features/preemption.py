@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
 _LONGER, _MOST_TOKENS = 9, 8
@@ -63,7 +63,7 @@ def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
 
 
 def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
-    """Return requests with all drafts in every other round, of which none is right, and none in those between."""
+    """Return requests that alternate between rounds with all drafts, none of them right, and rounds without drafts."""
     none = RoundPlan(num_drafts=0, num_correct=0)
     made = list[Request]()
     for place, one in enumerate(requests):
@@ -72,22 +72,22 @@ def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Reques
     return tuple(made)
 
 
-_ALL = "S-SCHED-8 decides who gives way by the pages of all requests of one engine; "
+_ALL = "S-SCHED-8 decides which request is preempted by the pages of all requests of one engine; "
 _request = facts_of("request", channels="round.attempt")
 _FACTS = (
-    _request("preemptions", lambda one: one.preemptions, "preempted: at all", effect=True),
-    _request("preempted_again", lambda one: one.preemptions > 1, "preempted: again"),
-    _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preempted: in its first round"),
+    _request("preemptions", lambda one: one.preemptions, "preemption: at all", effect=True),
+    _request("preempted_again", lambda one: one.preemptions > 1, "preemption: again"),
+    _request("resumed_in_first_round", lambda one: one.resumed_in == 1, "preemption: in its first round"),
     _request(
         "resumed_in_chunks",
         lambda one: one.resumed_in_chunks,
-        "preempted: resumed in chunks",
+        "preemption: resumed in chunks",
         channels="round.attempt, round.rows",
     ),
     _request(
         "preemptions_of_hybrids",
         lambda one: one.run.is_hybrid * one.preemptions,
-        "preempted: of a hybrid",
+        "preemption: of a hybrid",
         takes="hybrid",
     ),
     _request(
@@ -102,7 +102,7 @@ _FACTS = (
 FEATURE = Feature(
     name="preemption",
     leads=1,
-    what="pages are taken on demand, and a request gives way where they run out",
+    what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),
     draw=with_preemption,

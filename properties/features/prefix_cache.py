@@ -25,17 +25,19 @@ _LATER = (8, 4, 12, 0, 6)
 _ORDERS = tuple(permutations(("turn", "same", "parted", "longer")))
 _ORDERS_SAME = (*_ORDERS, *2 * tuple(order for order in _ORDERS if order[0] == "same"))
 _ORDERS_TURN = tuple(order for order in _ORDERS if order[0] == "turn")
-"""How prompts begin, in their order: often soon as the first did, whose pages are there yet.
+"""Orders of the ways in which prompts begin: often the second is the same as the first, while its pages are cached.
 
-Where two states are kept the next one goes on from the text of the first, mostly at the older of them.
+Where two states are kept, the second prompt goes on from the text of the first, mostly at the older state.
 """
 _SOON = (3, 1, 3)
 _SLOTS = (6, 2, 3, 2, 6, 1)
 _FEW_SLOTS = 2
 _FULL_SLOTS = (_FEW_SLOTS, 6)
 _SLOTS_TIGHT = (6, 1, 6)
-"""How many slots there are for states; so few that a request begins at the older of two; with which numbers a state is
-kept at the end of every page; and how many there are where each token fills a page.
+"""How many slots there are for states.
+
+_FEW_SLOTS are so few that a request begins at the older of two states; with _FULL_SLOTS a state is kept at the end of
+every page; _SLOTS_TIGHT are for pages of one token.
 """
 _PAGES = (1, 2, 0, 4)
 _PAGES_PREEMPTED = (0, 1, 0, 2)
@@ -67,7 +69,7 @@ def with_prefix_cache(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _prompt(choose: Choose, scenario: Scenario, before: Sequence[Request], kind: str, token: int) -> tuple[int, ...]:
-    """Draw a prompt that is that of one before it, goes on from it or from a text, or parts from it at a page's end."""
+    """Draw a prompt that equals an earlier one, extends it or a text, or differs from it from a page's end on."""
     first, source = before[0], choose.one_of(before)
     size, vocab = scenario.memory.page_size, scenario.model.vocab
     if kind == "same":
@@ -121,7 +123,7 @@ def _with_states(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def without_prefix_cache(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests of which nothing is kept for others."""
+    """Return the scenario without a prefix cache, so that nothing of a request is kept for others."""
     if not scenario.schedule.prefix_cache:
         return scenario
     memory, schedule = replace(scenario.memory, checkpoint_slots=0), replace(scenario.schedule, prefix_cache=False)
@@ -132,7 +134,7 @@ _KEPT = "S-CACHE-1 keeps at the end of a step the pages that are final by then; 
 
 
 def _hits_where(holds: Callable[[Scenario], object]) -> Callable[[Any], int]:
-    """Return a reader of runs: how many requests were served something, in scenarios of which something holds."""
+    """Return a reader of runs: how many requests the cache served, in scenarios for which `holds` is true."""
     return lambda run: bool(holds(run.scenario)) * run.notes.get("prefix_hits", 0)
 
 
@@ -159,10 +161,10 @@ _FACTS = (
         drafts=lambda kind: kind.trees,
     ),
     _run(
-        "prefix_hits_under_controllers",
-        _hits_where(lambda one: one.adaptive),
-        "prefix cache: under a controller",
-        takes="controllers",
+        "prefix_hits_with_adaptive_steps",
+        _hits_where(lambda one: one.adaptive_steps),
+        "prefix cache: with adaptive steps",
+        takes="adaptive-steps",
     ),
     _run(
         "prefix_hits_by_batch_size",
@@ -202,10 +204,10 @@ FEATURE = Feature(
     rule="S-CACHE-1",
     refuses={
         "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",
-        "step-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
-        "images": "S-CACHE-2 knows a page by its tokens, and those of two images are the same",
+        "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
+        "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
-        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries of which each rank has a part",
+        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries that are divided among ranks",
     },
     facts=_FACTS,
 )

@@ -92,7 +92,7 @@ def _stops(one: Any) -> bool:
 def _is_under_control(one: Any) -> bool:
     """Return whether a round with drafts of a sampled request has as many as a controller or its batch allows."""
     scenario = one.request.run.scenario
-    return one.is_sampled and one.drafts > 0 and bool(scenario.adaptive or scenario.schedule.draft_batch)
+    return one.is_sampled and one.drafts > 0 and bool(scenario.adaptive_steps or scenario.schedule.draft_batch)
 
 
 _request, _round = facts_of("request", real=False), facts_of("round", real=False)
@@ -113,7 +113,10 @@ _SAMPLED = (
         effect=True,
     ),
     _round(
-        "sampled_dynamic_rounds", _is_under_control, "temperature: under a controller", takes="controllers|draft-batch"
+        "sampled_dynamic_rounds",
+        _is_under_control,
+        "temperature: under a controller",
+        takes="adaptive-steps|draft-batch",
     ),
     _round("sampled_stops", _stops, "temperature: stopped"),
     facts_of("round")("greedy_beside_sampled", lambda one: not one.is_sampled and one.request.run.scenario.is_sampled),

@@ -11,7 +11,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.aborts import aborted
 from draftproof.properties.features.feature import Draw
 from draftproof.properties.features.logprobs import asking, with_prompt_logprobs
-from draftproof.properties.features.mixed import for_two, packed
+from draftproof.properties.features.mixed import for_two, with_mixed_steps
 from draftproof.properties.features.some_requests import slots_for, sooner, with_some
 from draftproof.properties.features.windows import with_windows_of
 from draftproof.properties.values.scenario import Request, Scenario
@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Request, Scenario
 # Those that were served most of their prompt are soon at their end.
 _SOON = (2, 3, 1, 2, 4)
 _SOME = (True, False)
-# Of those that do not give way half come so soon after each other that some wait.
+# Without preemption half of them come so soon after each other that some wait.
 _CROWDED = (True, False)
 # Of those with grammars.
 _AT_PAGES = (True, True, True, False)
@@ -30,7 +30,7 @@ _WINDOWS = ("some", "draft", "some")
 
 
 def _with_prompt_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests ask for logprobs of their prompts: not the first of several, which has nobody before it."""
+    """Draw which requests ask for logprobs of their prompts; of several, the first does not."""
     first, *others = scenario.requests
     if not others:
         return with_prompt_logprobs(choose, scenario)
@@ -53,9 +53,9 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
-    """Draw which requests but the first are aborted, on whose pages others begin.
+    """Draw which requests but the first are aborted, so that others begin on their pages.
 
-    Most of those that have grammars and do not give way are aborted when all their pages are to be kept.
+    Where all pages are to be kept and requests are not preempted, most requests with grammars are aborted.
     """
     if not scenario.schedule.preemption:
         if scenario.is_constrained and choose.one_of(_AT_PAGES):
@@ -66,8 +66,9 @@ def _with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _in_line(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return requests that come while the first runs, each of which but the first and the last may be aborted: those
-    that wait have others behind them.
+    """Return requests that arrive while the first one runs, so that they wait in a queue.
+
+    Each of them but the last may be aborted while others wait behind it.
     """
     first, *others = scenario.requests
     requests = [first]
@@ -81,10 +82,13 @@ def _in_line(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _at_pages(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return requests with a page in each chunk, all but the first of which may be aborted behind their first chunk:
-    they have no page then that a cache does not keep. The last is, has a grammar, and comes when nobody else is there.
+    """Return requests with a page in each chunk, all but the first of which may be aborted after their first chunk.
 
-    Served again, it finds the page of its first chunk, with its state, and runs the next: what is left of it shows.
+    When such a request is aborted, the cache keeps every page that it has. The last request is not aborted, has a
+    grammar, and arrives when no other request is there.
+
+    When it is served again, it finds the page of its first chunk with its state, and runs the next chunk: this shows
+    whether anything of the grammar was left behind.
     """
     memory, vocab = scenario.memory, scenario.model.vocab
     first, *others = scenario.requests
@@ -122,7 +126,7 @@ def _with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
         scenario = replace(scenario, requests=sooner(scenario.requests))
     if not scenario.schedule.preemption and choose.boolean():
         scenario = for_two(scenario)
-    return packed(choose, scenario)
+    return with_mixed_steps(choose, scenario)
 
 
 BESIDE: Mapping[str, Draw] = {

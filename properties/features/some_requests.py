@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, Scenario
 
 _SOON = 1
 
 
 def together(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that come in the first steps, and a row for each of those of one step."""
+    """Return the scenario with requests that arrive in the first steps, and a row for each that arrives in one step."""
     requests = tuple(replace(one, arrival=min(one.arrival, _SOON)) for one in scenario.requests)
     return put_in(replace(scenario, requests=requests), "memory", request_slots=slots_for(scenario, requests))
 
 
 def slots_for(scenario: Scenario, requests: Sequence[Request]) -> int:
-    """Return how many rows there are to be: those of the scenario, and one for each request that comes in one step."""
+    """Return how many rows are needed: those of the scenario, and one for each request that arrives in one step."""
     return max(scenario.memory.request_slots, *Counter(one.arrival for one in requests).values())
 
 
@@ -44,10 +44,10 @@ def with_some(choose: Choose, scenario: Scenario, changed: Callable[[Request], R
 
 
 def endless(request: Request) -> Request:
-    """Return the request without any stop of its own, hence without a grammar, whose words end with one."""
+    """Return the request without any stop, and so without a grammar, because texts of a grammar end with one."""
     return replace(without_stops(request), stop_at=-1, stops=(), grammar=None)
 
 
 def without_stops(request: Request) -> Request:
     """Return the request with nothing but its stop ids, its budget and `max_len` to end it."""
-    return replace(request, stop_sequences=(), sequences_at=(), min_tokens=0, ignore_eos=False)
+    return replace(request, stop_sequences=(), stop_sequences_at=(), min_tokens=0, ignore_eos=False)

@@ -13,9 +13,9 @@ from draftproof.properties.features.feature import Feature, field_is_not
 from draftproof.properties.features.lasting import lasting
 from draftproof.properties.features.sampling import with_greedy_drafts
 from draftproof.properties.features.some_requests import together
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.chain_tree import pages_as_tree
 from draftproof.properties.values.drafts import DraftKind, Eagle, Ngram, kind_of
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape
 
@@ -24,7 +24,7 @@ _MATCHES = (3, 4, 3, 2, 3, 1)
 _MOST_NODES, _MOST_MORE = 24, 8
 _BELOW, _BEHIND = 95, 65
 _BESIDE = 2
-# Tokens whose logits tie with the highest are chosen by their low ids.
+# Of tokens that tie for the highest logit, the lowest id is chosen.
 _LIKELY = 2
 _ROUNDS = 2
 """Of all drafts right, that a request has budget for: rows of two trees are to meet in a batch."""
@@ -33,7 +33,10 @@ _LIMITED = (False, True, False)
 
 
 def with_tree(choose: Choose, scenario: Scenario, beams: Sequence[int] = ()) -> Scenario:
-    """Draw a tree of so many `beams`, and a shape for every round that forces drafts; more pages, as the tree takes."""
+    """Draw a tree with one of these numbers of `beams`, and a shape for every round that forces drafts.
+
+    The scenario gets the pages that the tree needs.
+    """
     steps, draft = scenario.steps, scenario.draft
     vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
     looks = kind_of(draft).proposes == "lookup"
@@ -60,8 +63,10 @@ def _with_room(scenario: Scenario) -> Scenario:
 
 
 def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
-    """Return the scenario with prompts that begin with likely tokens, each of which goes on in one way, and then twice
-    in another: alike, and then not.
+    """Return the scenario with prompts that begin with a history of likely tokens.
+
+    Each of them is continued in one way once, and in another way twice; the latter two share their first tokens and
+    then differ.
     """
     vocab, history = scenario.model.vocab, list[int]()
     for token in range(_LIKELY):
@@ -79,7 +84,7 @@ def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
 
 
 def _with_own(request: Request, steps: int) -> Request:
-    """Return a request that verifies in its second round what is proposed, unless it does so anyway."""
+    """Return a request that verifies its own proposal in its second round, unless it does so already."""
     if any(plan.num_correct < 0 for plan in request.rounds[:2]):
         return request
     own = RoundPlan(num_drafts=steps, num_correct=-1)
@@ -87,8 +92,9 @@ def _with_own(request: Request, steps: int) -> Request:
 
 
 def without_tree(scenario: Scenario) -> Scenario:
-    """Return the scenario with chains of drafts, which no tree is compared with; a plan wants as many right ones as its
-    path had rows.
+    """Return the scenario with chains of drafts, and without a variant that needs a tree.
+
+    A plan then asks for as many right drafts as its path had rows.
     """
     if scenario.variant == "chain_as_tree":
         return replace(scenario, variant="none")
@@ -104,14 +110,14 @@ def _chained(request: Request) -> Request:
 def beside_tree(scenario: Scenario) -> Scenario:
     """Return a scenario whose chains are compared with trees of topk 1, with pages for both; it may not be valid.
 
-    Its drafts are argmaxes: those of trees are not drawn.
+    Its drafts are greedy, because drafts of trees are not drawn.
     """
     made = replace(with_greedy_drafts(scenario), variant="chain_as_tree")
     return made if made.tree else put_in(made, "memory", pages=max(made.memory.pages, pages_as_tree(made)))
 
 
 def with_nodes(scenario: Scenario, nodes: int) -> Scenario:
-    """Return a scenario of a tree with at most so many nodes; shapes are cut to that, and to the drafts of plans."""
+    """Return a scenario with a tree of at most `nodes` nodes; shapes and the drafts of plans are cut to fit."""
     assert scenario.tree is not None
     tree = replace(scenario.tree, nodes=min(nodes, scenario.tree.candidates(scenario.steps)))
     requests = (replace(one, rounds=tuple(_cut_to(plan, tree) for plan in one.rounds)) for one in scenario.requests)
@@ -134,7 +140,7 @@ def _with_pages(scenario: Scenario, chained: Scenario) -> Scenario:
 
 
 def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan:
-    """Draw the shape of a plan: a path, and further rows below any row, before and behind those of the path."""
+    """Draw the shape of a plan: a path, and further rows below any row, before or behind the rows of the path."""
     if plan.num_correct < 0 or not plan.num_drafts:
         return plan
     right, depth = plan.num_correct, plan.num_drafts
@@ -239,10 +245,10 @@ FEATURE = Feature(
     drafts=lambda kind: kind.trees,
     because="it proposes chains or blocks",
     refuses={
-        "controllers": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
+        "adaptive-steps": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
         "draft-batch": _ROWS + "S-LIMIT-5 takes its drafts away by the size of a batch",
         "preemption": _ROWS + "rows of a tree take columns that S-SCHED-8 does not count",
-        "step-budget": _ROWS + "S-SCHED-10 cuts a round to a number of tokens, and no number says which rows",
+        "token-budget": _ROWS + "S-SCHED-10 cuts a round to a number of tokens, and no number says which rows",
         "windows": _ROWS + "S-WINDOW-1 goes by positions, and rows of one depth have the same (S-WINDOW-4)",
         "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
         "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",

@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
+from draftproof.properties.formats.kernel_binding import BindingError, KernelBinding
 from draftproof.properties.kernels.buffers import DRAWS, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
 from draftproof.properties.kernels.listed import calls
-from draftproof.properties.kernels.others.table import EVERY, INDICES
-from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
-from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.kernels.others.table import ALL_OPS, INDICES
+from draftproof.properties.lib.names import did_you_mean
 
 Arguments = Mapping[str, Buffer | int | float]
 _INT32_MAX = 2**31 - 1
 
 
 def verify(binding: KernelBinding, twin: Callable[..., None]) -> None:
-    """Raise BindingError unless the binding fits its op, whose twin this is."""
+    """Raise BindingError unless the binding fits its op; `twin` is the op's naive twin."""
     names = list(inspect.signature(twin).parameters)
-    if binding.op not in EVERY:
-        raise _wrong(binding, "op", binding.op, f"one of {len(EVERY)} ops{did_you_mean(binding.op, EVERY)}")
+    if binding.op not in ALL_OPS:
+        raise _wrong(binding, "op", binding.op, f"one of {len(ALL_OPS)} ops{did_you_mean(binding.op, ALL_OPS)}")
     for field, allowed, none in (
         ("layout", names, ""),
         ("int32", names, ""),
@@ -76,7 +76,7 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
             arguments[name] = held
     for names, dtype in ((binding.int32, torch.int32), (binding.booleans, torch.bool)):
         for name in names:
-            narrow = _narrowed(arguments[name], dtype, is_written=name in EVERY[case.op].writes)
+            narrow = _narrowed(arguments[name], dtype, is_written=name in ALL_OPS[case.op].writes)
             if narrow is None:
                 return None
             arguments[name] = narrow

@@ -1,7 +1,7 @@
-"""Where kernels cut the sizes of calls: blocks, tiles and pieces of each op's dimensions, other forms of its kernel.
+"""Where kernels cut the sizes of calls: blocks, tiles and pieces of each op's dimensions, and forms of its kernel.
 
-A list of calls has every size that is asked for here once: a block, one more, and more than three of them. What a
-kernel of somebody else may be blocked by is unknown, so the other calls have a power of two there, or one less or more.
+A list of calls has each size that is asked for here once: a block, one more, and more than three blocks. The blocks of
+a package's kernel are unknown, so the other calls use powers of two there, or one less or more.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _ROUND = "no verify is wider, and each column is a step of a loop"
 
 @dataclass(frozen=True)
 class Dimension:
-    """A size of an op's calls that a kernel may cut into `blocks`, and at most; `reason` says why it is no more.
+    """A size of an op's calls that a kernel may cut into `blocks`, up to `most`; `reason` says why it is no larger.
 
-    `kind` is that of values with which kernels have these blocks. `asks` returns all sizes of an aim, where it takes
-    more than one, and `interpreted` is the most where Triton is interpreted.
+    `kind` is the kind of values for which kernels have these blocks. `asks` returns all sizes of an aim that needs more
+    than one, and `interpreted` is the largest size where Triton is interpreted.
     """
 
     name: str
@@ -257,7 +257,7 @@ def _rowwise(rows: str, columns: Dimension) -> Blocks:
 
 
 def _linear(out: str, rows: int, *forms: Wanted) -> Blocks:
-    """Return the blocks of a linear op: with 33 to 64 inputs a program has so many outputs.
+    """Return the blocks of a linear op; `rows` is how many outputs a program has with 33 to 64 inputs.
 
     From 2049 inputs on it has other shapes.
     """
@@ -280,7 +280,7 @@ def _at_eight_columns(case: KernelCase) -> tuple[int, ...]:
 
 
 def _of_channels(choose: Choose, size: int) -> Mapping[str, int]:
-    """Return sizes of one head that come to so many channels: two key sizes and a value size."""
+    """Return sizes of one head that add up to `size` channels: two key sizes and a value size."""
     height = choose.integer(2, 6)
     return {"heads": 1, "key_size": height, "value_size": size - 2 * height}
 

@@ -35,7 +35,7 @@ class Aim:
         return not self.kind or dtype.is_floating_point == (self.kind == "float")
 
 
-NOTHING = Aim()
+NO_AIM = Aim()
 DRAWS: dict[str, tuple[str, ...]] = {}
 """What the calls of each op may be asked for besides dtypes and sizes, by the op's name."""
 
@@ -78,9 +78,9 @@ _MOST_ROOM = 1 << 20
 
 
 def distinct(choose: Choose, *names: str, aim: Sizes = ANY, high: int = 9) -> list[int]:
-    """Choose sizes of these dimensions that all differ, so that one taken for another shows; those of `aim` are given.
+    """Choose sizes of these dimensions that all differ, so that mixing them up shows; `aim` has the given sizes.
 
-    Where none is asked for, one in eight times all are one.
+    Without an aim, all sizes are one in one of eight cases.
     """
     if not aim and choose.one_of((*(False,) * 7, True)):
         return [1] * len(names)
@@ -176,7 +176,7 @@ def unwritten(choose: Choose, shape: tuple[int, ...], dtype: torch.dtype, room: 
 
 
 def poisoned(choose: Choose, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return values that nobody may read."""
+    """Return values that must not be read."""
     return torch.full(shape, choose.one_of(VALUE_POISONS[dtype]), dtype=dtype)
 
 
@@ -220,7 +220,7 @@ def calls(default: Callable[[], Dtypes] = tuple) -> Callable[[Callable[..., Argu
         takes = inspect.signature(arguments).parameters.values()
         DRAWS[arguments.__name__] = tuple(one.name for one in takes if one.default is not one.empty)[1:]
 
-        def call(choose: Choose, dtypes: Dtypes = (), aim: Aim = NOTHING, **more: Any) -> KernelCase:
+        def call(choose: Choose, dtypes: Dtypes = (), aim: Aim = NO_AIM, **more: Any) -> KernelCase:
             known = dtypes or default()
             chosen = (choose.one_of([one for one in known if aim.takes(one)] or known),) if default() else ()
             return KernelCase(arguments.__name__, arguments(choose, *chosen, aim.sizes, **more))

@@ -1,4 +1,4 @@
-"""One call of an op: every tensor argument inside a larger allocation, of which each run gets a fresh copy."""
+"""One call of an op. Every tensor argument lies inside a larger allocation, and each run gets a fresh copy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 A case gives every tensor argument inside a larger allocation. The implementation and the twin each run on fresh copies;
 compared are the outputs, all memory around and between their elements, the arguments that are only read, and what lies
 around the memory that the implementation allocates for itself. Ring arithmetic (int64), integers and moved data must be
-equal to the bit, float arithmetic within the tolerances of `EVERY`. An interpreted Triton kernel may read elements of
+equal to the bit, float arithmetic within the tolerances of `ALL_OPS`. An interpreted Triton kernel may read elements of
 tensors only.
 """
 
@@ -15,9 +15,9 @@ import torch
 
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import WrongArgument, explain
-from draftproof.properties.kernels.others.table import EVERY
+from draftproof.properties.kernels.others.table import ALL_OPS
 from draftproof.properties.kernels.reads import WatchedReads
-from draftproof.properties.kernels.scratch import POISON, guarded_scratch
+from draftproof.properties.kernels.scratch import POISON_VALUE, guarded_scratch
 from draftproof.properties.values.relations import KernelRelation, Part
 
 
@@ -25,10 +25,10 @@ from draftproof.properties.values.relations import KernelRelation, Part
 class Difference:
     """The first place where an argument is not what it must be.
 
-    `index` is that of the tensor, or of the flat allocation where `place` is "around", or counted from the start of the
-    tensor where it is "outside", a read; `margin` is by how much the
-    bound is exceeded, None where the comparison is exact; `count` is how many elements of the argument differ;
-    `relation` says how wrong rows relate to right ones, None if that is unknown.
+    `index` is an index into the tensor, or into the flat allocation where `place` is "around"; where it is "outside", a
+    read, it is counted from the start of the tensor. `margin` is by how much the bound is exceeded, None where the
+    comparison is exact; `count` is how many elements of the argument differ; `relation` says how wrong rows relate to
+    right ones, None if that is unknown.
     """
 
     op: str
@@ -44,7 +44,7 @@ class Difference:
 
 def _bound(case: KernelCase, name: str) -> float | None:
     """Return the bound for an argument, None if it must be equal to the bit."""
-    storage, op = case.buffers[name].storage, EVERY[case.op]
+    storage, op = case.buffers[name].storage, ALL_OPS[case.op]
     if not storage.is_floating_point():
         return None
     dtype = case.buffers[op.rounded_like].storage.dtype if op.rounded_like else storage.dtype
@@ -136,14 +136,14 @@ def check(
     _forgive_scratch(case, twin, expected, got)
     differences = []
     for name, buffer in case.buffers.items():
-        is_output = name in EVERY[op].writes
+        is_output = name in ALL_OPS[op].writes
         must = expected[name] if is_output else buffer.storage.clone()
         if name in undefined:
             buffer.of(must)[undefined[name]] = buffer.of(got[name])[undefined[name]]
         differences.append(_compare(case, name, must, got[name], "output" if is_output else "read only"))
     damage = scratch.damage()
     if damage is not None:
-        differences.append(Difference(op, "scratch", "around", (damage[0],), POISON, damage[1], None, 1))
+        differences.append(Difference(op, "scratch", "around", (damage[0],), POISON_VALUE, damage[1], None, 1))
     if stray := reads.stray:
         differences.append(Difference(op, stray.argument or "scratch", "outside", (stray.offset,), 0, 1, None, 1))
     return [difference for difference in differences if difference is not None]
@@ -153,7 +153,7 @@ def _forgive_scratch(
     case: KernelCase, twin: Kernel, expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor]
 ) -> None:
     """Accept in slot 0, the scratch slot, any of what rows leave that are sent there: which one wins is not defined."""
-    pools = EVERY[case.op].scratch
+    pools = ALL_OPS[case.op].scratch
     sent = (case.buffers["slot_mapping"].tensor == 0).nonzero().flatten().tolist() if pools else []
     if len(sent) < 2:
         return

@@ -9,15 +9,15 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.choose import DrawnChoose
-from draftproof.properties.kernels.buffers import NOTHING, Aim
+from draftproof.properties.kernels.buffers import NO_AIM, Aim
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.others.cases import EVERY_CASES
 
 
 def kernel_cases(
-    op: str, dtypes: Sequence[torch.dtype] = (), aim: Aim = NOTHING, **more: Any
+    op: str, dtypes: Sequence[torch.dtype] = (), aim: Aim = NO_AIM, **more: Any
 ) -> st.SearchStrategy[KernelCase]:
-    """Return the strategy of an op's calls; the arguments are those of its function in `EVERY_CASES`."""
+    """Return the strategy of an op's calls; the arguments are passed to its function in `EVERY_CASES`."""
 
     @st.composite
     def case(draw: st.DrawFn) -> KernelCase:

@@ -12,7 +12,7 @@ from math import prod
 import torch
 
 from draftproof.properties.kernels.case import Buffer, KernelCase, words
-from draftproof.properties.kernels.others.table import EVERY
+from draftproof.properties.kernels.others.table import ALL_OPS
 from draftproof.properties.values import relations as rel
 
 Index = tuple[int, ...]
@@ -49,12 +49,16 @@ class Rows:
         marked = self.buffer.of(wrong).reshape(*self.buffer.shape[: self.depth], -1).any(-1)
         return [tuple(index) for index in marked.nonzero()[:_MOST_ROWS].tolist()]
 
-    def spot(self, offset: int) -> rel.Spot:
+    def spot(self, offset: int) -> rel.TensorLocation:
         """Return what starts at an offset: a row, an element inside one, or memory around the tensor."""
         if self.buffer.elements[offset] < 0:
-            return rel.Spot("around", (offset,))
+            return rel.TensorLocation("around", (offset,))
         index = self.buffer.index(offset)
-        return rel.Spot("inside", index) if any(index[self.depth :]) else rel.Spot("row", index[: self.depth])
+        return (
+            rel.TensorLocation("inside", index)
+            if any(index[self.depth :])
+            else rel.TensorLocation("row", index[: self.depth])
+        )
 
     def find(self, storage: torch.Tensor, content: torch.Tensor, near: Near) -> list[int]:
         """Return the offsets in `storage` at which a row of this content lies."""
@@ -104,7 +108,7 @@ def explain(one: WrongArgument) -> rel.KernelRelation | None:
 
 
 def _telling(values: torch.Tensor) -> bool:
-    """Return whether elements identify themselves: those of the ring do; small integers and near floats do not."""
+    """Return whether elements identify themselves: ring values do; small integers and close floats do not."""
     whole = values.dtype != torch.bool and not values.is_floating_point()
     return whole and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 
@@ -141,10 +145,10 @@ def _taken(one: WrongArgument, rows: Rows) -> rel.RowElsewhere | rel.RowTaken | 
         ]
         owners = [spot.index for spot in map(rows.spot, offsets) if spot.kind == "row"]
         if owners:
-            return rel.RowElsewhere(rel.Spot("row", index), owners[0])
+            return rel.RowElsewhere(rel.TensorLocation("row", index), owners[0])
     for other, source in _sources(one.case, one.name, rows):
         places: dict[Index, list[int]] = {}
-        taken: dict[Index, tuple[rel.Spot, rel.Spot]] = {}
+        taken: dict[Index, tuple[rel.TensorLocation, rel.TensorLocation]] = {}
         for index in indices:
             right = source.find(source.buffer.storage, rows.of(one.expected, index), _same)
             offsets = source.find(source.buffer.storage, rows.of(one.got, index), _same)
@@ -199,7 +203,7 @@ def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[in
             if pitch:
                 return rel.WrongStride(pitch)
             if several:
-                return rel.WrongStride(rel.Pitch(step, strides[dimension]), dimension)
+                return rel.WrongStride(rel.StridePair(step, strides[dimension]), dimension)
     for first in range(rows.depth):
         for second in range(first):
             swapped = list(strides)
@@ -215,13 +219,13 @@ def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[
     return {distance // count for distance in distances if count and distance % count == 0}
 
 
-def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> rel.Pitch | None:
+def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> rel.StridePair | None:
     """Return a wrong stride in rows of the next dimension, if that many have a name in the op: W=3 instead of A=5."""
     inner = dimension + 1
     if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
         return None
     count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
-    letters = EVERY[case.op].letters
+    letters = ALL_OPS[case.op].letters
     named: dict[str, int] = {}
     for other, letters_of in letters.items():
         named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))
@@ -229,7 +233,7 @@ def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -
     if not letter and count != right - 1:
         return None
     own = letters[name][inner] if name in letters else "."
-    return rel.Pitch(count, right, letter, own.strip("."))
+    return rel.StridePair(count, right, letter, own.strip("."))
 
 
 def _shift(rows: Rows, places: dict[Index, list[int]]) -> rel.Shifted | None:

@@ -10,14 +10,14 @@ import torch
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.kernels.blocks import covering, random_aim
-from draftproof.properties.kernels.buffers import NOTHING, Aim
+from draftproof.properties.kernels.buffers import NO_AIM, Aim
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.others.cases import EVERY_CASES
 
-LEAST = 12
-"""Calls of a list that has all that is wanted, at least."""
+LEAST_CALLS = 12
+"""The least number of calls in a list that has everything that is wanted."""
 _USUAL = 3
-"""One in so many calls has no size that is asked for, the first among them."""
+"""One of this many calls has no size that is asked for; the first call is one of these."""
 
 
 def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -> Iterator[KernelCase]:
@@ -33,11 +33,11 @@ def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -
 
 def _aim(op: str, number: int, aims: Iterator[Aim], choose: SeededChoose) -> Aim:
     if number % _USUAL == 0:
-        return NOTHING
+        return NO_AIM
     return next(aims, None) or random_aim(op, choose)
 
 
 def enough(op: str, seed: int) -> int:
     """Return how many calls of a list come to all that is wanted of an op."""
     aims = len(covering(op, SeededChoose(f"sizes of {op} {seed}")))
-    return max(LEAST, aims + 1 + (aims - 1) // (_USUAL - 1) if aims else 0)
+    return max(LEAST_CALLS, aims + 1 + (aims - 1) // (_USUAL - 1) if aims else 0)

@@ -1,7 +1,7 @@
 """Memory that an op allocates for itself: filled with poison, and guarded on both sides, while a contract watches.
 
-What reads it before writing it reads poison, what writes past its end changes a guard. Without this a partial sum of
-one head that lands in the next one's place is overwritten by the right one before anybody looks.
+An op that reads it before writing it reads poison, and one that writes past its end changes a guard. Otherwise a
+partial sum that lands in the place of the next head would be overwritten by the right one before anything is compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.properties.kernels.case import words
 
-POISON = 77
+POISON_VALUE = 77
 _ALIGNED = 64
 _OF_TORCH = ("aten", "prim", "prims")
 
@@ -40,9 +40,9 @@ class GuardedScratch(TorchDispatchMode):
         if func not in _EMPTY or made.is_meta or not made.numel():
             return made
         guard, extent = _guard(made), 1 + sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True))
-        zone = torch.full((extent + 2 * guard,), POISON, dtype=made.dtype, device=made.device)
+        zone = torch.full((extent + 2 * guard,), POISON_VALUE, dtype=made.dtype, device=made.device)
         inside = slice(guard, guard + extent)
-        zone[inside] = float("nan") if made.is_floating_point() else POISON
+        zone[inside] = float("nan") if made.is_floating_point() else POISON_VALUE
         self._zones.append((zone, inside))
         return zone.as_strided(made.shape, made.stride(), guard)
 
@@ -52,7 +52,7 @@ class GuardedScratch(TorchDispatchMode):
         return False
 
     def _within(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an op that is somebody's own, and watch what it allocates: a mode is off while it handles a call."""
+        """Call a registered op and watch what it allocates: a mode is off while it handles a call."""
         devices = {x.device.type for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)}
         key = torch._C.DispatchKey.CUDA if "cuda" in devices else torch._C.DispatchKey.CPU
         with self:
@@ -62,7 +62,7 @@ class GuardedScratch(TorchDispatchMode):
         """Return the first changed element of a guard, counted from the start of the scratch, and its value."""
         for zone, inside in self._zones:
             guards = zone.cpu()
-            right = torch.full_like(guards, POISON)
+            right = torch.full_like(guards, POISON_VALUE)
             guards[inside] = right[inside]
             changed = (words(guards) != words(right)).nonzero().flatten()
             if changed.numel():

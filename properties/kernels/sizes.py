@@ -68,7 +68,7 @@ def accepted(case: KernelCase) -> Sequence[int]:
 
 
 def chain(case: KernelCase) -> Sequence[int]:
-    """Return the same of rows of trees: of those that go on from the one before."""
+    """Return the accepted drafts of rows of trees, counting only those that each follow the one before."""
     parents, most = _values(case, "parents"), case.buffers["accept_index"].shape[1]
     follows = (1 + (parents == torch.arange(parents.shape[1])).long().cumprod(1).sum(1)).tolist()
     return [min(most, *both) for both in zip(accepted(case), follows, strict=True)]
@@ -104,7 +104,7 @@ def sequence(pool: str) -> Sizes:
 
 
 def folds(case: KernelCase, least: int, most: int, key_size: int = 0, value_size: int = 0) -> bool:
-    """Return whether a row with all steps pending, and states so large, has between so many tokens."""
+    """Return whether a row with all steps pending, and states of at least these sizes, has `least` to `most` tokens."""
     (_, _, height, width), steps = case.buffers["ssm"].shape, case.buffers["gates"].shape[2]
     slots = _values(case, "state_slots")[_known(case, "ssm", "state_slots")]
     full = bool((_values(case, "cursor")[slots, 0] == steps).any())
@@ -112,7 +112,7 @@ def folds(case: KernelCase, least: int, most: int, key_size: int = 0, value_size
 
 
 def goes_on(case: KernelCase) -> bool:
-    """Return whether one token has so many gates that there are more blocks of them than programs."""
+    """Return whether one token has enough gates that there are more blocks of them than programs."""
     (tokens, inputs), outputs = case.buffers["x"].shape, case.buffers["out"].shape[1]
     return tokens == 1 and 1024 < inputs <= 2048 and outputs > 1024
 

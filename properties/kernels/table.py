@@ -1,6 +1,6 @@
 """The table of kernel ops: what each promises, which arguments it writes, and how close its floats have to be.
 
-Free of torch. `OPS` has one row an op; whoever needs names of ops, what they write or their bounds reads it here.
+Free of torch. `OPS` has one row an op, for all code that needs the names of ops, what they write, or their bounds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Tolerance:
 class Op:
     """One kernel op.
 
-    `writes` lists the arguments it writes, `moves` those of them that are only copied and so stay exact in floats too.
-    `tolerances` has a row for each float dtype of what is computed; `rounded_like` names the argument whose dtype
-    decides, where it isn't the output's own. `scratch` are pools in whose slot 0 any of the rows sent there may win.
-    `letters` are the dimensions of arguments, "." one without a name.
+    `writes` lists the arguments that it writes, `moves` those of them that are only copied and so stay exact in floats
+    too. `tolerances` has a row for each float dtype of the computed values; `rounded_like` names the argument whose
+    dtype decides, where it is not the output's own. `scratch` are pools in which several rows may write slot 0, and any
+    of them may win. `letters` are the dimensions of arguments, "." a dimension without a name.
     """
 
     name: str
@@ -161,7 +161,7 @@ _ROWS = (
     Op("token_attention", ("out", "k_pool", "v_pool"), _FLOAT, _TOKEN),
     # Each row is normed by its own mean square, rounded, then weighted.
     Op("rms_norm", ("out",), _FLOAT, _NORM),
-    # The residual is updated, and the norm is that of the updated residual.
+    # The residual is updated, and the norm is taken of the updated residual.
     Op("add_rms_norm", ("out", "residual"), _FLOAT, _ADD_NORM),
     # The first half gates the second.
     Op("silu_mul", ("out",), _FLOAT, _SILU),
@@ -197,7 +197,7 @@ _ROWS = (
     Op("ring_linear", ("out",)),
     # The window after every row is in that row's place, by the pool's own strides; the committed one stays.
     Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
-    # As conv_verify, where the window of a row is that of its ancestors, and of the committed one before row 0.
+    # As conv_verify; the window of a row has its ancestors, and before row 0 the committed window.
     Op("conv_verify_tree", ("out", "windows"), _RING, _CONV, ("windows",), letters=_LETTERS["conv_verify"]),
     # Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.
     Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv")),
@@ -256,8 +256,8 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.n
 
 MOST_CALLS = 30
 """No list of an op's calls needs more to come to all that is wanted of them (blocks.py)."""
-PREFIX = "kernel."
-NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
+KERNEL_PREFIX = "kernel."
+KERNEL_CONTRACTS = tuple(f"{KERNEL_PREFIX}{op}" for op in OPS)
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
 
 

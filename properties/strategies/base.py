@@ -11,11 +11,11 @@ from collections import Counter
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
-from draftproof.properties.features.controllers import adaptive
+from draftproof.properties.features.adaptive_steps import adaptive
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.requests import Fit, requests
 from draftproof.properties.strategies.rows import ArrayRow
-from draftproof.properties.strategies.shapes import BY_NAME, MANY_STEPS, SIZE_BY_NAME, SMALL, WIDE, Shape, Size
+from draftproof.properties.strategies.shapes import MANY_STEPS, SHAPES_BY_NAME, SIZE_BY_NAME, SMALL, WIDE, Shape, Size
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.scenario import (
     Graphs,
@@ -30,7 +30,7 @@ from draftproof.properties.values.scenario import (
 
 _FEW = 4
 """Of more requests than these no others are cut by `max_len`."""
-_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts", "step-budget"})
+_SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts", "token-budget"})
 """Features that show among several requests only."""
 _SERVICES = (1, 1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
@@ -41,7 +41,7 @@ def base(choose: Choose, row: ArrayRow) -> Scenario:
     shape, size = _shape(choose, row), SIZE_BY_NAME[row.size]
     features = {"two": 2, "three": 3}.get(dict(row.forms).get("features", ""), 1)
     model, head = models(choose, row.layers != "dense", size.layers, features)
-    controller = adaptive(choose, shape.pattern, row.steps) if shape.adaptive else None
+    controller = adaptive(choose, shape.pattern, row.steps) if shape.adaptive_steps else None
     steps = max(controller.steps) if controller else _steps(choose, row, shape)
     page_size = choose.one_of(size.pages)
     chunk = max(size.chunks) if shape.name == "oversized" else choose.one_of(size.chunks)
@@ -61,16 +61,16 @@ def base(choose: Choose, row: ArrayRow) -> Scenario:
         requests=drawn,
         variant=row.variant,
         states=States() if row.layers == "dense" else States(commit=row.layers, checkpoint=_checkpoint(choose, size)),
-        adaptive=controller,
+        adaptive_steps=controller,
     )
 
 
 def _shape(choose: Choose, row: ArrayRow) -> Shape:
     """Return the row's shape, with what its features ask of the requests."""
-    shape, several = BY_NAME[row.shape], 3 if row.features & _SEVERAL else 1
-    if "controllers" in row.features:
+    shape, several = SHAPES_BY_NAME[row.shape], 3 if row.features & _SEVERAL else 1
+    if "adaptive-steps" in row.features:
         pattern = choose.one_of(("rising", "falling", "rising"))
-        shape = shape._replace(adaptive=True, requests=max(2, shape.requests), pattern=pattern, others="")
+        shape = shape._replace(adaptive_steps=True, requests=max(2, shape.requests), pattern=pattern, others="")
     if "draft-batch" in row.features:
         # Rows come and go, so that batches are too large for drafts and then are not.
         shape = shape._replace(draft_batch=True, requests=max(3, shape.requests), together=True, crowded=False)
@@ -90,7 +90,7 @@ def unforced(scenario: Scenario) -> Scenario:
     seldom right, whatever the model: there some rounds still force what moves the controller.
     """
     own = RoundPlan(num_drafts=scenario.steps, num_correct=-1)
-    if scenario.adaptive is None or kind_of(scenario.draft).proposes == "lookup":
+    if scenario.adaptive_steps is None or kind_of(scenario.draft).proposes == "lookup":
         changed = tuple(replace(one, rounds=(own, *one.rounds[1:])) for one in scenario.requests)
         return replace(scenario, requests=changed)
     changed = tuple(replace(one, rounds=(own,)) for one in scenario.requests)
@@ -108,9 +108,9 @@ def _checkpoint(choose: Choose, size: Size) -> int:
 def _count(choose: Choose, shape: Shape, size: Size) -> int:
     """Draw how many requests there are; a controller is to see each of them for some rounds."""
     if not size.requests:
-        most = 4 if size.shortest > 1 else 5 if shape.adaptive else 7
+        most = 4 if size.shortest > 1 else 5 if shape.adaptive_steps else 7
         return choose.integer(shape.requests, max(shape.requests, most))
-    most = 12 if shape.adaptive else max(size.requests)
+    most = 12 if shape.adaptive_steps else max(size.requests)
     return max(shape.requests, choose.one_of([count for count in size.requests if count <= most]))
 
 
@@ -144,7 +144,7 @@ def _schedule(choose: Choose, shape: Shape, size: Size, count: int, chunk: int) 
 
 
 def _memory(choose: Choose, shape: Shape, drawn: tuple[Request, ...], fit: Fit, schedule: Schedule) -> Memory:
-    """Draw so few pages and rows that requests wait and reuse them; `max_len` sometimes ends a request."""
+    """Draw pages and rows that are few enough that requests wait and reuse them; `max_len` sometimes ends a request."""
     totals = [len(request.prompt) + request.budget for request in drawn]
     longest = max(len(request.prompt) for request in drawn)
     max_len = max(totals) + fit.steps
@@ -157,7 +157,7 @@ def _memory(choose: Choose, shape: Shape, drawn: tuple[Request, ...], fit: Fit, 
     ample = sum(needs)
     tight = sum(needs[: max(2, len(needs) // 2)])
     # Who is to be crowded, or under a controller, waits for no pages.
-    at_once = shape.together or shape.crowded or shape.adaptive
+    at_once = shape.together or shape.crowded or shape.adaptive_steps
     pages = max(ample if at_once or choose.boolean() else tight, needs[0])
     arriving = max(Counter(request.arrival for request in drawn).values())
     rows = max(schedule.max_batch, len(drawn) if shape.crowded else arriving)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.features import BY_NAME as FEATURES
+from draftproof.properties.features import FEATURES_BY_NAME
+from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.rows import (
     DIMENSIONS,
     POINTS,
@@ -22,15 +23,14 @@ from draftproof.properties.strategies.rows import (
     points_of,
 )
 from draftproof.properties.strategies.shapes import SIZES
-from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
 _BASE = 0.1
-"""How often a value is drawn that meets nothing new, beside one that would meet a pair."""
+"""How often a value that meets nothing new is drawn, relative to one that would meet a pair."""
 _SEARCHING = 3
-"""Of so many rows of a draft one has no lead, and only values that meet something new where there are any."""
+"""One of this many rows of a draft has no lead, and takes only values that meet something new, where there are any."""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
@@ -39,7 +39,7 @@ _SECOND_RUN = 0.7
 """What the run of a variant adds to the cost of a scenario."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_LEADS = tuple(name for name, one in FEATURES.items() for _ in range(one.leads))
+_LEADS = tuple(name for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads))
 """Features that leave room for few others, each as often as it leads: rows begin with one of them in turn, or none."""
 
 
@@ -264,7 +264,7 @@ class Array:
 
     def _share(self, bits: int, place: int) -> float:
         """Return how often a feature is taken that is allowed beside a row: oftener if it meets something new."""
-        weight = FEATURES[POINTS[place].value].weight
+        weight = FEATURES_BY_NAME[POINTS[place].value].weight
         return (1 + weight) / 2 if self._gain(bits, place) else weight
 
     def _drawn(self, bits: int, free: Sequence[int], base: float) -> int:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.features.some_requests import endless
 from draftproof.properties.features.trees import with_nodes
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import (
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     SPECS,
     Algorithm,
     DFlash,
@@ -27,7 +28,6 @@ from draftproof.properties.values.drafts import (
     Standalone,
     algorithm,
 )
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
 
 Controller = Adaptive | AdaptiveByBatch
@@ -67,7 +67,7 @@ _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
 _MOST_LAYERS, _LONG_CHUNK = 16, 33
 _MORE_TOKENS = 20
-"""Every fourth scenario of a lookup has a request with a history of so many tokens more."""
+"""Every fourth scenario of a lookup has a request with a history of this many additional tokens."""
 
 
 def forms_of(name: Algorithm) -> dict[FormName, tuple[str, ...]]:
@@ -110,9 +110,9 @@ def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms
     A lookup brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
     Raises ValueError for an unknown algorithm.
     """
-    if name not in BY_NAME:
-        raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(BY_NAME)}")
-    kind = BY_NAME[name]
+    if name not in DRAFT_KINDS_BY_NAME:
+        raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(DRAFT_KINDS_BY_NAME)}")
+    kind = DRAFT_KINDS_BY_NAME[name]
     if kind.proposes == "lookup":
         scenario = _of_few_tokens(choose, scenario)
     if kind.proposes == "chain" and scenario.schedule.chunk < _LONG_CHUNK and choose.one_of((True, False, False)):
@@ -127,7 +127,7 @@ def with_draft(choose: Choose, scenario: Scenario, name: Algorithm, forms: Forms
 
 
 def _value(choose: Choose, field: str, kind: DraftKind, scenario: Scenario, forms: Forms) -> Any:
-    """Return the value of a field of a draft's specification: that of the EAGLE draft, unless a form says it."""
+    """Return the value of a field of a draft's specification: the EAGLE draft's, unless a form says otherwise."""
     own, target = scenario.draft, scenario.model
     assert isinstance(own, Eagle)
     assert isinstance(target, ProbeModel)
@@ -227,8 +227,8 @@ def _narrowed(request: Request, vocab: int, turn: int) -> Request:
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
     """Let about every other round verify what was found, as much as there is.
 
-    Under a controller only the last of a cycle does, since the others are to move it, but for the second request, so
-    that rows that found nothing run beside it.
+    Under a controller only the last round of a cycle does, because the others are to move it; the second request does
+    in every other round, so that rows that found nothing run beside it.
     """
     rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
     last = len(rounds) - 1
@@ -252,7 +252,10 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
         replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
     )
     made = replace(
-        scenario, steps=min(scenario.steps, steps), adaptive=_fewer(scenario.adaptive, steps), requests=requests
+        scenario,
+        steps=min(scenario.steps, steps),
+        adaptive_steps=_fewer(scenario.adaptive_steps, steps),
+        requests=requests,
     )
     return made if made.tree is None else with_nodes(made, made.tree.nodes)
 

@@ -8,16 +8,16 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from draftproof.properties.choose import DrawnChoose
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.strategies.rows import CHOSEN, DIMENSIONS, POINTS, Point, allowed, needed_by, row_of
 from draftproof.properties.strategies.scenarios import scenario_of
 from draftproof.properties.strategies.shapes import SIZES, Size
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 
 _MOST_QUANTITIES = 2
 _PLAINEST = {"graphs": "eager"}
-"""Of dimensions whose first value is not what a person wants to read."""
+"""The simplest value to read of dimensions where that is not the first value."""
 
 
 def scenarios(draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES) -> st.SearchStrategy[Scenario]:

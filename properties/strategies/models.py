@@ -38,7 +38,7 @@ def _distinct(choose: Choose, low: int, high: int, taken: set[int]) -> int:
 
 
 def models(choose: Choose, hybrid: bool, layers: int = 4, least: int = 1) -> tuple[ProbeModel, Eagle]:
-    """Draw head sizes and widths of target and head, pairwise distinct but for some in a fifth of them.
+    """Draw head sizes and widths of target and head, pairwise distinct except some in a fifth of the cases.
 
     Queries are grouped half the time; a target has from `least` to `layers` layers.
     """

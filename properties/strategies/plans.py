@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.values.scenario import WRONG, RoundPlan
 
-# Where so many drafts can be in a round, half of them are.
+# Where a round can have this many drafts, it has half of them.
 _MANY = 8
 # Of six requests two verify in the last of their rounds what the draft proposes, and one begins with all accepted.
 _MORE = ("", "own", "", "all", "", "own")
@@ -32,7 +32,7 @@ def _rounds(choose: Choose, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     if pattern in ("rising", "falling"):
         return _swing(choose, pattern, steps)
     if pattern == "slow":
-        # With all drafts, of which the target takes next to none: near a limit most of them would lie beyond it.
+        # With all drafts, next to none of them accepted: near a limit most of them would lie beyond it.
         return tuple(RoundPlan(num_drafts=steps, num_correct=some) for some in choose.one_of(((0, 0), (0, 1), (1, 0))))
     count = choose.integer(1, 4)
     if pattern == "alternating":

@@ -15,10 +15,11 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
-from draftproof.properties.features.step_budget import whole_step
+from draftproof.properties.features.token_budget import whole_step
+from draftproof.properties.lib.paths import get, put, put_in
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
-from draftproof.properties.values.paths import get, put, put_in
 from draftproof.properties.values.scenario import (
     ProbeModel,
     Request,
@@ -27,7 +28,6 @@ from draftproof.properties.values.scenario import (
     TokenSpan,
     pages_needed,
 )
-from draftproof.properties.values.validate import is_valid
 
 Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def _first(scenario: Scenario, **fields: object) -> Scenario:
 
 
 def _put_requests(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with so many requests: the first ones, or all of them again a step later."""
+    """Return the scenario with `count` requests: the first ones, or all of them again a step later."""
     kept = scenario.requests[:count]
     more = (
         _shorter(replace(one, arrival=one.arrival + 1 + place // len(scenario.requests), abort_at=None))
@@ -86,14 +86,16 @@ def _put_requests(scenario: Scenario, count: int) -> Scenario:
 
 def _shorter(request: Request) -> Request:
     """Return the request with a prompt and a budget that cost little: many of them are there for their number."""
-    made = replace(request, budget=min(request.budget, _FEW_TOKENS), images=(), prompt_logprobs=None, sequences_at=())
+    made = replace(
+        request, budget=min(request.budget, _FEW_TOKENS), images=(), prompt_logprobs=None, stop_sequences_at=()
+    )
     stop_at = request.stop_at if request.stop_at < _FEW_TOKENS else -1
     minimum = min(request.min_tokens, made.budget)
     return replace(made, prompt=request.prompt[:_SHORT_PROMPT], stop_at=stop_at, min_tokens=minimum)
 
 
 def _put_batch(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a decode batch of so many rows, and requests for it that come at once."""
+    """Return the scenario with a decode batch of `count` rows, and requests for it that arrive at once."""
     made = _put_requests(scenario, max(count, len(scenario.requests)))
     requests = tuple(
         replace(one, arrival=min(one.arrival, 1), abort_at=None if one.arrival > 1 else one.abort_at)
@@ -103,8 +105,8 @@ def _put_batch(scenario: Scenario, count: int) -> Scenario:
 
 
 def _put_steps(scenario: Scenario, steps: int) -> Scenario:
-    """Return the scenario with so many drafts a round, which the first plan of every request wants."""
-    if scenario.adaptive is not None or scenario.tree is not None:
+    """Return the scenario with `steps` drafts a round, which the first plan of every request wants."""
+    if scenario.adaptive_steps is not None or scenario.tree is not None:
         return scenario
 
     def cut(plan: RoundPlan, place: int) -> RoundPlan:
@@ -127,19 +129,19 @@ def _put_steps(scenario: Scenario, steps: int) -> Scenario:
 
 
 def _put_prompt(scenario: Scenario, length: int) -> Scenario:
-    """Return the scenario with a first prompt of so many tokens, of which images are as they were or gone."""
+    """Return the scenario with a first prompt of `length` tokens; images that no longer fit are dropped."""
     first = scenario.requests[0]
     prompt = tuple(islice(cycle(first.prompt), length))
     asked = first.prompt_logprobs
     if asked and asked.start >= length:
         asked = replace(asked, start=max(0, length - 2))
-    spans = tuple(replace(one, first=max(one.first, -length)) for one in first.sequences_at)
+    spans = tuple(replace(one, first=max(one.first, -length)) for one in first.stop_sequences_at)
     images = tuple(one for one in first.images if one.end <= length)
-    return _first(scenario, prompt=prompt, prompt_logprobs=asked, sequences_at=spans, images=images)
+    return _first(scenario, prompt=prompt, prompt_logprobs=asked, stop_sequences_at=spans, images=images)
 
 
 def _put_repeats(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with a token that the first prompt has so many times in a row, at its end."""
+    """Return the scenario with a first prompt that ends with `count` copies of its last token."""
     *before, last = scenario.requests[0].prompt
     while before and before[-1] == last:
         before.pop()
@@ -147,12 +149,12 @@ def _put_repeats(scenario: Scenario, count: int) -> Scenario:
 
 
 def _put_budget(scenario: Scenario, budget: int) -> Scenario:
-    """Return the scenario with a first request of so many tokens."""
+    """Return the scenario with a budget of `budget` tokens for the first request."""
     first = scenario.requests[0]
-    spans = tuple(one for one in first.sequences_at if one.last < budget)
+    spans = tuple(one for one in first.stop_sequences_at if one.last < budget)
     stop_at = first.stop_at if first.stop_at < budget else -1
     return _first(
-        scenario, budget=budget, min_tokens=min(first.min_tokens, budget), sequences_at=spans, stop_at=stop_at
+        scenario, budget=budget, min_tokens=min(first.min_tokens, budget), stop_sequences_at=spans, stop_at=stop_at
     )
 
 
@@ -163,13 +165,13 @@ def _put_page_size(scenario: Scenario, size: int) -> Scenario:
 
 
 def _put_bucket(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with a largest captured size of so many rows."""
+    """Return the scenario with `size` rows as the largest captured size."""
     sizes = tuple(one for one in scenario.graphs.sizes[:-1] if one < size)
     return put_in(scenario, "graphs", sizes=(*sizes, size)) if scenario.graphs.sizes else scenario
 
 
 def _put_tokens(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with a largest bucket of so many tokens."""
+    """Return the scenario with `size` tokens as the largest bucket."""
     sizes = tuple(one for one in scenario.graphs.tokens[:-1] if one < size)
     return put_in(scenario, "graphs", tokens=(*sizes, size)) if scenario.graphs.tokens else scenario
 
@@ -206,7 +208,7 @@ def _put_logprobs(scenario: Scenario, top: int) -> Scenario:
 
 
 def _put_image(scenario: Scenario, tokens: int) -> Scenario:
-    """Return the scenario with a first image that is so many tokens wide, in a prompt that has them."""
+    """Return the scenario with a first image that is `tokens` tokens wide, in a prompt that has images."""
     for place, request in enumerate(scenario.requests):
         if request.images:
             image = replace(request.images[0], frames=1, height=1, width=tokens)
@@ -217,12 +219,12 @@ def _put_image(scenario: Scenario, tokens: int) -> Scenario:
 
 
 def _put_sequence(scenario: Scenario, length: int) -> Scenario:
-    """Return the scenario with a stop sequence of so many tokens, of which some are in the prompt."""
+    """Return the scenario with a stop sequence of `length` tokens, some of which may be in the prompt."""
     for place, request in enumerate(scenario.requests):
-        if request.sequences_at and length <= request.budget + len(request.prompt):
-            last = min(request.budget - 1, request.sequences_at[0].last)
+        if request.stop_sequences_at and length <= request.budget + len(request.prompt):
+            last = min(request.budget - 1, request.stop_sequences_at[0].last)
             span = TokenSpan(first=last - length + 1, last=last)
-            changed = replace(request, sequences_at=(span,))
+            changed = replace(request, stop_sequences_at=(span,))
             return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))
     return scenario
 
@@ -247,7 +249,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "requests": Quantity(lambda s: (len(s.requests),), _put_requests, 1, 40, "each takes a run of its own"),
     "batch": Quantity(_of("schedule.max_batch"), _put_batch, 1, 64, "what a scenario can say; 64 rows are dear"),
     "steps": Quantity(
-        _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("controllers", "trees")
+        _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("adaptive-steps", "trees")
     ),
     "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
     "chunk": Quantity(*_at("schedule.chunk"), 1, 1040, "above 1024"),
@@ -270,12 +272,12 @@ QUANTITIES: Mapping[str, Quantity] = {
         "mixed",
         ("eager", "snapshot", "replay"),
     ),
-    "step budget": Quantity(
-        *_at("schedule.step_tokens"),
+    "token budget": Quantity(
+        *_at("schedule.token_budget"),
         1,
         1040,
         "above 1024",
-        "step-budget",
+        "token-budget",
         inert=whole_step,
     ),
     "window": Quantity(
@@ -309,7 +311,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         1,
         64,
         "what a scenario can say of a side",
-        "images",
+        "mrope",
     ),
     "sequence": Quantity(lambda s: (), _put_sequence, 1, 64, "what a scenario can say", "stop-sequences"),
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
@@ -346,8 +348,8 @@ QUANTITIES: Mapping[str, Quantity] = {
 def boundary(choose: Choose, scenario: Scenario, name: str, relation: Relation) -> Scenario:
     """Return the scenario with a quantity that stands in a relation to another one, or to a power of two.
 
-    Where no value in the quantity's range that does so makes a scenario which can be run, a power of two is taken; and
-    where there is none either, the scenario is returned as it was.
+    If no such value in the quantity's range makes a scenario that can be run, a power of two is taken; if there is none
+    either, the scenario is returned as it was.
     """
     quantity = QUANTITIES[name]
     now = quantity.values(scenario)

@@ -35,9 +35,9 @@ def requests(choose: Choose, shape: Shape, size: Size, fit: Fit, count: int) -> 
     drawn = tuple(_request(choose, shape, size, fit, index) for index in range(count))
     if shape.name == "shrinking_batch" and count > 1 and choose.boolean():
         return (drawn[0], *(_alike(drawn[1], shift, fit.vocab) for shift in range(count - 1)))
-    if (shape.adaptive or shape.name == "switching") and choose.one_of((False, True, True)):
+    if (shape.adaptive_steps or shape.name == "switching") and choose.one_of((False, True, True)):
         drawn = (drawn[0], *(_alike(drawn[0], shift, fit.vocab) for shift in range(1, count)))
-    if shape.adaptive and count > 1 and choose.one_of(_SKIPS):
+    if shape.adaptive_steps and count > 1 and choose.one_of(_SKIPS):
         drawn = (drawn[0], _skipping(drawn[1]), *drawn[2:])
     return drawn
 
@@ -126,7 +126,7 @@ def _budget(shape: Shape, size: Size, fit: Fit, index: int) -> tuple[int, int]:
     """
     if size.captured:
         return (fit.steps + 2, fit.steps + 8) if index < _LASTING else (1, 6)
-    if shape.adaptive:
+    if shape.adaptive_steps:
         return 14, 20
     if shape.draft_batch:
         return (3 + fit.steps, 6 + fit.steps) if index else (14 + 2 * fit.steps, 18 + 2 * fit.steps)

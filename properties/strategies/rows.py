@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, cast
 
-from draftproof.properties.features import BY_NAME as FEATURES
-from draftproof.properties.features import features_of, refusal
+from draftproof.properties.features import FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.strategies.drafts import FormName, forms_of, read_forms
 from draftproof.properties.strategies.quantities import QUANTITIES
 from draftproof.properties.strategies.shapes import SHAPES, SIZES, ShapeName, SizeName, Steps
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits, algorithm
-from draftproof.properties.values.drafts import BY_NAME as KINDS
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm, KvBits, algorithm
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.variants import NEED_SIZES, needed_by_variant, refused_by_variant
 
@@ -72,8 +70,8 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},
 }
 """Dimensions with the values that they have, and how often each is taken where nothing else decides."""
-CHOSEN = tuple(name for name, one in FEATURES.items() if name not in ("hybrid", "codes"))
-"""Features that are points of their own; "hybrid" and "codes" follow from layers and entries."""
+CHOSEN = tuple(name for name, one in FEATURES_BY_NAME.items() if name not in ("hybrid", "kv-quantization"))
+"""Features that are points of their own; "hybrid" and "kv-quantization" follow from layers and entries."""
 _OUTSIDE = frozenset({"shape", "quantity"})
 """Dimensions that no promise is made of: every pair of the others meets in a list."""
 
@@ -91,7 +89,7 @@ def _points() -> Iterator[Point]:
 POINTS: tuple[Point, ...] = tuple(_points())
 """All points."""
 PROMISED = tuple(point for point in POINTS if point.dimension not in _OUTSIDE)
-"""Points of which every allowed pair meets in a list that is long enough."""
+"""The points whose allowed pairs all occur in a list that is long enough."""
 
 
 @lru_cache(maxsize=1 << 15)
@@ -106,13 +104,13 @@ def _go_together(one: Point, other: Point) -> bool:
     """Return whether nothing that the first of two points asks for speaks against the other."""
     match one.dimension, other.dimension:
         case "draft", "feature":
-            return FEATURES[other.value].drafts(KINDS[cast(Algorithm, one.value)])
+            return FEATURES_BY_NAME[other.value].drafts(DRAFT_KINDS_BY_NAME[cast(Algorithm, one.value)])
         case "draft", "variant" if other.value == "chain_as_tree":
-            return KINDS[cast(Algorithm, one.value)].trees
+            return DRAFT_KINDS_BY_NAME[cast(Algorithm, one.value)].trees
         case "steps", "feature":
-            return one.value != "one" or other.value != "controllers"
+            return one.value != "one" or other.value != "adaptive-steps"
         case "draft", "draft_entries":
-            return other.value == "64" or KINDS[cast(Algorithm, one.value)].extends
+            return other.value == "64" or DRAFT_KINDS_BY_NAME[cast(Algorithm, one.value)].extends
         case "draft", form if form.startswith("form "):
             own = forms_of(cast(Algorithm, one.value))
             return other.value in own.get(cast(FormName, form.removeprefix("form ")), ())
@@ -126,10 +124,10 @@ def _go_together(one: Point, other: Point) -> bool:
             beside = not (needed and needed in CHOSEN and other.value != needed and refusal(needed, other.value))
             return beside and not refused_by_variant(cast(Variant, one.value), other.value)
         case "variant", "draft" if needed := needed_by_variant(cast(Variant, one.value)):
-            return FEATURES[needed].drafts(KINDS[cast(Algorithm, other.value)])
+            return FEATURES_BY_NAME[needed].drafts(DRAFT_KINDS_BY_NAME[cast(Algorithm, other.value)])
         case "feature", "feature":
             return not refusal(one.value, other.value) and all(
-                need == other.value or not refusal(need, other.value) for need in FEATURES[one.value].needs
+                need == other.value or not refusal(need, other.value) for need in FEATURES_BY_NAME[one.value].needs
             )
         case "quantity", "feature":
             needed = QUANTITIES[one.value].feature
@@ -138,7 +136,7 @@ def _go_together(one: Point, other: Point) -> bool:
         case "quantity", "layers" | "graphs":
             return other.value not in QUANTITIES[one.value].without
         case "quantity", "draft" if needed := QUANTITIES[one.value].feature:
-            return FEATURES[needed].drafts(KINDS[cast(Algorithm, other.value)])
+            return FEATURES_BY_NAME[needed].drafts(DRAFT_KINDS_BY_NAME[cast(Algorithm, other.value)])
         case "quantity", "variant" if needed := QUANTITIES[one.value].feature:
             return not refused_by_variant(cast(Variant, other.value), needed)
         case left, right if left.startswith("form ") and right.startswith("form "):
@@ -157,7 +155,7 @@ def _go_together(one: Point, other: Point) -> bool:
 def needed_by(point: Point) -> tuple[Point, ...]:
     """Return the points without which one means nothing."""
     if point.dimension == "feature":
-        return tuple(Point("feature", name) for name in FEATURES[point.value].needs)
+        return tuple(Point("feature", name) for name in FEATURES_BY_NAME[point.value].needs)
     if point.dimension == "variant" and (needed := needed_by_variant(cast(Variant, point.value))) in CHOSEN:
         return (Point("feature", needed),)
     if point.dimension == "quantity" and (feature := QUANTITIES[point.value].feature):

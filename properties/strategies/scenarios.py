@@ -12,17 +12,17 @@ from typing import NamedTuple
 from draftproof.properties.choose import Choose, SeededChoose
 from draftproof.properties.features import FEATURES, draw
 from draftproof.properties.features.trees import beside_tree
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
 from draftproof.properties.strategies.base import base, unforced
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.quantities import MOST_WORK, RELATIONS, boundary, work_of
 from draftproof.properties.strategies.rows import ArrayRow, Point, outside, points_of, row_of
 from draftproof.properties.strategies.shapes import SIZES, Size
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
-from draftproof.properties.values.invalid import InvalidScenarioError
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import validate
 
 _TRIES = 8
 """How often a row is drawn again where what was drawn cannot be run; then it loses its last feature."""
@@ -129,6 +129,6 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
 
 
 def _with_entries(scenario: Scenario, target: KvBits, draft: KvBits) -> Scenario:
-    """Return the scenario with entries of target and draft in so many bits."""
+    """Return the scenario with KV entries of target and draft in these numbers of bits."""
     made = put(scenario, "model.kv_bits", target)
     return put(made, "draft.kv_bits", draft) if hasattr(made.draft, "kv_bits") else made

@@ -21,10 +21,10 @@ SizeName = Literal["small", "long", "wide"]
 class Shape(NamedTuple):
     """What real bugs needed of requests and batches.
 
-    `requests` and `steps` (K) are the least of them that a scenario has. `pattern` is that of its accepted drafts,
-    `others` that of requests after the first where they have another one. `limits`: something is cut by `max_len`;
-    `long`: the first prompt is long; `together`: requests join the first one in one step; `crowded`: more requests
-    decode than a batch may hold. `adaptive` and `draft_batch` say whether a scenario has that feature.
+    `requests` and `steps` (K) are the least that a scenario has. `pattern` is the accept pattern, `others` that of
+    requests after the first where it differs. `limits`: something is cut by `max_len`; `long`: the first prompt is
+    long; `together`: requests join the first one in one step; `crowded`: more requests decode than a batch may hold.
+    `adaptive_steps` and `draft_batch` say whether a scenario has that feature.
     """
 
     name: ShapeName
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     together: bool = False
     crowded: bool = False
     most_steps: int = 5
-    adaptive: bool = False
+    adaptive_steps: bool = False
     draft_batch: bool = False
 
 
@@ -95,5 +95,5 @@ SIZES: tuple[Size, ...] = (SMALL, LONG, WIDE)
 Steps = Literal["one", "several", "many"]
 MANY_STEPS = (6, 8, 7, 12, 16, 9)
 """Numbers of drafts above the five that a scenario has otherwise."""
-BY_NAME = {shape.name: shape for shape in SHAPES}
+SHAPES_BY_NAME = {shape.name: shape for shape in SHAPES}
 SIZE_BY_NAME = {size.name: size for size in SIZES}

@@ -37,8 +37,7 @@ OF_ENGINE = (
         "state slot",
         what="the state slot of a request",
         holds=(
-            "1 … `request_slots`; the same in all rounds of a request, except in round 0 before a hand-over "
-            "(S-HANDOVER-2)"
+            "1 … `request_slots`; the same in all rounds of a request, except in round 0 before a transfer (S-DISAGG-2)"
         ),
     ),
     Channel(
@@ -103,7 +102,7 @@ OF_ENGINE = (
         ),
     ),
     Channel(
-        "handover.length",
+        "disaggregation.length",
         "plan",
         11,
         (),
@@ -114,7 +113,7 @@ OF_ENGINE = (
         holds="n as the decode engine has it before the round",
     ),
     Channel(
-        "handover.token",
+        "disaggregation.token",
         "plan",
         12,
         (),
@@ -125,7 +124,7 @@ OF_ENGINE = (
         holds="t_n as the decode engine has it before the round",
     ),
     Channel(
-        "handover.kv",
+        "disaggregation.kv",
         "plan",
         13,
         ("layer", "row"),
@@ -136,7 +135,7 @@ OF_ENGINE = (
         holds="the target's entries at positions 0 … n - 1, as they lie in the request's slots then",
     ),
     Channel(
-        "handover.draft_kv",
+        "disaggregation.draft_kv",
         "plan",
         14,
         ("layer", "row"),
@@ -147,7 +146,7 @@ OF_ENGINE = (
         holds="the draft's entries at positions 0 … n - 1, as they lie in the request's slots then",
     ),
     Channel(
-        "handover.state",
+        "disaggregation.state",
         "plan",
         15,
         ("layer",),
@@ -158,7 +157,7 @@ OF_ENGINE = (
         holds="the logical state then",
     ),
     Channel(
-        "handover.hidden",
+        "disaggregation.hidden",
         "plan",
         16,
         ("row",),
@@ -220,7 +219,7 @@ OF_ENGINE = (
         holds="`IndexBytes`",
     ),
     Channel(
-        "control.steps",
+        "adaptive_steps.steps",
         "plan",
         6,
         (),
@@ -232,7 +231,7 @@ OF_ENGINE = (
         holds="`StepsInForce`",
     ),
     Channel(
-        "control.average",
+        "adaptive_steps.average",
         "control",
         1,
         (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.properties.values import observed
 from draftproof.properties.values.channel import Channel
 
-OF_LAUNCHES = (
+LAUNCH_CHANNELS = (
     Channel(
         "verify.ids",
         "verify",

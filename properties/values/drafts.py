@@ -1,8 +1,8 @@
 """Drafts: what each algorithm is made of, and what a subject that runs it reports.
 
-A new draft is a specification and a row of `KINDS`; everything that generates, runs, measures or judges drafts reads
-that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its name.
-Sources: EAGLE, Li et al. (2024); EAGLE-3, Li et al. (2025); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3
+A new draft is a specification and a row of `DRAFT_KINDS`; everything that generates, runs, measures or judges drafts
+reads that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its
+name. Sources: EAGLE, Li et al. (2024); EAGLE-3, Li et al. (2025); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3
 (2024); DFlash, sgl-project/sglang#25029; n-gram, Saxena, "Prompt Lookup Decoding" (2023); standalone, Leviathan et al.
 (2023).
 """
@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.channel import Channel
 from draftproof.properties.values.observed import NgramMatch
 
@@ -54,9 +54,9 @@ class _Sized(Value, frozen=True, kw_only=True):
 class _OfEntries(_Sized, frozen=True, kw_only=True):
     """What a draft of entries (token, hidden) is fed with, and what it has of its own (S-HEAD-6).
 
-    It `takes` the target's last state after or before its final norm; `handed` says the same of what a layer hands on.
-    `head_vocab` ids of the target are all that it can propose (0: every one). With `masks_first` the embedding of the
-    entry at position 0 is zero.
+    It `takes` the target's last state after or before its final norm; `handed` says which of the two a layer passes on
+    to the next step. It can propose `head_vocab` of the target's ids (0: all of them). With `masks_first` the embedding
+    of the entry at position 0 is zero.
     """
 
     takes: StateOf = "after_norm"
@@ -71,7 +71,7 @@ class Eagle(_OfEntries, frozen=True, kw_only=True, tag="eagle", tag_field="kind"
     """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
-        """Return the weights beside those of layers: fc over (embedding, hidden), out."""
+        """Return the weights outside of its layers: fc over (embedding, hidden), out."""
         return {"head.fc": (self.lanes, 2 * lanes), "head.out": (lanes, self.lanes)}
 
 
@@ -92,7 +92,7 @@ class Mtp(_OfEntries, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
     chain: bool = True
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
-        """Return the weights beside those of layers: for each layer j fc.j over (embedding, hidden), and out.j."""
+        """Return the weights outside of its layers: for each layer j fc.j over (embedding, hidden), and out.j."""
         fc: dict[str, tuple[int, ...]] = {f"mtp.fc.{layer}": (self.lanes, 2 * lanes) for layer in range(self.layers)}
         return fc | {f"mtp.out.{layer}": (lanes, self.lanes) for layer in range(self.layers)}
 
@@ -109,7 +109,7 @@ class Eagle3(_Sized, frozen=True, kw_only=True, tag="eagle3", tag_field="kind"):
     own_embedding: bool = False
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
-        """Return the weights beside those of the layer, of the embedding and of the head: fc over the features."""
+        """Return the weights outside of its layer, embedding and head: fc over the features."""
         return {"eagle3.fc": (self.lanes, lanes * len(self.features))}
 
 
@@ -122,7 +122,7 @@ class DFlash(_Layered, frozen=True, kw_only=True, tag="dflash", tag_field="kind"
     features: Features
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
-        """Return the weights beside those of layers: in, mask (the embedding of a masked token), out."""
+        """Return the weights outside of its layers: in, mask (the embedding of a masked token), out."""
         return {"dflash.in": (self.lanes, lanes), "dflash.mask": (lanes,), "dflash.out": (lanes, self.lanes)}
 
 
@@ -167,24 +167,22 @@ _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slot
 _BLOCK |= {"draft.discarded"}
 _BEAMS = frozenset({f"draft.beam.{name}" for name in ("ids", "positions", "slots", "hidden_in", "candidates")})
 _PARENTS = frozenset({"propose.parents", "round.parents", "verify.parents"})
-OF_TREES = _BEAMS | _PARENTS
-"""Channels that a draft has whose drafts are a tree."""
+TREE_CHANNELS = _BEAMS | _PARENTS
+"""Channels of a draft that proposes a tree."""
 
 
 class DraftKind(NamedTuple):
-    """An algorithm, as everybody who does not implement it has to know it.
+    """An algorithm, as far as code outside of its implementation has to know it.
 
-    `hidden` is what it takes of the target's hidden states: none, the last ones, or the outputs of chosen layers.
+    `hidden` says which hidden states of the target it reads: none, the last ones, or the outputs of chosen layers.
     `proposes`: "steps" in forwards of its own, "block" in one pass over masked tokens, "chain" a token each time that a
     layer extends, "lookup" what it finds, which may be fewer. `tapped` are the channels that not every draft reports,
-    `channels` those of them that no other draft has.
-    `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
-    next round. `layer_a_draft`: it needs as many layers as a round has drafts.
-    `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
-    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `draws`: it
-    may draw its tokens (S-SAMPLE-9). `minimum` are the
-    counts (coverage/facts.py) of its own scenarios without which a check of it proves nothing, beside those that every
-    draft needs.
+    `channels` the channels that no other draft has. `extends`: it keeps entries of committed tokens.
+    `proposes_at_extend`: the extend gives the first proposal of the next round. `layer_a_draft`: it needs as many
+    layers as a round has drafts. `checkpoint` is where the draft of a real model is read: in a directory of its own,
+    there or else made from a seed, or in the target's directory; a draft without weights needs none. `trees`: its
+    drafts may be a tree. `draws`: it may draw its tokens (S-SAMPLE-9). `minimum` are the counts (coverage/facts.py) of
+    its own scenarios without which a check of it proves nothing, beside the counts that every draft needs.
     """
 
     name: Algorithm
@@ -201,7 +199,7 @@ class DraftKind(NamedTuple):
     draws: bool = False
 
 
-KINDS: tuple[DraftKind, ...] = (
+DRAFT_KINDS: tuple[DraftKind, ...] = (
     DraftKind(
         "eagle",
         "last",
@@ -275,9 +273,9 @@ KINDS: tuple[DraftKind, ...] = (
         draws=True,
     ),
 )
-OF_DRAFTS = frozenset(OF_TREES).union(*(kind.tapped for kind in KINDS))
+DRAFT_CHANNELS = frozenset(TREE_CHANNELS).union(*(kind.tapped for kind in DRAFT_KINDS))
 """Channels that some drafts report and others do not."""
-BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
+DRAFT_KINDS_BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in DRAFT_KINDS}
 SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}
 """The specification of each draft, by its tag."""
 
@@ -298,8 +296,8 @@ def algorithm(draft: Draft) -> Algorithm:
 
 
 def kind_of(draft: Draft) -> DraftKind:
-    """Return the row of `KINDS` that a draft belongs to."""
-    return BY_NAME[algorithm(draft)]
+    """Return the row of `DRAFT_KINDS` that a draft belongs to."""
+    return DRAFT_KINDS_BY_NAME[algorithm(draft)]
 
 
 def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
@@ -307,7 +305,7 @@ def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
     kind = kind_of(draft)
     if not is_tree:
         return kind.tapped
-    of_tree = OF_TREES if kind.proposes == "steps" else _PARENTS
+    of_tree = TREE_CHANNELS if kind.proposes == "steps" else _PARENTS
     return frozenset(name for name in kind.tapped if not name.startswith("draft.step.")) | of_tree
 
 
@@ -317,10 +315,10 @@ def is_free(draft: Draft) -> bool:
 
 
 def read_from(*sources: CheckpointSource) -> tuple[Algorithm, ...]:
-    """Return the algorithms whose drafts of real models come from one of these."""
-    return tuple(kind.name for kind in KINDS if kind.checkpoint in sources)
+    """Return the algorithms whose drafts of real models are read from one of these sources."""
+    return tuple(kind.name for kind in DRAFT_KINDS if kind.checkpoint in sources)
 
 
 def proposing(how: Proposes) -> tuple[Algorithm, ...]:
     """Return the algorithms that propose in this way."""
-    return tuple(kind.name for kind in KINDS if kind.proposes == how)
+    return tuple(kind.name for kind in DRAFT_KINDS if kind.proposes == how)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
+from draftproof.properties.lib.invalid import require
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, KvCacheDtype, proposing
-from draftproof.properties.values.invalid import require
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
 FP8: KvCacheDtype = "fp8_e4m3"
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
-"""Models whose layers all keep keys and values by head, with a scale each."""
+"""Models in which every layer keeps keys and values by head, with a scale each."""
 DRAFTS = proposing("steps")
 """Those that are run step by step, over entries of their own."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 DIGITS = "abc"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Match
 from draftproof.properties.values.scenario import VARIANTS, Positive, Scenario, Variant
 from draftproof.properties.values.script import Finish

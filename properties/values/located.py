@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
@@ -45,7 +45,7 @@ def located(scenario: Scenario, model: str | Path = "", draft_model: str | Path 
 def require_folders(scenario: Scenario, case: str | Path, prefix: str = "--") -> None:
     """Raise CheckpointError for a case whose checkpoints are not there; options that name them begin with `prefix`.
 
-    With "" there are no such options.
+    With prefix "" there are no such options.
     """
     for option, path in folders(scenario).items():
         if not (Path(path) / "config.json").is_file():

@@ -134,10 +134,10 @@ class LaunchWork(Observed, frozen=True):
 
 
 class Collective(Observed, frozen=True):
-    """A collective as one rank issued it, in channel rank.collectives: its shape is that of all ranks.
+    """A collective as one rank issued it, in channel rank.collectives; its shape is the shape over all ranks.
 
     `op` is agree (1: the largest of some numbers), gather (2: rows of all ranks) or sum (3: of all ranks' parts),
-    `dtype` that of what is sent: int64 (1) or float32 (2), or another (0).
+    `dtype` the dtype that is sent: int64 (1) or float32 (2), or another (0).
     """
 
     op: int
@@ -173,7 +173,7 @@ class Returned(Observed, frozen=True):
 
 
 class SharedUse(Observed, frozen=True):
-    """One side uses a buffer that host and device share, in channel overlap.buffers.
+    """One use of a buffer that host and device share, in channel overlap.buffers.
 
     `place` of the buffer among those of its `kind`; `side` 0 the host, 1 the device, which does so in work number
     `work` (1, 2, … as they are given). The host has `waited` for the work up to this number.
@@ -274,7 +274,7 @@ CachedPages = tuple[CachedPage, ...]
 """The pages of a prefix cache, by page."""
 
 
-class KeptCheckpoint(Observed, frozen=True):
+class CachedCheckpoint(Observed, frozen=True):
     """The `slot` of a recurrent state that a prefix cache keeps, and the `tokens` that its page is known by."""
 
     slot: int
@@ -291,7 +291,7 @@ class CheckpointReport(Observed, frozen=True):
     """
 
     free_slots: int
-    kept: tuple[KeptCheckpoint, ...]
+    kept: tuple[CachedCheckpoint, ...]
 
 
 class Footprint(Observed, frozen=True):
@@ -355,7 +355,7 @@ class IndexBytes(Observed, frozen=True):
 
 
 class StepsInForce(Observed, frozen=True):
-    """The controller before an engine step, in channel control.steps.
+    """The controller before an engine step, in channel adaptive_steps.steps.
 
     `steps` for this step's decode batch: the most drafts of a round; `verifies` counted before it (of its slot).
     """
@@ -383,7 +383,7 @@ Datum = int | TokenIds | Choice | Vector | Observed | tuple[Observed, ...]
 
 
 def numbers(value: object) -> tuple[int | float, ...]:
-    """Return every number of a value in order, those of nested structs and tuples among them; () for a vector."""
+    """Return every number of a value in order, including numbers in nested structs and tuples; () for a vector."""
     if isinstance(value, int | float):
         return (value,)
     parts = msgspec.structs.astuple(value) if isinstance(value, Observed) else value

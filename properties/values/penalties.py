@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 REPETITION_UNIT = 1 / 16
 """Repetition penalties of probes are multiples of this: exact in integers."""
@@ -23,10 +23,11 @@ class TokenBias(Value, frozen=True, kw_only=True):
 
 
 class Penalties(Value, frozen=True, kw_only=True):
-    """What is added to logits and taken off them, in units of a logit, and what divides them, in this order.
+    """What is added to and subtracted from logits, in units of a logit, and what divides them, in this order.
 
-    `bias` has any tokens, each once. `repetition` is of tokens of prompt and output, `frequency` (for each time) and
-    `presence` (once) of those of the output. Without bias, at `repetition` 1 and 0 of the others nothing is changed.
+    `bias` has any tokens, each once. `repetition` applies to tokens of prompt and output, `frequency` (for each time)
+    and `presence` (once) to tokens of the output. Without bias, with a `repetition` of 1 and 0 for the others, nothing
+    changes.
     """
 
     bias: tuple[TokenBias, ...] = ()

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Part = Literal["output", "read only", "around", "outside"]
 """Memory of a kernel's argument: what it writes, what it only reads, what lies around and between the elements."""
@@ -71,7 +71,7 @@ class Zero(_Relation, frozen=True):
 
 
 class Poison(_Relation, frozen=True):
-    """The vector has the contents of memory that nobody wrote, or a NaN or an infinity."""
+    """The vector has the contents of memory that was never written, or a NaN or an infinity."""
 
 
 class Moved(_Relation, frozen=True):
@@ -198,7 +198,7 @@ class ChoiceOf(_Relation, frozen=True):
 
 
 class WrongFeature(_Relation, frozen=True):
-    """One of `count` features of a context entry is wrong: that of `source`, the last hidden state, or unknown."""
+    """One of `count` features of a context entry is wrong: it is `source`'s, the last hidden state, or unknown."""
 
     number: int
     count: int
@@ -208,7 +208,7 @@ class WrongFeature(_Relation, frozen=True):
 
 
 class WrongMatch(_Relation, frozen=True):
-    """An n-gram match that is `lost` or `invented`, or whose `length` or `place` is off `by` tokens."""
+    """An n-gram match that is `lost` or `invented`, or has a `length` or `place` that is off `by` tokens."""
 
     of: Literal["lost", "invented", "length", "place"]
     by: int = 0
@@ -219,7 +219,7 @@ class WrongMatch(_Relation, frozen=True):
         return super().direction if self.of == "place" else ""
 
 
-class Pitch(Value, frozen=True):
+class StridePair(Value, frozen=True):
     """A stride as it is and as it must be, in rows, with the names of those sizes ("" if they have none)."""
 
     got: int
@@ -243,7 +243,7 @@ class Stride(_Relation, frozen=True):
     `how` that came there ("": it reads nothing).
     """
 
-    pitch: Pitch
+    pitch: StridePair
     row: VerifyRow
     explained: int
     wrong: int
@@ -252,7 +252,7 @@ class Stride(_Relation, frozen=True):
     how: Literal["", "lies", "written", "earlier"] = ""
 
 
-class Spot(Value, frozen=True):
+class TensorLocation(Value, frozen=True):
     """Somewhere in the allocation of a tensor: the row of an index, what begins `inside` one, or memory `around`."""
 
     kind: Literal["row", "inside", "around"]
@@ -262,7 +262,7 @@ class Spot(Value, frozen=True):
 class WrongStride(_Relation, frozen=True):
     """A stride in rows (`dimension` -1), or in elements of a dimension."""
 
-    pitch: Pitch
+    pitch: StridePair
     dimension: int = -1
 
 
@@ -286,7 +286,7 @@ Cause = WrongStride | SwappedStrides | Shifted
 class RowElsewhere(_Relation, frozen=True):
     """A kernel left the row of the index `belongs` at `at`."""
 
-    at: Spot
+    at: TensorLocation
     belongs: tuple[int, ...]
     cause: Cause | None = None
 
@@ -296,8 +296,8 @@ class RowTaken(_Relation, frozen=True):
 
     index: tuple[int, ...]
     argument: str
-    got: Spot
-    expected: Spot
+    got: TensorLocation
+    expected: TensorLocation
     cause: Cause | None = None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 TEMPERATURE_UNIT = 1 / 16
 SHARE_UNIT = 1 / 65536

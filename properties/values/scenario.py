@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
@@ -18,7 +18,7 @@ from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
 
-VERSION = 4
+SCENARIO_VERSION = 5
 
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
@@ -202,10 +202,10 @@ class Schedule(Value, frozen=True, kw_only=True):
     served a second time after the first; only what is kept is looked at then. With `preemption` pages are taken on
     demand, and a request that decodes gives way where they run out (docs/semantics/admission.md, S-SCHED-8). With a
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
-    engine step runs at most `step_tokens` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
-    one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `handover` there are two engines of these
-    sizes: one runs prompts, and hands requests over to one that decodes (S-HANDOVER). With an `overlap` the host plans
-    a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
+    engine step runs at most `token_budget` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
+    one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `disaggregation` there are two engines of
+    these sizes: one runs prompts, and hands requests over to one that decodes (S-DISAGG). With an `overlap` the host
+    plans a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
     """
 
     max_batch: Small
@@ -215,9 +215,9 @@ class Schedule(Value, frozen=True, kw_only=True):
     services: Annotated[int, Meta(ge=1, le=2)] = 1
     preemption: bool = False
     prefix_cache: bool = False
-    step_tokens: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
+    token_budget: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
     mixed: bool = False
-    handover: bool = False
+    disaggregation: bool = False
     overlap: tuple[Delay, ...] = ()
 
 
@@ -289,13 +289,13 @@ class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
     The ids `stops` are stop tokens as well, and so are those of the scenario's `eos` unless `ignore_eos`. It ends after
-    a stop sequence, too: one of `stop_sequences`, or what it emits at one of `sequences_at` (S-PLAN-9). Of its first
-    `min_tokens` none is a stop token or ends such a sequence (S-LIMIT-15). The plans of rounds 1, 2, .. are `rounds`,
-    repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With `penalties` either
-    does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs` it is told what
-    each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the same of its
-    prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its prompt has
-    `images`, each behind the one before. The data-parallel rank `rank` serves it.
+    a stop sequence, too: one of `stop_sequences`, or what it emits at one of `stop_sequences_at` (S-PLAN-9). Of its
+    first `min_tokens` none is a stop token or ends such a sequence (S-LIMIT-15). The plans of rounds 1, 2, .. are
+    `rounds`, repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With
+    `penalties` either does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs`
+    it is told what each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the
+    same of its prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its
+    prompt has `images`, each behind the one before. The data-parallel rank `rank` serves it.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -312,7 +312,7 @@ class Request(Value, frozen=True, kw_only=True):
     prompt_logprobs: PromptLogprobs | None = None
     images: tuple[Image, ...] = ()
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
-    sequences_at: tuple[TokenSpan, ...] = ()
+    stop_sequences_at: tuple[TokenSpan, ...] = ()
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
     ignore_eos: bool = False
     rank: Annotated[int, Meta(ge=0, le=7)] = 0
@@ -320,15 +320,15 @@ class Request(Value, frozen=True, kw_only=True):
     @property
     def has_ends(self) -> bool:
         """Return whether anything says how it ends besides stop ids of its own, a budget and `max_len`."""
-        return bool(self.stop_sequences or self.sequences_at or self.min_tokens or self.ignore_eos)
+        return bool(self.stop_sequences or self.stop_sequences_at or self.min_tokens or self.ignore_eos)
 
 
 class Scenario(Value, frozen=True, kw_only=True):
     """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
 
-    `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive` the drafts of a round
-    are at most the controller's step count, and `steps` is the largest of those. With `tree` it is the largest depth.
-    `eos` are ids after which every text ends, unless its request ignores them.
+    `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive_steps` the drafts of a
+    round are at most the controller's step count, and `steps` is the largest of those. With `tree` it is the largest
+    depth. `eos` are ids after which every text ends, unless its request ignores them.
     """
 
     model: ProbeModel | Checkpoint
@@ -341,17 +341,17 @@ class Scenario(Value, frozen=True, kw_only=True):
     variant: Variant = "none"
     taps: bool = True
     states: States = States()
-    adaptive: Adaptive | AdaptiveByBatch | None = None
+    adaptive_steps: Adaptive | AdaptiveByBatch | None = None
     tree: Tree | None = None
     eos: tuple[Token, ...] = ()
     ranks: Ranks = Ranks()
-    version: int = VERSION
+    version: int = SCENARIO_VERSION
 
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         own = self.schedule
-        return self.adaptive is not None or own.draft_batch > 0 or own.preemption or own.step_tokens > 0
+        return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
     @property
     def width(self) -> int:
@@ -413,7 +413,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def most_prompt_logprobs(self) -> int | None:
-        """Return the same of the requests with prompt logprobs."""
+        """Return the most likeliest tokens that a request with prompt logprobs asks for; None if no request has any."""
         return max((one.prompt_logprobs.top for one in self.requests if one.prompt_logprobs), default=None)
 
     @property
@@ -433,12 +433,12 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def engines(self) -> int:
-        """Return how many engines there are, each with pools of its own: with a hand-over two."""
-        return 2 if self.schedule.handover else 1
+        """Return how many engines there are, each with pools of its own: with PD disaggregation two."""
+        return 2 if self.schedule.disaggregation else 1
 
     @property
     def all_pages(self) -> int:
-        """Return the pages of all engines: those of a prefill engine are numbered behind the others (S-HANDOVER-2)."""
+        """Return the pages of all engines; a prefill engine's are numbered behind the decode engine's (S-DISAGG-2)."""
         return self.engines * self.memory.pages
 
     @property
@@ -476,7 +476,7 @@ def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int)
 
 
 def columns_freed(scenario: Scenario, context: int) -> int:
-    """Return how many columns of a page table no window reaches any more after so many tokens (S-WINDOW-3)."""
+    """Return how many columns of a page table no window reaches any more after `context` tokens (S-WINDOW-3)."""
     window = scenario.widest_window
     return max(0, context + 1 - window) // scenario.memory.page_size if window else 0
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 Finish = Literal["cut", "uncut"]
@@ -39,17 +39,19 @@ class RoundScript(Value, frozen=True, kw_only=True):
 
 
 class RequestScript(Value, frozen=True, kw_only=True):
-    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends; of a sampled request
-    what its rounds draw.
+    """What the reference knows of one request before a subject runs: its text and its forced drafts.
 
-    `chains` says what is forced wherever a round may begin, for requests whose rounds depend on what the subject does:
-    chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K drafts takes
-    the first K (None: nothing is forced). In a dynamic scenario nobody knows the rounds before a subject ran, and
-    `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
-    drafts with the prompt (S-FOLLOW-6), where it did. `followed` is as much of a subject's text as is right, where that
-    has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it. A request that was `aborted` (S-SCHED-9)
-    has the rounds that ended before, and no token if its prompt had not been run by then. `stop` are the ids of its own
-    that end it, `sequences` the tokens after which it ends.
+    `tokens` is the target's plain greedy decoding after the prompt, cut where the request ends; for a sampled request
+    it is what its rounds draw.
+
+    `chains` has the drafts to force at every point where a round may begin, for requests whose rounds depend on what
+    the subject does: chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of
+    K drafts takes the first K (None: nothing is forced). In a dynamic scenario the rounds are not known before a
+    subject ran, and `rounds` is empty; in any other scenario `rounds` are those of a correct subject. `first` is round
+    0 of a subject that verifies drafts with the prompt (S-FOLLOW-6), where it did. `followed` is the correct beginning
+    of a subject's text that went another way at a tie (S-FOLLOW-8): `tokens` then begin with it. A request that was
+    `aborted` (S-SCHED-9) has the rounds that ended before, and no token if its prompt had not been run by then. `stop`
+    are the ids of its own that end it, `sequences` the token sequences after which it ends.
     """
 
     tokens: tuple[int, ...]
@@ -63,7 +65,7 @@ class RequestScript(Value, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """Return how many rounds ended, that of the prompt among them."""
+        """Return how many rounds ended, the prompt's included."""
         return 1 + len(self.rounds) if self.tokens else 0
 
     def context(self, number: int, prompt: int) -> int:

@@ -1,4 +1,4 @@
-"""A scenario whose requests are served one after the other, and nothing is kept for others (S-BATCH-10)."""
+"""A scenario with its requests served one after the other, and nothing kept from one for another (S-BATCH-10)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -40,10 +40,10 @@ class RankPlace(Value, frozen=True, kw_only=True):
 
 
 class Subject(ABC):
-    """An implementation under test. Derive from this class: whoever has no limits then says nothing of them."""
+    """An implementation under test. A class that derives from this one need not mention limits that it lacks."""
 
     name: str
-    """What reports call it."""
+    """The name in reports."""
     limits: Limits = NO_LIMITS
     """What it can run; generated scenarios are fitted to it (S-SUBJECT-1)."""
     packages: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Subject(ABC):
 
     @property
     def inner(self) -> Subject:
-        """The subject whose ranks run: one that wraps another returns that."""
+        """Return the subject that ranks run: a subject that wraps another returns that one."""
         return self
 
     @property

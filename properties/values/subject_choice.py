@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 
 class SubjectChoice(Value, frozen=True, kw_only=True):
-    """A subject by its name: that of an entry point, or "package.module:name"; "" is the built-in engine.
+    """A subject by its name: an entry point's, or "package.module:name"; "" is the built-in engine.
 
-    `python` is the interpreter that it runs in, as it was given ("": this one); `settings` are arguments of whatever
-    makes it, as `url`.
+    `python` is the interpreter that it runs in, as it was given ("": this one); `settings` are arguments of the
+    factory, such as `url`.
     """
 
     name: str = ""
@@ -25,4 +25,4 @@ class SubjectChoice(Value, frozen=True, kw_only=True):
         return {"subject": self.name, "python": self.python, "url": self.settings.get("url", ""), "set": others}
 
 
-BUILT_IN = SubjectChoice()
+BUILT_IN_SUBJECT = SubjectChoice()

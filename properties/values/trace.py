@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum
 
@@ -59,15 +59,16 @@ class TokenGap(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares.
+    """What a subject reported, in the order of its reports; the index is built on demand.
 
-    Only the reference has the others. Of a real model `gaps` are by (request, round) the least that an expert which was
-    chosen somewhere had over one that was not, `rounded` is the same run in float32, `rounded_again` makes some more
-    that round otherwise, `token_gaps` are, by request, those of a subject's text that is not the reference's
-    (reference/text.py), and `near` are, by (channel, key), the tokens that come near a choice, and how far each is
-    below the best. `told` are, by (request, round), the names of counts that only it can tell (S-PENALTY-5,
-    S-GRAMMAR-8), `logprob_gaps` are those of what a subject told of its tokens (S-SAMPLE-15). `unsure` are those of its
-    observations that a subject may right so have otherwise, as it says nowhere how it rounded an entry (S-KV-6).
+    `channels` are those that the subject declares. Only the reference has the other fields, by (request, round) where
+    nothing else is said. For a real model `gaps` are the least margins by which an expert was chosen over one that was
+    not, `rounded` is the same run in float32, `rounded_again` makes more runs that round otherwise, `token_gaps`, by
+    request, are for tokens of a subject's text that are not the reference's (reference/text.py), and `near`, by
+    (channel, key), are the tokens that come near a choice, and how far each is below the best. `told` are the names of
+    counts that only the reference can tell (S-PENALTY-5, S-GRAMMAR-8), `logprob_gaps` the gaps of logprobs that a
+    subject returned (S-SAMPLE-15). `unsure` are the observations in which a subject may rightly differ, because it does
+    not report how it rounded an entry (S-KV-6).
     """
 
     subject: str
@@ -124,7 +125,7 @@ class Trace:
         return cast("Mapping[Key, Choice]", self.channel(name))
 
     def of(self, name: str, **where: int) -> Iterator[tuple[Key, Datum]]:
-        """Yield the observations of a channel whose key has the given fields."""
+        """Yield the observations of a channel that have the given key fields."""
         for key, value in self.channel(name).items():
             if all(getattr(key, field) == wanted for field, wanted in where.items()):
                 yield key, value

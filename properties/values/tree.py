@@ -9,21 +9,22 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 
 Row = Annotated[int, Meta(ge=0, le=64)]
 
 
 class Tree(Value, frozen=True, kw_only=True):
-    """A tree of `topk` beams a step, of whose candidates the `nodes` best are verified; or of as many matches.
+    """A tree with `topk` beams a step, of which the `nodes` best candidates are verified; or one with as many matches.
 
-    With a `topk` of 1 it is a chain."""
+    With a `topk` of 1 it is a chain.
+    """
 
     topk: Annotated[int, Meta(ge=1, le=8)]
     nodes: Annotated[int, Meta(ge=1, le=64)]
 
     def candidates(self, depth: int) -> int:
-        """Return how many candidates a tree of so many steps has."""
+        """Return how many candidates a tree of `depth` steps has."""
         return self.topk + (depth - 1) * self.topk**2 if depth else 0
 
     def rows(self, depth: int) -> int:
@@ -46,13 +47,13 @@ class TreeShape(Value, frozen=True, kw_only=True):
     path: tuple[Row, ...] = ()
 
     def cut(self, depth: int, rows: int) -> TreeShape:
-        """Return the part that a round of this depth and so many rows verifies."""
+        """Return the part of the shape that a round of this depth with this many rows verifies."""
         deep = depths(self.parents)
         count = min(rows, sum(one <= depth for one in deep[1:]))
         return TreeShape(parents=self.parents[:count], path=tuple(row for row in self.path if row <= count))
 
     def without(self, leaf: int) -> TreeShape:
-        """Return the shape without a row that is nobody's parent, and not of the path."""
+        """Return the shape without a row that has no children and is not on the path."""
         kept = (parent for row, parent in enumerate(self.parents, start=1) if row != leaf)
         return TreeShape(
             parents=tuple(parent - (parent > leaf) for parent in kept),
@@ -74,7 +75,7 @@ def lineage(parents: tuple[int, ...], row: int) -> tuple[int, ...]:
 
 
 def children(parents: tuple[int, ...], row: int) -> tuple[int, ...]:
-    """Return the rows whose parent a row is."""
+    """Return the children of a row."""
     return tuple(child for child, parent in enumerate(parents, start=1) if parent == row)
 
 

@@ -16,7 +16,7 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Observed, Vector
 from draftproof.properties.values.trace import Key, Observation, Trace
 
-LONGEST = 120
+_LONGEST = 120
 """Characters of a wrong value that a message shows."""
 
 
@@ -37,7 +37,7 @@ def malformed(trace: Trace) -> Iterator[str]:
 
 def _shown(value: object) -> str:
     shown = repr(value)
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
 
 
 def named(kind: Any) -> str:

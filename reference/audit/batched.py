@@ -18,7 +18,7 @@ from draftproof.reference.audit.heads import Model
 from draftproof.reference.models.target import TargetPass
 
 _AT_ONCE = 1 << 14
-"""Rows whose states a pass computes at once; more texts take turns."""
+"""The most rows whose states a pass computes at once; further texts take turns."""
 
 
 class BatchedTarget:
@@ -119,13 +119,13 @@ class BatchedTarget:
         return x + self.model.feed_forward(normed.flatten(0, 1), weights).out.unflatten(0, x.shape[:2])
 
     def blank(self, holes: Tensor) -> None:
-        """Make the entries of these slots [R, J] zeros in every layer, as if nobody had written them."""
+        """Set the entries of these slots [R, J] to zero in every layer, as if they had never been written."""
         for entries in self._cache:
             for one in entries:
                 one[holes] = 0
 
     def allocate(self, texts: int, length: int) -> None:
-        """Forget all entries; there is room for so many texts of a length."""
+        """Forget all entries, and make room for this many texts of this length."""
         self._cache, self._room = [], (texts, length)
 
     def _entries(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from draftproof.properties.values.checkpoint_config.base import RopeParameters
+from draftproof.properties.formats.checkpoint_config.base import RopeParameters
 from draftproof.reference.models.attention import head_size, project, project_heads
 from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
 from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe
@@ -72,7 +72,7 @@ def turned(x: Tensor, rope: RopeParameters, positions: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
-    """Return attention of q [R, T, Nq, H] over k, v [R, J, N, H], of which a row sees `visible` [R, T, J]."""
+    """Return attention of q [R, T, Nq, H] over k, v [R, J, N, H]; a row sees the entries in `visible` [R, T, J]."""
     group = q.shape[2] // k.shape[2]
     k, v = (x.repeat_interleave(group, dim=2).transpose(1, 2) for x in (k, v))
     out = scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=visible[:, None])
@@ -80,7 +80,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
 
 
 def _latent_heads(x: Tensor, weights: Weights, config: Any, positions: Tensor) -> Heads:
-    """Return those of latent attention: keys and values of every head, which the latent is made into."""
+    """Return the heads of latent attention: keys and values of every head, made from the latent."""
     count, rank = config.num_attention_heads, config.kv_lora_rank
     nope, rope, value = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
 
@@ -102,7 +102,7 @@ def _latent_heads(x: Tensor, weights: Weights, config: Any, positions: Tensor) -
 
 
 def _gated_heads(x: Tensor, weights: Weights, config: Any, positions: Tensor) -> Heads:
-    """Return those of Step-3.5, whose norms multiply by 1 + weight."""
+    """Return the heads of Step-3.5, where norms multiply by 1 + weight."""
     q, k, v = (project(x, weights, f"{name}_proj").unflatten(-1, (-1, config.head_dim)) for name in "qkv")
     norms = (1 + weights[f"self_attn.{name}_norm.weight"] for name in "qk")
     q, k = (rms_norm(part, norm, config.rms_norm_eps) for part, norm in zip((q, k), norms, strict=True))

@@ -1,6 +1,6 @@
-"""Chained multi-token prediction over many texts at once: what `others.ChainPlayer` says.
+"""Chained multi-token prediction over many texts at once, as `others.ChainPlayer` defines it.
 
-Entries whose tokens are committed are made once, layer by layer. Those of a round's last rows, which consume its own
+Entries of committed tokens are made once, layer by layer. The entries of a round's last rows, which consume its own
 drafts, are made in the round. Shapes: `R` requests, one a text, `J` positions of a context, `T` rows of a round, `K`
 drafts of a round, `D` hidden size, `N` key-value heads, `H` head size.
 """
@@ -96,7 +96,7 @@ class BatchedChain:
         return torch.cat((pending, *(one[:, None] for one in proposed)), dim=1)
 
     def _given(self, number: int, places: Tensor, context: Tensor, handed: Tensor) -> Tensor:
-        """Return the states [R, T, D] that the rows of a layer take: `handed` on by the layer before, but for one."""
+        """Return the states [R, T, D] for the rows of a layer: all but one are `handed` on by the layer before."""
         if number and self._chain:
             before = self._known[number].given[self._texts, places[:, :1].clamp(min=0)]
             return torch.cat((before, handed), dim=1)

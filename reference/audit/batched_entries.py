@@ -100,7 +100,7 @@ class BatchedEntries:
         return torch.stack(proposed, dim=1)
 
     def verified(self, context: Tensor, drafts: Tensor, counts: Tensor, accepted: Tensor) -> None:
-        """Leave behind what a round of `drafts` [R, K], of which `counts` [R] were verified, leaves of entries."""
+        """Leave behind the entries that a round of `drafts` [R, K] leaves, with `counts` [R] of them verified."""
         end, left, texts = context + accepted, self._rules.left, self._texts
         full = (counts > 0) & (accepted == counts)
         if left in ("hole after full accept", "unwritten after full accept"):

@@ -28,7 +28,7 @@ class BatchedHead(Protocol):
     ids: Tensor | None
 
     def kept(self, layers: int) -> set[int]:
-        """Return which layers' outputs it takes of a target of so many, with any mistake."""
+        """Return the layers of a target with `layers` layers whose outputs it reads, under any mistake."""
 
     def given(self, whole: TargetPass, rules: EntryRules) -> Tensor:
         """Return the states [R, T, D] that entries consume."""

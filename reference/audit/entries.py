@@ -127,7 +127,7 @@ class EntryPlayer:
         return Entry(self._text.tokens[i + rules.shift], self._states[row], i)
 
     def _state_after(self, end: int, drafts: tuple[int, ...], accepted: int) -> Tensor:
-        """Return the state in the row behind the last accepted one: that of the rejected draft, if there is one."""
+        """Return the state in the row behind the last accepted one: the rejected draft's state, if there is one."""
         if accepted >= len(drafts):
             return self._states[end]
         whole = self._head.again((*self._text.tokens[: end + 1], drafts[accepted]))

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from draftproof.properties.formats.round_log import LoggedText, Prompt
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.round_log import LoggedText, Prompt
 from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.batched import padded
 from draftproof.reference.audit.fast_pair import FastPair
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.audit.others import LookupPlayer
-from draftproof.reference.audit.pair import others, own_choices
+from draftproof.reference.audit.pair import count_mismatches, own_choices
 from draftproof.reference.audit.play import Late, Played, Text, drafts_due, follow, is_idle, judged, play
 from draftproof.reference.audit.rules import LookupRules
 from draftproof.reference.models.target import TargetPass
@@ -47,7 +47,7 @@ class FastSimulator:
         kept = set[int]() if isinstance(pair.draft, Ngram) else pair.draft.kept(layers)
         self._whole = pair.target.states(self._tokens, kept)
         self._own = self._choices() if log else texts
-        self.other_texts = sum(others(*both) for both in zip(texts, self._own, strict=True))
+        self.other_texts = sum(count_mismatches(*both) for both in zip(texts, self._own, strict=True))
 
     @property
     def first_tokens(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.reference.audit.batched import BatchedTarget
 from draftproof.reference.audit.batched_attention import ATTENTION
@@ -22,7 +22,7 @@ from draftproof.reference.audit.pair import load_standalone
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
-from draftproof.reference.models.registry import MODELS, load_target
+from draftproof.reference.models.registry import REFERENCE_MODELS, load_target
 from draftproof.reference.models.target import TargetPass
 
 
@@ -40,10 +40,10 @@ class BatchedDraft(Protocol):
     """A draft on a device."""
 
     def kept(self, layers: int) -> set[int]:
-        """Return which layers' outputs it takes of a target of so many, with any mistake."""
+        """Return the layers of a target with `layers` layers whose outputs it reads, under any mistake."""
 
     def player(self, whole: TargetPass, tokens: Tensor, prompts: Tensor, rules: Any) -> BatchedPlayer:
-        """Return it at the beginning of texts [R, J], whose prompts are so long [R], by some rules."""
+        """Return the player at the beginning of texts [R, J] with prompts of these lengths [R], by some rules."""
 
 
 OnDevice = Callable[[BatchedTarget], BatchedDraft]
@@ -79,7 +79,7 @@ def read_fast(path: str, draft: CheckpointDraft | Ngram, dtype: torch.dtype = to
 
 def is_batched(path: str) -> bool:
     """Return whether the fast pass runs the architecture of a directory. Raises CheckpointError."""
-    return MODELS.get(read_config(path).architecture) in ATTENTION
+    return REFERENCE_MODELS.get(read_config(path).architecture) in ATTENTION
 
 
 def _eagle(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:

@@ -77,7 +77,7 @@ class PlayedEagle3(PlayedEagle):
 
 
 def _swapped(head: ReferenceEagleHead | MtpLayer) -> ReferenceEagleHead | MtpLayer:
-    """Return a head whose projection takes its two inputs in the other order."""
+    """Return a head with the two inputs of its projection swapped."""
     if isinstance(head, MtpLayer):
         form = head.form._replace(hidden_first=not head.form.hidden_first)
         return MtpLayer(head.target, head.tensors, form)

@@ -23,10 +23,11 @@ AS_DEFINED = "as defined"
 
 
 class Mistake(NamedTuple):
-    """What goes wrong, in words, and the rules that do so.
+    """A mistake, in words, and the rules under which a draft makes it.
 
     With `idle` above 0 every round of that number, counted from 1, is left without drafts; `fewer` drafts are verified
-    than there could be; `late`, those that were proposed for the round before; `accepts` is how they are accepted.
+    than there could be; with `late` the drafts proposed for the round before are verified; `accepts` is how drafts are
+    accepted.
     """
 
     name: str

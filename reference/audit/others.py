@@ -39,7 +39,7 @@ class ChainPlayer:
 
 
 class LanguagePlayer:
-    """A standalone draft: what is wrong in its cache is another sequence, or rows of it that nobody wrote."""
+    """A standalone draft; a wrong cache has another sequence's rows, or rows that were never written."""
 
     def __init__(self, model: Model, text: Text, rules: LanguageRules) -> None:
         self._model, self._text, self._rules = model, text, rules

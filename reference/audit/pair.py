@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.base import invalid
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.reference.audit.entries import EntryPlayer
 from draftproof.reference.audit.heads import Model, PlayedEagle, PlayedEagle3
@@ -37,7 +37,7 @@ def own_choices(prompt: int, tokens: tuple[int, ...], logits: Tensor) -> tuple[i
     return (*tokens[:prompt], *(token if own else other for token, own, other in best))
 
 
-def others(tokens: tuple[int, ...], own: tuple[int, ...]) -> int:
+def count_mismatches(tokens: tuple[int, ...], own: tuple[int, ...]) -> int:
     """Return how many tokens of a text are not what the target chooses there."""
     return sum(a != b for a, b in zip(tokens, own, strict=True))
 
@@ -60,7 +60,7 @@ class AuditedPair(NamedTuple):
         return Text(len(prompt), tokens, self.target.forward(tokens), tokens)
 
     def read(self, prompt: int, tokens: tuple[int, ...]) -> Text:
-        """Return a text that somebody else decoded."""
+        """Return a text that another engine decoded."""
         whole = self.target.forward(tokens)
         return Text(prompt, tokens, whole, own_choices(prompt, tokens, whole.logits))
 
@@ -101,7 +101,7 @@ def load_standalone(target: Model, path: str) -> Model:
         expected = "a standalone draft without linear attention"
         raise invalid(path, "architectures", list(config.architectures), expected)
     if config.vocab_size != target.config.vocab_size:
-        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, as in the target")
     return load_target(path, target.dtype)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from draftproof.properties.values.round_log import LoggedRound
+from draftproof.properties.formats.round_log import LoggedRound
 from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.models.target import TargetPass
@@ -17,7 +17,7 @@ from draftproof.reference.models.target import TargetPass
 class Text(NamedTuple):
     """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them.
 
-    `own` is the target's choice at each place behind the prompt, `tokens` itself if nobody else decoded them.
+    `own` is the target's choice at each place behind the prompt; it equals `tokens` unless another engine decoded them.
     """
 
     prompt: int

@@ -1,6 +1,6 @@
-"""How a draft goes about its work, as values: the defaults are its definition, one field changed is one mistake.
+"""The rules that a draft works by, as values: the defaults are its definition, one field changed is one mistake.
 
-t_0 .. t_n, of which t_n is pending; h_i the target's state at position i; a round proposes d_1 .. d_K.
+t_0 .. t_n with t_n pending; h_i the target's state at position i; a round proposes d_1 .. d_K.
 """
 
 from __future__ import annotations

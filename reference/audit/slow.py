@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draftproof.properties.values.round_log import LoggedText, Prompt
+from draftproof.properties.formats.round_log import LoggedText, Prompt
 from draftproof.reference.audit.mistakes import Mistake
-from draftproof.reference.audit.pair import AuditedPair, others
+from draftproof.reference.audit.pair import AuditedPair, count_mismatches
 from draftproof.reference.audit.play import Played, follow, play
 
 
@@ -39,7 +39,7 @@ class SlowFollower:
         self._pair, self._log, self._steps = pair, log, steps
         self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in log)
         self._texts = [pair.read(len(one.prompt), one.tokens) for one in log]
-        self.other_texts = sum(others(text.tokens, text.own) for text in self._texts)
+        self.other_texts = sum(count_mismatches(text.tokens, text.own) for text in self._texts)
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""

@@ -1,8 +1,8 @@
-"""What a draft is to the reference: a function of tokens and of the target's pass over them, with no memory of its own.
+"""What a draft is to the reference: a function of tokens and the target's pass over them, with no memory of its own.
 
-Tokens t_0 .. t_n, of which t_n is pending; h the target's hidden states. A module of this package is named for its
-algorithm and has `probe(spec, target, memo, weights)`, which makes the draft of a probe from the specifications of
-both, with weights of its own or others in their place. What only the subject can know (slots) is not said.
+Tokens t_0 .. t_n with t_n pending; h the target's hidden states. A module of this package is named for its algorithm
+and has `probe(spec, target, memo, weights)`, which makes the draft of a probe from the specifications of both, with its
+own weights or given ones. What only the subject can know (slots) is not reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from draftproof.reference.choose import Choice, choose
 from draftproof.reference.memo import Pass
 from draftproof.reference.mrope import places_of
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sampled
+from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sample
 
 
 class Said(NamedTuple):
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 def said_choice(
     channel: str, choice: Choice, *, step: int = -1, layer: int = -1, row: int = -1, sure: bool = True
 ) -> Said:
-    """A choice with the tokens that come near it."""
+    """Return a choice as an observation, with the tokens that come near it."""
     return Said(channel, (choice.token, choice.margin), step, layer, row, choice.near, sure)
 
 
@@ -78,7 +78,7 @@ class Pick:
         for token, weight in zip(tokens, grid_weights(logits, self._sampling), strict=True):
             weights[token] = weight
         weights = filtered(weights, self._sampling)
-        token = sampled(weights, (), draft_coins(self._sampling.seed, position))
+        token = sample(weights, (), draft_coins(self._sampling.seed, position))
         return Picked(Choice(token, best.margin), tuple(weights))
 
 
@@ -92,20 +92,22 @@ class ReferenceDraft(Protocol):
         """Up to `count` drafts after t_0 .. t_n; `whole` is the target's pass over t_0 .. t_{n-1}."""
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
-        """After a commit: t_0 .. t_n and the target's pass over t_0 .. t_{n-1}, of which those before `first` had been
-        committed before (0 after the prefill)."""
+        """Return what the draft extend reports for t_0 .. t_n and the target's pass over t_0 .. t_{n-1}.
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
-        """The hidden states that the next round takes of earlier entries, each with its position; of `extend`'s."""
+        Tokens before `first` had been committed before this round (`first` is 0 after the prefill).
+        """
+
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+        """Return the hidden states of earlier entries that the next round reads, each with its position."""
 
 
 def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
-    """What a draft proposes after t_0 .. t_n; before a prompt of one token has run there is no pass to look at."""
+    """Return what a draft proposes after t_0 .. t_n; for a prompt of one token the pass is over that token."""
     return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
 
 
-def drawing(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
-    """The draft of a request: the one given, or one like it that draws its tokens, or runs over its images."""
+def draft_for_request(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
+    """Return the draft of a request: the given one, or a copy that draws its tokens or runs over its images."""
     draft = _placed(draft, request)
     if request.sampling is None or request.sampling.draft == "greedy":
         return draft
@@ -115,7 +117,7 @@ def drawing(draft: ReferenceDraft, scenario: Scenario, request: Request) -> Refe
 
 
 def _placed(draft: ReferenceDraft, request: Request) -> ReferenceDraft:
-    """The draft with a model whose entries are where the request's tokens are."""
+    """Return the draft with a model whose entries have the RoPE positions of the request's tokens."""
     if not request.images:
         return draft
     made = copy(draft)
@@ -126,7 +128,7 @@ def _placed(draft: ReferenceDraft, request: Request) -> ReferenceDraft:
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:
-    """The form of a vector in a trace: little-endian bytes of a probe's integers, a read-only array of floats."""
+    """Return a vector as traces hold it: little-endian bytes of a probe's integers, a read-only array of floats."""
     if row.dtype == np.uint64:
         return row.astype("<u8", copy=False).tobytes()
     row = row.astype(np.float64)

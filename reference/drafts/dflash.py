@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.block import ReferenceProbeBlock
@@ -20,7 +20,7 @@ from draftproof.reference.protocols import ReferenceBlock
 
 
 def probe(spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceDFlash:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceDFlash(ReferenceProbeBlock(spec, target, memo, weights))
 
 
@@ -64,7 +64,7 @@ class ReferenceDFlash:
                 said.append(Said("extend.kv", vector(entries[position - first]), layer=layer, row=position))
         return tuple(said)
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: none."""
         return ()
 

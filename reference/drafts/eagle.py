@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
@@ -20,7 +20,7 @@ from draftproof.reference.protocols import ReferenceHead, taken
 
 
 def probe(spec: Eagle, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceEagle:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceEagle(ProbeEagleHead(spec, target, memo, weights))
 
 
@@ -68,15 +68,15 @@ class ReferenceEagle:
         choice = choose(entries.logits[-1], self.head.ids)
         return (*said, said_choice("extend.proposal", choice, layer=0))
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: g_{n-1}, the stand-in of the first draft step."""
         entries = self.head.forward(tokens[1:], self._states(self._given(whole)))
         return ((len(whole.hidden) - 1, entries.hidden[-1]),)
 
     def _given(self, whole: Pass) -> np.ndarray:
-        """What the target hands over of each position, [n, D]."""
+        """Return the target's hidden state of each position that the draft reads, [n, D]."""
         return taken(self.head, whole)
 
     def _states(self, given: np.ndarray) -> np.ndarray:
-        """The states that entries of it consume."""
+        """Return the hidden states that the draft's entries consume."""
         return given

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle3
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.eagle import ReferenceEagle
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.eagle3 import ProbeEagle3Head
@@ -19,7 +19,7 @@ from draftproof.reference.protocols import ReferenceWideHead
 
 
 def probe(spec: Eagle3, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceEagle3:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceEagle3(ProbeEagle3Head(spec, target, memo, weights))
 
 

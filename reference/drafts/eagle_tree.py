@@ -50,7 +50,7 @@ class ReferenceEagleTree(ReferenceEagle):
         self._tree = tree
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
-        """As of `ReferenceDraft`: the drafts are those of the tree of `count` steps, in ascending order."""
+        """Return the drafts of the tree of `count` steps, in ascending order; see `ReferenceDraft`."""
         if not count:
             return ReferenceProposal((), (Said("propose.parents", ()),))
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
@@ -85,7 +85,7 @@ class ReferenceEagleTree(ReferenceEagle):
         return ReferenceProposal(tuple(one.path[-1] for one in kept), tuple(said), parents)
 
     def _best_of(self, logits: np.ndarray, closest: _Closest) -> list[tuple[int, float]]:
-        """The best tokens of a row [V], and how far each is below the best."""
+        """Return the best tokens of a row [V], and how far each is below the best."""
         # Of equals, which this sort leaves as they are, the lowest id.
         ranked = np.argsort(-logits, kind="stable")[: self._tree.topk + 1].tolist()
         closest.see(logits[ranked].tolist(), 1)
@@ -95,5 +95,5 @@ class ReferenceEagleTree(ReferenceEagle):
 
 
 def _best(candidates: list[_Candidate], count: int) -> list[_Candidate]:
-    """The candidates with the highest scores, the best first, of equals the lowest number."""
+    """Return the candidates with the highest scores, best first; of equals the lowest number first."""
     return sorted(candidates, key=lambda one: (-one.score, one.number))[:count]

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.drafts import Mtp
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
@@ -25,13 +25,15 @@ from draftproof.reference.protocols import ReferenceChain, taken
 
 
 def probe(spec: Mtp, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceMtp:
-    """The draft of a probe scenario."""
+    """Return the draft of a probe scenario."""
     return ReferenceMtp(ReferenceProbeChain(spec, target, memo, weights))
 
 
 class _Layer(NamedTuple):
-    """One layer over all entries: the tokens [T] and hidden inputs [T, L] that it consumed, and its choice at the last
-    entry."""
+    """One layer run over all entries.
+
+    It has the tokens [T] and hidden inputs [T, L] that the layer consumed, and its choice at the last entry.
+    """
 
     ids: tuple[int, ...]
     hidden: np.ndarray
@@ -50,7 +52,7 @@ class ReferenceMtp:
         return self._chain.width, self._chain.layers
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
-        """See `ReferenceDraft`. The proposals are those of the extend before, so there is nothing to say of them."""
+        """Return the proposals of the extend before, which has reported them already; see `ReferenceDraft`."""
         return ReferenceProposal(tuple(layer.choice.token for layer in self._layers(tokens, whole, count)), ())
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
@@ -66,14 +68,14 @@ class ReferenceMtp:
             said.append(said_choice("extend.proposal", layer.choice, layer=index))
         return tuple(said)
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: h of the last N - 1 entries, which are computed again."""
         given = taken(self._chain, whole)
         first = max(0, len(given) - (self._chain.layers - 1))
         return tuple((position, given[position]) for position in range(first, len(given)))
 
     def _layers(self, tokens: tuple[int, ...], whole: Pass, count: int) -> list[_Layer]:
-        """The first `count` layers over entries 0 .. T-1, tokens t_0 .. t_T."""
+        """Return the first `count` layers, run over entries 0 .. T-1 of tokens t_0 .. t_T."""
         ids, hidden, done = tokens[1:], taken(self._chain, whole), list[_Layer]()
         for index in range(count):
             entries = self._chain.forward(index, ids, hidden)

@@ -14,14 +14,14 @@ import numpy as np
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import NgramMatch
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.drafts.base import ReferenceProposal, Said
 from draftproof.reference.memo import Memo, Pass
 
 
 def probe(spec: Ngram, target: ProbeModel | Checkpoint, memo: Memo, weights: Weights | None = None) -> ReferenceNgram:
-    """The draft of any scenario: it has no model."""
+    """Return the draft of any scenario: it has no model."""
     return ReferenceNgram(spec)
 
 
@@ -52,7 +52,7 @@ class ReferenceNgram:
         """See `ReferenceDraft`."""
         return ()
 
-    def handed(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
+    def carried_states(self, tokens: tuple[int, ...], whole: Pass) -> tuple[tuple[int, np.ndarray], ...]:
         """See `ReferenceDraft`: none."""
         return ()
 

@@ -1,6 +1,7 @@
-"""A tree of n-gram drafts by definition (S-NGRAM-4): every path that a match gives, and of their nodes the most shared.
+"""A tree of n-gram drafts by definition (S-NGRAM-4): all paths that matches give, cut to the most shared nodes.
 
-A node is the tokens from row 0 to it. Sources: SGLang's n-gram draft, whose trie of matches ranks by frequency.
+A node is the tokens from row 0 to it. Sources: SGLang's n-gram draft, which has a trie of matches and ranks by
+frequency.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ReferenceNgramTree(ReferenceNgram):
         return (places if self.spec.match == "earliest" else places[::-1])[: self._tree.topk]
 
     def _kept(self, paths: list[Node]) -> list[Node]:
-        """The nodes that most paths begin with, of equals the first, in the order of levels."""
+        """Return the nodes that the most paths share, in the order of levels; of equals the first ones."""
         order: list[Node] = [()]
         for node in order:
             longer = [path[: len(node) + 1] for path in paths if path[: len(node)] == node and len(path) > len(node)]

@@ -1,4 +1,4 @@
-"""Grouped-query attention in float64: that of Llama, Qwen3 and GLM-4-MoE, and the shapes of every kind of it.
+"""Grouped-query attention in float64 for Llama, Qwen3 and GLM-4-MoE, and the shapes of every kind of it.
 
 Shapes: `n` tokens, `D` hidden size, `Nq` query heads, `N` key-value heads, `H` head size.
 """
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import DecoderConfig
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.base import DecoderConfig
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.layers import KV, EntryStore, Places, attend_causally, rms_norm, rotate_first
 from draftproof.reference.models.tensors import Shapes
 
@@ -51,11 +51,11 @@ def attention(
     places: Places | None = None,
     store: EntryStore | None = None,
 ) -> tuple[Tensor, KV]:
-    """Causal self-attention over x [n, D], positions 0 .. n-1 if none are given; RoPE turns the first components of a
-    head.
+    """Return causal self-attention over x [n, D], and the layer's keys and values.
 
-    Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds. With a `store` that is
-    what is read of it, and what rows attend to.
+    Positions are 0 .. n-1 if `places` are not given; RoPE turns the first components of a head. The output is [n, D];
+    (k, v) are each [n, N, H], k after RoPE, as a KV cache holds them. With a `store` they are what is read from it, and
+    what rows attend to.
     """
     size, rope = head_size(config), config.rope_parameters
     q, k, v = (project_heads(x, weights, name, size, config.rms_norm_eps) for name in "qkv")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
 from draftproof.reference.models.attention import project
 from draftproof.reference.models.grouped_target import ReferenceGroupedTarget
 from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rope_frequencies, rotate_at

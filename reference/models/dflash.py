@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
 from draftproof.reference.models.attention import project_heads
 from draftproof.reference.models.layers import (
     KV,
@@ -43,7 +43,7 @@ from draftproof.reference.models.tensors import Shapes, read_tensors
 
 
 class ReferenceDFlashModel:
-    """A DFlash draft on a target, whose embedding and head it shares."""
+    """A DFlash draft that shares the embedding and the head of its target."""
 
     def __init__(
         self,
@@ -71,9 +71,10 @@ class ReferenceDFlashModel:
         return tuple(self._keys_values(context, weights, first) for weights in self.layers)
 
     def forward(self, ids: Sequence[int], features: Tensor, ahead: int = 0) -> HeadPass:
-        """A block of ids [W] after features [n, Df]: `g` [W, D] are states after the final norm, `kv` its own entries.
+        """Return the pass over a block of ids [W] after features [n, Df].
 
-        Its positions are n, n + 1, .. and `ahead` more (S-AUDIT-8).
+        `g` [W, D] of the pass are states after the final norm, `kv` the block's own entries. Its positions are n +
+        `ahead`, n + `ahead` + 1, .. (S-AUDIT-8).
 
         Raises ValueError for no ids or one outside the target's vocabulary.
         """

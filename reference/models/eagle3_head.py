@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.layers import (
     EntryStore,
@@ -40,7 +40,7 @@ from draftproof.reference.models.layers import (
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors, tensor_names
 
-EMBEDDING = "embed_tokens.weight"
+_EMBEDDING = "embed_tokens.weight"
 
 
 class ReferenceEagle3Head:
@@ -57,9 +57,11 @@ class ReferenceEagle3Head:
     ) -> None:
         self.config, self.tensors, self.fc = config, tensors, tensors["fc.weight"]
         self.features = feature_layers(config, target.config.num_hidden_layers, source)
-        self.embedding = tensors.get(EMBEDDING, target.embedding)
+        self.embedding = tensors.get(_EMBEDDING, target.embedding)
         if self.embedding.shape[1] != config.hidden_size:
-            raise CheckpointError(f"{source}: {EMBEDDING} is missing, and the target's has {target.config.hidden_size}")
+            raise CheckpointError(
+                f"{source}: {_EMBEDDING} is missing, and the target's has {target.config.hidden_size}"
+            )
         self.layer = with_prefix(tensors, "layers.0.") or with_prefix(tensors, "midlayer.")
         self.ids = _ids(config, tensors, source)
 
@@ -71,7 +73,7 @@ class ReferenceEagle3Head:
         features = len(feature_layers(config, target.config.num_hidden_layers, source))
         prefix = "midlayer." if "midlayer.hidden_norm.weight" in tensor_names(directory) else "layers.0."
         shapes = eagle3_shapes(config, prefix, features * target.config.hidden_size)
-        optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+        optional: Shapes = {_EMBEDDING: (config.vocab_size, config.hidden_size)}
         optional |= {"d2t": (_vocab(config),), "t2d": (config.vocab_size,)}
         return cls(target, config, read_tensors(directory, shapes, optional, dtype=target.dtype), source)
 
@@ -94,7 +96,7 @@ class ReferenceEagle3Head:
 
 
 def feature_layers(config: Eagle3Config, layers: int, source: str) -> tuple[int, ...]:
-    """Return the layers of a target of `layers` whose outputs are the features. Raises CheckpointError."""
+    """Return the layers, of `layers` in the target, whose outputs are the features. Raises CheckpointError."""
     listed = config.eagle_aux_hidden_state_layer_ids
     if listed is None:
         found = tuple(boundary - 1 for boundary in (2, layers // 2, layers - 3))
@@ -122,7 +124,7 @@ def _vocab(config: Eagle3Config) -> int:
 
 
 def _ids(config: Eagle3Config, tensors: Mapping[str, Tensor], source: str) -> tuple[int, ...] | None:
-    """The target's id of each of the head's tokens. Raises CheckpointError for a map that is none."""
+    """Return the target's id for each token of the head. Raises CheckpointError for an invalid map."""
     if "d2t" not in tensors:
         if _vocab(config) != config.vocab_size:
             raise CheckpointError(f"{source}: tensor d2t is missing, for draft_vocab_size {config.draft_vocab_size}")

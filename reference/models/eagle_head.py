@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 from draftproof.properties.values.drafts import StateOf
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
 from draftproof.reference.models.layers import EntryStore, Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.llama import dense_shapes
@@ -36,7 +36,7 @@ from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarg
 from draftproof.reference.models.tensors import Shapes, read_tensors
 
 FC = "fc.weight"
-EMBEDDING = "embed_tokens.weight"
+HEAD_EMBEDDING = "embed_tokens.weight"
 LAYER = "layers.0."
 
 
@@ -51,7 +51,7 @@ class ReferenceEagleHead:
     ) -> None:
         self.config = config or target.eagle_config(target.config)
         self.fc, self.lm_head = tensors[FC], target.lm_head
-        self.embedding = tensors.get(EMBEDDING, target.embedding)
+        self.embedding = tensors.get(HEAD_EMBEDDING, target.embedding)
         self.layer = with_prefix(tensors, LAYER)
 
     @classmethod
@@ -59,12 +59,12 @@ class ReferenceEagleHead:
         """Read a head's directory, config.json and model.safetensors. Raises CheckpointError."""
         config = read_config(directory, LlamaConfig)
         check_head_fits(config, target.eagle_config(target.config), str(Path(directory) / "config.json"))
-        optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
+        optional: Shapes = {HEAD_EMBEDDING: (config.vocab_size, config.hidden_size)}
         return cls(target, read_tensors(directory, head_shapes(config), optional, dtype=target.dtype), config)
 
     @classmethod
     def random(cls, target: ReferenceCheckpointTarget[Any], seed: int) -> "ReferenceEagleHead":
-        """Return the head of `properties.values.eagle_weights.random_head` for this target."""
+        """Return the head of `properties.weights.eagle.random_head` for this target."""
         return cls.from_arrays(target, random_head(head_sizes(target), seed))
 
     @classmethod

@@ -1,9 +1,10 @@
-"""Mixtures of experts in float64: what they share, those of GLM-4-MoE and DeepSeek-V3, those of Qwen3-Next and Qwen3.5.
+"""Mixtures of experts in float64: their common part, GLM-4-MoE's and DeepSeek-V3's, Qwen3-Next's and Qwen3.5's.
 
 GLM-4-MoE and DeepSeek-V3 choose in the best groups. With s = sigmoid(router), c = s + a bias that only takes part in
 the choice: a group is worth the sum of its two largest c; within the best groups the largest c are chosen; a chosen
-expert's weight is its s. Of equals, groups as experts, those of lower number are chosen. Source: DeepSeek-V3 (2024),
-section 2.1.2, as transformers 5.23 runs it.
+expert's weight is its s. Of equals, groups as well as experts, the lower numbers are chosen. Source: DeepSeek-V3
+(2024), section 2.1.2, as transformers 5.23 runs it.
+
 Shapes: `n` tokens, `D` hidden size, `X` experts, `Xg` groups. A layer has experts if its weights have a router.
 """
 
@@ -13,9 +14,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 from draftproof.reference.models.layers import mlp, mlp_shapes
 from draftproof.reference.models.target import FedForward
 from draftproof.reference.models.tensors import Shapes
@@ -27,7 +28,7 @@ _TINY = 1e-20
 
 
 def largest(values: Tensor, number: int) -> Tensor:
-    """Which of each row's values are its `number` largest, those of lower number first among equals."""
+    """Return a mask of each row's `number` largest values; of equals the first ones are chosen."""
     order = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :number]
     return torch.zeros_like(values, dtype=torch.bool).scatter(-1, order, True)
 
@@ -57,7 +58,7 @@ def expert_shapes(count: int, inner: int, hidden_size: int) -> Shapes:
 
 
 def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config) -> FedForward:
-    """The MLP or the experts of x [n, D]."""
+    """Return the output of the MLP, or of the experts, for x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
     shares, closest = grouped_shares(x, weights, config)
@@ -67,7 +68,7 @@ def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoe
 def grouped_shares(
     x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
 ) -> tuple[Tensor, float]:
-    """Each expert's weight [n, X], zero but for the chosen ones, and how close the choice was."""
+    """Return each expert's weight [n, X], zero except for the chosen ones, and how close the choice was."""
     scores = torch.sigmoid(x @ weights[ROUTER].T)
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)
@@ -89,7 +90,7 @@ def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
 
 
 def softmax_experts(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> FedForward:
-    """The MLP or the experts of x [n, D]."""
+    """Return the output of the MLP, or of the experts, for x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
     shared = torch.sigmoid(x @ weights["mlp.shared_expert_gate.weight"].T)
@@ -99,9 +100,9 @@ def softmax_experts(x: Tensor, weights: Mapping[str, Tensor], config: GatedDelta
 
 
 def softmax_shares(x: Tensor, router: Tensor, config: GatedDeltaNetConfig) -> tuple[Tensor, float]:
-    """Each expert's weight [n, X]: softmax of the router over all experts, zero but for the largest ones.
+    """Return each expert's weight [n, X]: softmax of the router over all experts, zero except for the largest ones.
 
-    Of equally likely experts those of lower number are chosen. The second is how close the choice was.
+    Of equally likely experts the lower numbers are chosen. The second value is how close the choice was.
     """
     logits = x @ router.T
     probabilities = torch.softmax(logits, dim=-1)

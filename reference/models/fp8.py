@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.memo import ALL_SURE, Memo
 from draftproof.reference.models.layers import KV
 from draftproof.reference.models.tensors import read_scales
 
-LARGEST = 448.0
+LARGEST_FP8 = 448.0
 _LEAST_EXPONENT = -6
 
 
 def e4m3(x: Tensor) -> Tensor:
     """Return the numbers of e4m3fn nearest to x, ties to even: four significant bits, units of 2^-9, at most 448."""
-    size = x.abs().clamp(max=LARGEST)
+    size = x.abs().clamp(max=LARGEST_FP8)
     exponent = (torch.frexp(size).exponent - 1).clamp(min=_LEAST_EXPONENT)
     step = torch.pow(2.0, (exponent - 3).to(x.dtype))
     return torch.copysign(torch.round(size / step) * step, x)
@@ -51,9 +51,9 @@ class Fp8(NamedTuple):
 
 
 class Fp8Store:
-    """The memory of one pass, whose layers come in order.
+    """The memory of one pass; its layers come in order.
 
-    `unsure` is the first row that may have been rounded otherwise, with nobody to tell how.
+    `unsure` is the first row that may have been rounded another way, which no trace tells.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class Fp8Store:
 
 
 def scales_of(directory: str, prefixes: Sequence[str]) -> tuple[tuple[float, float], ...]:
-    """Return the scales of the attentions whose tensors have these prefixes; 1 where a directory ("": none) has none.
+    """Return the scales of the attentions with these tensor prefixes; 1 where a directory ("": none) has none.
 
-    Raises CheckpointError for a scale that is none.
+    Raises CheckpointError for an invalid scale.
     """
     stored = read_scales(Path(directory)) if directory else {}
     return tuple((_scale(stored, prefix, "k"), _scale(stored, prefix, "v")) for prefix in prefixes)

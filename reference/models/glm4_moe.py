@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.grouped_target import ReferenceGroupedTarget
 from draftproof.reference.models.layers import KV, Places

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.formats.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.experts import grouped_experts, grouped_shapes
 from draftproof.reference.models.layers import mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
@@ -37,7 +37,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
 
     @staticmethod
     def unread_prefixes(config: G) -> tuple[str, ...]:
-        """Return those of the MTP layers, which count on after those of the model."""
+        """Return the prefixes of the MTP layers, which are numbered behind the model's."""
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 

@@ -1,7 +1,7 @@
-"""What decoder layers are made of, in float64, straight from the definitions.
+"""The parts of decoder layers, in float64, straight from the definitions.
 
-Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads,
-`H` head size, `F` intermediate size, `V` vocabulary. Everything is float64, but for the rotary frequencies (see
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads, `H` head
+size, `F` intermediate size, `V` vocabulary. Everything is float64, except the rotary frequencies (see
 `rope_frequencies`).
 """
 
@@ -13,15 +13,18 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
+from draftproof.properties.formats.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.reference.models.tensors import Shapes
 
 KV = tuple[Tensor, Tensor]
 
 
 class Places(NamedTuple):
-    """Where the rows of a pass stand that is not the plain one (S-AUDIT-5): their positions [n], which of them leave
-    no entry [n]: a zero is read there; and which leave one that no row sees, not even its own [n]."""
+    """Rows of a pass that do not stand at positions 0, 1, .. (S-AUDIT-5).
+
+    Their positions [n]; `blank` [n] rows leave no entry, and a zero is read there; `unseen` [n] rows leave an entry
+    that no row sees, not even the row itself.
+    """
 
     positions: Tensor
     blank: Tensor
@@ -57,7 +60,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @lru_cache(maxsize=64)
 def rope_frequencies(rope: RopeParameters, head_dim: int) -> Tensor:
-    """The angle per token of each of the H/2 pairs, float64 [H/2].
+    """Return the angle per token of each of the H/2 pairs, float64 [H/2].
 
     The frequencies are by definition the float32 values that every implementation computes; the product with the
     position is taken in the dtype of what is turned. Hence the same float32 operations in the same order as
@@ -134,7 +137,7 @@ def silu(x: Tensor) -> Tensor:
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose name starts with `prefix`, by the rest of their name."""
+    """Return the tensors whose name starts with `prefix`, by the rest of their name."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

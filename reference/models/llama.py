@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.layers import KV, EntryStore, Places, mlp_shapes, norm_shapes
 from draftproof.reference.models.target import ReferenceCheckpointTarget

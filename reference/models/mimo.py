@@ -9,7 +9,7 @@ measured it; the modelling file published with XiaomiMiMo/MiMo-7B-RL.
 
 from pathlib import Path
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, MimoConfig, eagle_layer
 from draftproof.reference.models.attention import head_size, kv_head_count
 from draftproof.reference.models.layers import with_prefix
 from draftproof.reference.models.llama import ReferenceLlama, dense_shapes
@@ -17,8 +17,8 @@ from draftproof.reference.models.mtp_layer import MtpForm, MtpLayer, joint_shape
 from draftproof.reference.models.target import DraftLayer
 from draftproof.reference.models.tensors import LM_HEAD, read_tensors
 
-PREFIX = "model.mtp_layers."
-JOINT = {
+_PREFIX = "model.mtp_layers."
+_JOINT = {
     "enorm": "token_layernorm",
     "hnorm": "hidden_layernorm",
     "eh_proj": "input_proj",
@@ -39,15 +39,15 @@ class ReferenceMimo(ReferenceLlama):
 
     @staticmethod
     def unread_prefixes(config: LlamaConfig) -> tuple[str, ...]:
-        """Return that of the MTP layers."""
-        return (PREFIX,)
+        """Return the prefix of the MTP layers."""
+        return (_PREFIX,)
 
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
         """Read every MTP layer of the target's directory. Raises CheckpointError, also where there is none."""
         config, joint = self.config, joint_shapes(self.config.hidden_size)
         config.check_mtp(str(directory))
-        one = dense_shapes(config) | {f"{stored}.weight": joint[f"{name}.weight"] for name, stored in JOINT.items()}
-        prefixes = [f"{PREFIX}{layer}." for layer in range(config.num_nextn_predict_layers)]
+        one = dense_shapes(config) | {f"{stored}.weight": joint[f"{name}.weight"] for name, stored in _JOINT.items()}
+        prefixes = [f"{_PREFIX}{layer}." for layer in range(config.num_nextn_predict_layers)]
         shapes = {prefix + name: shape for prefix in prefixes for name, shape in one.items()}
         ignored = ("model.embed_tokens.", "model.layers.", "model.norm.", LM_HEAD)
         tensors = read_tensors(directory, shapes, ignored_prefixes=ignored, dtype=self.dtype)
@@ -56,5 +56,5 @@ class ReferenceMimo(ReferenceLlama):
             [with_prefix(tensors, prefix) for prefix in prefixes],
         )
         for layer in layers:
-            layer |= {f"{name}.weight": layer[f"{stored}.weight"] for name, stored in JOINT.items()}
+            layer |= {f"{name}.weight": layer[f"{stored}.weight"] for name, stored in _JOINT.items()}
         return tuple(MtpLayer(self, layer, form) for layer in layers)

@@ -29,7 +29,7 @@ from draftproof.reference.models.tensors import Shapes
 
 
 class MtpForm(NamedTuple):
-    """How an architecture's MTP layers differ from those of GLM-4-MoE (S-HEAD-6, S-HEAD-9)."""
+    """How an architecture's MTP layers differ from GLM-4-MoE's (S-HEAD-6, S-HEAD-9)."""
 
     takes: StateOf = "after_norm"
     handed: StateOf = "after_norm"

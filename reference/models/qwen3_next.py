@@ -9,15 +9,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.attention import attention_shapes
 from draftproof.reference.models.experts import expert_shapes, softmax_experts
 from draftproof.reference.models.layers import KV, Places, mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import (
-    FULL,
+    FULL_LAYER,
     DeltaNetSizes,
     centred_norm,
     delta_net,
@@ -27,8 +27,8 @@ from draftproof.reference.models.qwen3_next_layer import (
 from draftproof.reference.models.target import DraftLayer, FedForward, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import LM_HEAD, Shapes, read_tensors
 
-PREFIX = "mtp."
-JOINT = {"enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "eh_proj": "fc", "shared_head.norm": "norm"}
+_PREFIX = "mtp."
+_JOINT = {"enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "eh_proj": "fc", "shared_head.norm": "norm"}
 """What joins an MTP layer to its target: names in GLM-4-MoE, and those here."""
 
 
@@ -38,7 +38,7 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
     @staticmethod
     def layer_shapes(config: GatedDeltaNetConfig, index: int) -> Shapes:
         """See ReferenceCheckpointTarget."""
-        mixer = full_shapes(config) if layer_types(config)[index] == FULL else linear_shapes(config)
+        mixer = full_shapes(config) if layer_types(config)[index] == FULL_LAYER else linear_shapes(config)
         return mixer | rest_shapes(config, has_experts(config, index))
 
     @staticmethod
@@ -49,8 +49,8 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
 
     @staticmethod
     def unread_prefixes(config: GatedDeltaNetConfig) -> tuple[str, ...]:
-        """Return those of the MTP layer and of the vision tower of a model that also reads images."""
-        return (PREFIX, "model.visual.")
+        """Return the prefixes of the MTP layer and of the vision tower of a model that also reads images."""
+        return (_PREFIX, "model.visual.")
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
@@ -78,8 +78,8 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
         self.config.check_mtp(str(directory))
         shapes, ignored = mtp_shapes(self.config), ("model.", LM_HEAD)
         tensors = read_tensors(directory, shapes, ignored_prefixes=ignored, dtype=self.dtype)
-        own = with_prefix(tensors, f"{PREFIX}layers.0.")
-        own |= {f"{name}.weight": tensors[f"{PREFIX}{stored}.weight"] for name, stored in JOINT.items()}
+        own = with_prefix(tensors, f"{_PREFIX}layers.0.")
+        own |= {f"{name}.weight": tensors[f"{_PREFIX}{stored}.weight"] for name, stored in _JOINT.items()}
         return (MtpLayer(self, own),)
 
 
@@ -93,8 +93,8 @@ def mtp_shapes(config: GatedDeltaNetConfig) -> Shapes:
     """Return name and shape of every tensor of the MTP layer: full attention, and experts if the model has any."""
     layer = full_shapes(config) | rest_shapes(config, config.num_experts > 0)
     joint = joint_shapes(config.hidden_size)
-    shapes: Shapes = {f"{PREFIX}{stored}.weight": joint[f"{name}.weight"] for name, stored in JOINT.items()}
-    return shapes | {f"{PREFIX}layers.0.{name}": shape for name, shape in layer.items()}
+    shapes: Shapes = {f"{_PREFIX}{stored}.weight": joint[f"{name}.weight"] for name, stored in _JOINT.items()}
+    return shapes | {f"{_PREFIX}layers.0.{name}": shape for name, shape in layer.items()}
 
 
 def full_shapes(config: GatedDeltaNetConfig) -> Shapes:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rotate_first, silu
 
-FULL: LayerType = "full_attention"
-LINEAR: LayerType = "linear_attention"
+FULL_LAYER: LayerType = "full_attention"
+_LINEAR: LayerType = "linear_attention"
 
 _L2_EPS = 1e-6
 _SOFTPLUS_LINEAR_ABOVE = 20.0
@@ -36,7 +36,7 @@ class DeltaNetSizes:
 
     @classmethod
     def of(cls, config: GatedDeltaNetConfig) -> "DeltaNetSizes":
-        """Return those of a configuration."""
+        """Return the sizes of a configuration."""
         return cls(
             key_heads=config.linear_num_key_heads,
             value_heads=config.linear_num_value_heads,
@@ -54,9 +54,9 @@ class DeltaNetSizes:
 def layer_types(config: GatedDeltaNetConfig) -> tuple[LayerType, ...]:
     """Return `layer_types`, or where it is absent every `full_attention_interval`-th layer full attention."""
     if config.layer_types is not None:
-        return tuple(FULL if kind == FULL else LINEAR for kind in config.layer_types)
+        return tuple(FULL_LAYER if kind == FULL_LAYER else _LINEAR for kind in config.layer_types)
     interval = config.full_attention_interval
-    return tuple(LINEAR if (i + 1) % interval else FULL for i in range(config.num_hidden_layers))
+    return tuple(_LINEAR if (i + 1) % interval else FULL_LAYER for i in range(config.num_hidden_layers))
 
 
 def centred_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -87,7 +87,7 @@ def gated_attention(
 
 
 def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, Tensor]:
-    """A gated delta net over x [n, D] from an empty state: its output [n, D], and what it keeps after each token.
+    """Return a gated delta net's output [n, D] over x [n, D] from an empty state, and its state after each token.
 
     Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
     (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
@@ -108,7 +108,7 @@ def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetCon
 
 
 def _project(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, ...]:
-    """Inputs of the convolution [n, Q], gate z [n, U, E], and b, a [n, U] of x [n, D]."""
+    """Return the convolution's inputs [n, Q], the gate z [n, U, E], and b, a [n, U] of x [n, D]."""
     n, sizes = x.shape[0], DeltaNetSizes.of(config)
     if not isinstance(config, Qwen3NextConfig):
         parts = [x @ weights[f"linear_attn.in_proj_{name}.weight"].T for name in ("qkv", "z", "b", "a")]

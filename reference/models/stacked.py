@@ -16,7 +16,7 @@ _STACK = re.compile(r"(.+\.experts)\.gate_up_proj")
 
 
 def stacked_shapes(shapes: Mapping[str, tuple[int, ...]], stored: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes with those of stacks in place of single experts, for each layer that is stored so."""
+    """Return the shapes with stacks in place of single experts, for each layer that is stored that way."""
     result = dict(shapes)
     for found in filter(None, map(_FIRST.fullmatch, shapes)):
         prefix, (inner, hidden) = found[1], shapes[found[0]]

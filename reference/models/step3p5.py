@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
-from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 from draftproof.reference.models.attention import project
 from draftproof.reference.models.experts import BIAS, ROUTER, grouped_experts
 from draftproof.reference.models.layers import KV, Places, attend_causally, mlp_shapes, norm_shapes, rotate_first
@@ -53,7 +53,7 @@ class ReferenceStep3p5(ReferenceCheckpointTarget[Step3p5Config]):
 
     @staticmethod
     def unread_prefixes(config: Step3p5Config) -> tuple[str, ...]:
-        """Return those of the MTP layers, which count on after those of the model."""
+        """Return the prefixes of the MTP layers, which are numbered behind the model's."""
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 

@@ -1,6 +1,6 @@
-"""What all targets that are read from checkpoints share: one causal pass from token zero, no cache.
+"""The common part of all targets that are read from checkpoints: one causal pass from token zero, no cache.
 
-They compute in the dtype of their tensors, which is float64 but for the run that tells how far rounding carries.
+They compute in the dtype of their tensors: float64, except in the run that tells how far rounding carries.
 
 Shapes: `n` tokens, `D` hidden size, `N` key-value heads, `H` head size, `V` vocabulary.
 """
@@ -17,8 +17,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.base import TargetConfig, invalid
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, Places, look_up, mlp, rms_norm, with_prefix
@@ -47,8 +47,10 @@ class TargetPass:
 
 @dataclass(frozen=True)
 class HeadPass:
-    """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after
-    RoPE; `gap` as in TargetPass."""
+    """The outputs of a draft's pass.
+
+    States `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after RoPE; `gap` as in TargetPass.
+    """
 
     g: Tensor
     logits: Tensor
@@ -86,7 +88,7 @@ class DraftLayer(Protocol):
 
 
 class ReferenceCheckpointTarget(ABC, Generic[C]):
-    """A target with its tensors by name, those of each layer in `layers`; nothing is kept between passes."""
+    """A target with its tensors by name, and each layer's in `layers`; nothing is kept between passes."""
 
     def __init__(self, config: C, tensors: Mapping[str, Tensor]) -> None:
         self.config, self.tensors = config, tensors

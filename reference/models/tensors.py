@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_object
+from draftproof.properties.formats.checkpoint_config import read_object
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.stacked import stacked_shapes, unstacked
 
 Shapes = dict[str, tuple[int, ...]]
@@ -38,7 +38,7 @@ def read_tensors(
     """Read the named tensors as `dtype`, checking names and shapes.
 
     `optional` ones may be absent; any other tensor in the files that is not `ignored` and has none of the
-    `ignored_prefixes` is an error, since a weight that nobody reads (a bias, a further layer) means that the model is
+    `ignored_prefixes` is an error, since a weight that is never read (a bias, a further layer) means that the model is
     not the one computed. Experts that are stored as one tensor are named, and returned, one by one.
     """
     location = _locate(Path(directory))

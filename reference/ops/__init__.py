@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., None]: ...
 
 
-TWINS: dict[str, Callable[..., None]] = {
+OP_TWINS: dict[str, Callable[..., None]] = {
     name: twin
     for module in (cache, decisions, dense, fp8, penalties, replay, sampling, state, token, trees)
     for name, twin in inspect.getmembers(module, inspect.isfunction)
     if twin.__module__ == module.__name__ and not name.startswith("_")
 }
 """Every public function of these modules, by its name."""
-globals().update(TWINS)
+globals().update(OP_TWINS)

@@ -5,7 +5,7 @@ import math
 import torch
 
 MODULUS = 1 << 64
-GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
 def mix(x: int) -> int:

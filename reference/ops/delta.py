@@ -94,7 +94,9 @@ def _gates(a: float, b: float, a_log: float, dt_bias: float, ring: bool) -> tupl
 
 
 def path_to(parents: list[int], row: int) -> list[int]:
-    """Return the rows from the first one down to a row of a tree, by the parents of rows 1 ..; one that is no row
-    before it is none."""
+    """Return the rows from the root of a tree down to `row`.
+
+    `parents` has the parents of rows 1, ..; a parent that is not an earlier row ends the path there.
+    """
     above = parents[row - 1] if row else -1
     return [*(path_to(parents, above) if 0 <= above < row else []), row]

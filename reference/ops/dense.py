@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from draftproof.reference.ops.arithmetic import GOLDEN, MODULUS, mix, rounded, signed
+from draftproof.reference.ops.arithmetic import GOLDEN_GAMMA, MODULUS, mix, rounded, signed
 
 
 def rms_norm(out: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
@@ -90,7 +90,7 @@ def _dot(a: list[float], b: list[float]) -> float:
 def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Set out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
     for index in itertools.product(*(range(size) for size in x.shape)):
-        out[index] = signed(mix((int(x[index]) + salt * GOLDEN) % MODULUS))
+        out[index] = signed(mix((int(x[index]) + salt * GOLDEN_GAMMA) % MODULUS))
 
 
 def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:

@@ -17,8 +17,10 @@ def apply_penalties(
     frequencies: Tensor,
     presences: Tensor,
 ) -> None:
-    """Set logits [B,W,V] to the penalised ones (S-PENALTY-2), row by row along the path of each; rows of repetitions[b]
-    <= 0 stay."""
+    """Set logits [B,W,V] to the penalised ones (S-PENALTY-2), each row with the tokens on its path.
+
+    Rows of repetitions[b] <= 0 stay.
+    """
     own = zip(*(each.tolist() for each in (req_rows, repetitions, frequencies, presences)), strict=True)
     for b, (at, sixteenths, frequency, presence) in enumerate(own):
         ids, above = input_ids[b].tolist(), parents[b].tolist()

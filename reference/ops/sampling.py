@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import MODULUS
-from draftproof.reference.sampling import coins, rejected_or_not, sampled
+from draftproof.reference.sampling import coins, rejected_or_not, sample
 
 
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
@@ -15,7 +15,7 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     for t, (row, siblings, seed, position) in enumerate(rows):
         if sum(row):
             known = [draft for draft in siblings if 0 <= draft < len(row)]
-            token_ids[t] = sampled(row, known, coins(seed % MODULUS, position))
+            token_ids[t] = sample(row, known, coins(seed % MODULUS, position))
 
 
 def rejection_choice(

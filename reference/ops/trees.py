@@ -4,8 +4,10 @@ from torch import Tensor
 
 
 def best_choices(token_ids: Tensor, scores: Tensor, logits: Tensor) -> None:
-    """Set token_ids [T,k] to the ids of the highest logits [T,V], lower ids first among equals; scores to how far each
-    is below the highest."""
+    """Set token_ids [T,k] to the ids of the highest logits [T,V], and scores to how far each is below the highest.
+
+    Lower ids come first among equals.
+    """
     for t in range(logits.shape[0]):
         ranked = sorted((-value, token) for token, value in enumerate(logits[t].tolist()))
         for place in range(token_ids.shape[1]):

@@ -1,6 +1,6 @@
 """A naive twin of every op that only other engines have kernels for, from the definitions alone.
 
-They judge these kernels as those of reference/ops do the built-in ones: loops and Python's own numbers.
+They judge these kernels as reference/ops judges the built-in ones, with loops and Python's own numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from draftproof.reference.others import rounds, sampling, slots, trees
 
 _MODULES = (rounds, sampling, slots, trees)
-TWINS: dict[str, Callable[..., None]] = {
+OTHER_TWINS: dict[str, Callable[..., None]] = {
     name: twin
     for module in _MODULES
     for name, twin in vars(module).items()

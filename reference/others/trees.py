@@ -58,8 +58,8 @@ def tree_accept(
 ) -> None:
     """Walk from the root to the child whose token is the target's choice at the node, as long as there is one.
 
-    accept_index [B,A] lists the nodes b * W + n walked, then -1, and ends a walk after its A; correct_len counts those
-    beside the root. predict [B,W] of a node walked is the target's choice there; others stay.
+    accept_index [B,A] lists the nodes b * W + n on the walk, then -1, and a walk ends after A nodes; correct_len counts
+    the nodes after the root. predict [B,W] of a node on the walk is the target's choice there; others stay.
     """
     width, most = candidates.shape[1], accept_index.shape[1]
     for b in range(candidates.shape[0]):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights, draft_weights
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
@@ -69,7 +69,7 @@ class ReferenceProbeBlock:
         self.features, self.mask = spec.features, target.vocab
 
     def placed(self, places: RopePlaces) -> ReferenceProbeBlock:
-        """The same block over features and rows in these places."""
+        """Return the same block over features and rows with these RoPE positions."""
         made, parts = copy(self), self._parts
         layers = tuple(layer.placed(places) for layer in parts.layers)
         contexts = tuple(replace(context, places=places) for context in parts.contexts)
@@ -83,7 +83,7 @@ class ReferenceProbeBlock:
         return tuple(layer.stored(context(features, first)) for layer, context in both)
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
+        """Return the pass over a block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
         inputs = (ids, features.tobytes())
         if (known := self._known.exact(inputs)) is not None:
             return known

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
-from draftproof.properties.values.probe import Weights, draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights, draft_weights, standalone_model
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
@@ -30,9 +30,12 @@ from draftproof.reference.probe.target import (
 
 @dataclass(frozen=True)
 class _Entries:
-    """One layer over entries; entry i has the token of position i + `ahead`. `fc` [2D, Dd] is of (embedding, hidden),
-    `out` [Dd, D]. Logits are of the output after its mix, which a probe has for a norm; handed on is that or the one
-    before it. Lane `carried` of an embedding is what a token adds to the carry."""
+    """One layer over entries; entry i has the token of position i + `ahead`.
+
+    `fc` [2D, Dd] applies to (embedding, hidden), `out` is [Dd, D]. Logits are of the output after its mix, which a
+    probe has in place of a norm; the next step gets that output, or the one before the mix. Lane `carried` of an
+    embedding is what a token adds to the carry.
+    """
 
     name: Hashable
     embed: np.ndarray
@@ -66,7 +69,7 @@ class _Entries:
         )
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray, table: Prefixes) -> Pass:
-        """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]."""
+        """Return the causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]."""
         raw, size = hidden.tobytes(), hidden.shape[1] * hidden.itemsize
         inputs = tuple((token, raw[i * size : (i + 1) * size]) for i, token in enumerate(tokens))
         known = table.longest(inputs, self.nothing)
@@ -78,7 +81,7 @@ class _Entries:
         return whole
 
     def _run(self, tokens: tuple[int, ...], x_in: np.ndarray, past: np.ndarray) -> Pass:
-        """The entries [T] behind those of `past` [J-T, entry]."""
+        """Return the pass over the entries [T] that follow `past` [J-T, entry]."""
         embedding, start = self.embed[list(tokens)], len(past)
         if self.masks_first and not start:
             embedding[0] = 0
@@ -103,14 +106,14 @@ class ProbeEagleHead:
         self._memo = memo
 
     def placed(self, places: RopePlaces) -> ProbeEagleHead:
-        """The same head over entries in these places."""
+        """Return the same head over entries with these RoPE positions."""
         made = copy(self)
         made._entries = replace(self._entries, layer=self._entries.layer.placed(places))
         made._known = self._memo.of((self._entries.name, places))
         return made
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""
+        """Return the causal pass over entries 0, 1, ..: tokens [J], hidden inputs [J, D]; `hidden` of it is g."""
         return self._entries.forward(tokens, hidden, self._known)
 
 
@@ -126,21 +129,21 @@ class ReferenceProbeChain:
         self._memo = memo
 
     def placed(self, places: RopePlaces) -> ReferenceProbeChain:
-        """The same layers over entries in these places."""
+        """Return the same layers over entries with these RoPE positions."""
         made = copy(self)
         made._layers = [replace(one, layer=one.layer.placed(places)) for one in self._layers]
         made._known = [self._memo.of((one.name, places)) for one in self._layers]
         return made
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass of one layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer."""
+        """Return the causal pass of one layer over entries 0, 1, ..; entry i has token i + 1 + `layer`."""
         return self._layers[layer].forward(tokens, hidden, self._known[layer])
 
 
 def standalone(
     spec: Standalone, target: ProbeModel, memo: Memo, weights: Weights | None = None
 ) -> ReferenceProbeTarget:
-    """The language model that a standalone draft is."""
+    """Return the language model that a standalone draft is."""
     model = standalone_model(spec, target)
     parts = Parts.of((spec, target), weights or draft_weights(spec, target), model)
     return ReferenceProbeTarget(model, memo, parts)

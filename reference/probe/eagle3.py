@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle3
-from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import Weights, draft_weights
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.ring import mix, turned
@@ -44,7 +44,7 @@ class ProbeEagle3Head:
         self._memo = memo
 
     def placed(self, places: RopePlaces) -> ProbeEagle3Head:
-        """The same head over entries in these places."""
+        """Return the same head over entries with these RoPE positions."""
         made = copy(self)
         made._parts = replace(self._parts, layer=self._parts.layer.placed(places))
         made._known = self._memo.of((self._parts.name, places))
@@ -55,7 +55,7 @@ class ProbeEagle3Head:
         return features @ self._parts.fc
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass over entries 0, 1, ..: tokens [J] and states [J, Dd]; `hidden` of it is handed on."""
+        """Return the causal pass over entries 0, 1, ..: tokens [J], states [J, Dd]; the next step gets its `hidden`."""
         raw, size = hidden.tobytes(), hidden.shape[1] * hidden.itemsize
         inputs = tuple((token, raw[i * size : (i + 1) * size]) for i, token in enumerate(tokens))
         known = self._known.longest(inputs, self._parts.nothing)
@@ -67,7 +67,7 @@ class ProbeEagle3Head:
         return whole
 
     def _run(self, tokens: tuple[int, ...], x: np.ndarray, past: np.ndarray) -> Pass:
-        """The entries [T] behind those of `past` [J-T, entry]."""
+        """Return the pass over the entries [T] that follow `past` [J-T, entry]."""
         parts, start = self._parts, len(past)
         embedding, normed = parts.embed[list(tokens)], mix(x)
         normed[:, 1] = x[:, 1]

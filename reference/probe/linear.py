@@ -11,15 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Linear
+from draftproof.properties.weights.probe import Weights
 from draftproof.reference.probe.ring import ONE, mix, turned
 
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """Gated delta net and MLP of a layer. Matrices are stored input first: `project` [D, Q+U*E+U+U] gives the inputs
-    of the convolution, z, a and b; `conv` [C, 1, Q]; `start` is the state of a new request."""
+    """The gated delta net and the MLP of a layer.
+
+    Matrices are stored input first: `project` [D, Q+U*E+U+U] gives the inputs of the convolution, z, a and b; `conv`
+    [C, 1, Q]; `start` is the state of a new request.
+    """
 
     project: np.ndarray
     conv: np.ndarray
@@ -59,14 +62,14 @@ class LinearLayer:
         return x + mix(x @ self.mlp), np.concatenate((past, states)) if len(past) else states
 
     def _split(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Views of states [T, size]: the windows [T, C-1, Q] and S [T, U, H, E]."""
+        """Return views of states [T, size]: the windows [T, C-1, Q] and S [T, U, H, E]."""
         rows, sizes = len(states), self.sizes
         held = (sizes.conv - 1) * sizes.channels
         window = states[:, :held].reshape(rows, sizes.conv - 1, sizes.channels)
         return window, states[:, held:].reshape(rows, sizes.value_heads, sizes.key_dim, sizes.value_dim)
 
     def _convolve(self, new: np.ndarray, before: np.ndarray, windows: np.ndarray) -> np.ndarray:
-        """Inputs new [T, Q] after the window before [C-1, Q]: the outputs [T, Q]; the window after each to windows."""
+        """Return outputs [T, Q] for inputs new [T, Q] after the window before [C-1, Q]; fill in the later windows."""
         inputs, rows = np.concatenate((before, new)), len(new)
         y = self.conv[0] * inputs[:rows]
         for j in range(1, len(self.conv)):
@@ -77,7 +80,10 @@ class LinearLayer:
     def _delta(
         self, qkv: np.ndarray, decay: np.ndarray, beta: np.ndarray, s: np.ndarray, after: np.ndarray
     ) -> np.ndarray:
-        """The delta rule from s [U, H, E] on over qkv [T, Q], decay and beta [T, U]: o [T, U*E]; each S to after."""
+        """Return o [T, U*E] of the delta rule from s [U, H, E] on; write each later S to `after`.
+
+        It runs over qkv [T, Q], decay and beta [T, U].
+        """
         rows, sizes = len(qkv), self.sizes
         keys, group = sizes.key_heads * sizes.key_dim, sizes.value_heads // sizes.key_heads
         qk = qkv[:, : 2 * keys].reshape(rows, 2, sizes.key_heads, 1, sizes.key_dim).repeat(group, axis=2)

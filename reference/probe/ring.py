@@ -11,7 +11,7 @@ ONE = np.array(1, dtype=np.uint64)
 
 
 def coded(x: np.ndarray, bits: int) -> np.ndarray:
-    """x [.., H] as its codes of so many bits say it: x_0, and (x_0 | 1) * (2 c + 1) with the code c of each other one.
+    """Return x [.., H] as read from codes of `bits` bits: x_0, and (x_0 | 1) * (2 c + 1) for each other code c.
 
     A code is the top bits as a signed number.
     """
@@ -22,7 +22,7 @@ def coded(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """The SplitMix64 finalizer, elementwise: every input bit reaches every output bit."""
+    """Apply the SplitMix64 finalizer elementwise: every input bit reaches every output bit."""
     x = x ^ (x >> _30)
     x *= _A
     x ^= x >> _27

@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
-from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel
+from draftproof.properties.weights.probe import Weights, target_weights
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.linear import LinearLayer
@@ -70,7 +70,7 @@ class LayerMatrices:
         return self.output(x, o), kv, o[:, 0]
 
     def placed(self, places: RopePlaces) -> LayerMatrices:
-        """The same layer over tokens in these places."""
+        """Return the same layer over tokens with these RoPE positions."""
         return replace(self, places=places)
 
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ class ReferenceUnembedding:
         return logits
 
     def favourite(self, m: np.ndarray) -> np.ndarray:
-        """The token that each mixed carry is for."""
+        """Return the token that each mixed carry prefers."""
         return (m >> _33) % np.uint64(self.vocab)
 
     @classmethod
@@ -135,7 +135,7 @@ class ReferenceUnembedding:
 
     @classmethod
     def of_draft(cls, weights: Weights, target: ProbeModel, layer: int) -> ReferenceUnembedding:
-        """That of a draft's layer: its own, or the target's for the tokens that it can propose."""
+        """Return the unembedding of a draft's layer: its own, or the target's for the tokens that it can propose."""
         shared = cls.of(weights, target)
         ids = weights.get("own.ids", shared.ids)
         own = weights.get(f"own.unembed.{layer}")
@@ -166,7 +166,10 @@ class Parts:
 
 
 def located(position: np.ndarray, places: RopePlaces, start: int, count: int) -> np.ndarray:
-    """What positions `start`, `start` + 1, .. add: [T, O], of position [O], or [3, O] where a token has three."""
+    """Return what positions `start`, `start` + 1, .. add, [T, O].
+
+    `position` is [O], or [3, O] where a token has three positions.
+    """
     if position.ndim == 1:
         return np.arange(start, start + count, dtype=np.uint64)[:, None] * position
     return places.rows(start, count) @ position
@@ -188,7 +191,7 @@ class ReferenceProbeTarget:
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
 
     def placed(self, places: RopePlaces) -> ReferenceProbeTarget:
-        """The same model over texts whose tokens are in these places."""
+        """Return the same model over texts with these RoPE positions."""
         if not self._spec.mrope:
             return self
         made = copy(self)
@@ -197,7 +200,7 @@ class ReferenceProbeTarget:
         return made
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """The causal pass over tokens at positions 0, 1, .."""
+        """Return the causal pass over tokens at positions 0, 1, .."""
         known = self._known.longest(tokens, self._empty)
         start = len(known.hidden)
         if start == len(tokens):
@@ -212,8 +215,10 @@ class ReferenceProbeTarget:
         return whole
 
     def _run(self, x: np.ndarray, known: Pass) -> tuple[np.ndarray, np.ndarray, Pass]:
-        """Rows x [T, D] through all layers, after a known pass: the output, the carry [T], and a pass that has the
-        entries and states of all rows and the layers' outputs of the new ones."""
+        """Run rows x [T, D] through all layers after a known pass; return the output, the carry [T], and a pass.
+
+        The pass has the entries and states of all rows, and the layers' outputs of the new ones.
+        """
         kv: list[np.ndarray] = []
         states: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
@@ -231,13 +236,13 @@ class ReferenceProbeTarget:
 
 
 def empty(lanes: int, sizes: ProbeModel | ProbeDraft, layers: int, vocab: int) -> Pass:
-    """The pass over nothing of a model that has `layers` of full attention."""
+    """Return the pass over no input of a model that has `layers` layers of full attention."""
     kv = np.empty((0, sizes.kv_heads * (sizes.key_dim + sizes.value_dim)), dtype=np.uint64)
     return Pass(np.empty((0, lanes), dtype=np.uint64), np.empty((0, vocab)), (kv,) * layers)
 
 
 def joined(known: Pass, new: Pass) -> Pass:
-    """`new`, whose entries and states are those of all rows, with the rows of a known pass before its own."""
+    """Return `new` with the rows of a known pass before its own; it has the entries and states of all rows already."""
     if not len(known.hidden):
         return new
     return new._replace(

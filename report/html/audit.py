@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftproof.properties.values.audit import AuditReport, Explanation, PositionRate
+from draftproof.properties.formats.audit import AuditReport, Explanation, PositionRate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.chart import Tick
 from draftproof.report.html.page import rendered

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.durations import show_duration
 from draftproof.report.numbers import count
 
 MOST_POINTS = 400

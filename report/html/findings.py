@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from draftproof.fuzz.releases.packages import packages_of
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import RunSource, StoredFinding
@@ -106,7 +105,7 @@ def _without(found: StoredFinding) -> str:
 
 
 def _facts(found: StoredFinding, merged: Sequence[StoredFinding]) -> Mapping[str, str]:
-    """Return the facts of a finding; hits are those of the merged ones, too."""
+    """Return the facts of a finding; its hits include the merged findings'."""
     state = _text(found, "state")
     size = f"{plural(_number(found, 'requests'), 'request')}, {plural(_number(found, 'rounds'), 'round')}"
     at = found.row.get("at")
@@ -138,6 +137,8 @@ def _commands(found: StoredFinding, source: RunSource) -> tuple[Command, ...]:
 
 def _origin(case: str, source: RunSource) -> Iterator[Command]:
     """How to find the commit or the release that brought it in."""
+    from draftproof.fuzz.releases.packages import packages_of
+
     settings = source.settings
     subject, between = settings.subject, ("--good", "GOOD", "--bad", "BAD")
     for package in packages_of(subject.name):

@@ -105,7 +105,7 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str], never: Set
 
 
 def _groups(drafts: Iterable[Algorithm], known: _Known) -> Iterable[FactGroup]:
-    """Yield the groups of which these drafts can have something."""
+    """Yield the groups with facts that these drafts can have."""
     for name, facts in GROUPS.items():
         lines = ((one.words, tuple(known.square(name_of(draft, one.name)) for draft in drafts)) for one in facts)
         group = FactGroup(name, tuple(lines))

@@ -18,8 +18,8 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.coverage.bins import name_of
 from draftproof.properties.coverage.covered import level_of
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.durations import show_duration
+from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.durations import show_duration
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.commands import command
@@ -98,7 +98,7 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
 
 
 def _never(source: RunSource) -> frozenset[str]:
-    """Return the bins of which all scenarios that were judged say that they are beyond model, draft or subject."""
+    """Return the bins that every judged scenario calls out of reach for the model, the draft or the subject."""
     counts = source.sums.draft_counts
     judged = {draft: one.value for (draft, name), one in counts.items() if name == "scenarios"}
     never = (of for of, one in counts.items() if 0 < judged.get(of[0], 0) <= one.beyond)
@@ -145,7 +145,7 @@ def _verdict(source: RunSource, contracts: Sequence[ContractRow]) -> Outcome:
 
 
 def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contracts: Sequence[ContractRow]) -> str:
-    """One sentence for whom nothing else is told."""
+    """Return one sentence for a reader who reads nothing else."""
     done = source.sums.done
     ran = f"{plural(done, 'scenario')} in {show_duration(_seconds(source))}"
     if findings:

@@ -13,14 +13,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from draftproof.fuzz.campaign.schema import VERSION
+from draftproof.fuzz.campaign.schema import DATABASE_VERSION
 from draftproof.fuzz.campaign.settings import CampaignError, Settings, read
 from draftproof.fuzz.campaign.sums import CampaignSums, read_sums
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.verdict import Divergence
 
 Row = Mapping[str, Any]
-LONGEST = 20_000
+LONGEST_DETAIL = 20_000
 """Characters of a traceback or of stacks that a report keeps."""
 
 
@@ -41,9 +41,9 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run as its store tells it: rows of its tables, and its sums. `facts` are texts by name.
+    """A run as its store has it: rows of its tables, and its sums. `facts` are texts by name.
 
-    `workers` is how many there were of late, None if nobody says.
+    `workers` is how many there were recently, None if that is not recorded.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class RunSource:
 
 
 def read_run(path: Path) -> RunSource:
-    """Read a run directory, that of a campaign which still runs, too. Raises CampaignError if it is none."""
+    """Read a run directory, also of a campaign that still runs. Raises CampaignError for any other directory."""
     database = path / "results.sqlite"
     if not database.is_file():
         raise CampaignError(f"invalid RUN '{path}': expected a campaign's directory (it has no results.sqlite)")
@@ -86,10 +86,10 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
 
 def _require_version(database: Path, store: sqlite3.Connection) -> None:
     (version,) = store.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
+    if version != DATABASE_VERSION:
         raise CampaignError(
-            f"invalid version {version} of {database}: expected {VERSION}, as this Draftproof reads it; make the report"
-            " with the Draftproof that ran the campaign"
+            f"invalid version {version} of {database}: expected {DATABASE_VERSION}, as this Draftproof reads it; make"
+            " the report with the Draftproof that ran the campaign"
         )
 
 
@@ -157,7 +157,7 @@ def _decoded(text: str, kind: Any, name: str, unread: list[str]) -> Any:
 
 
 def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
+    if len(text) <= LONGEST_DETAIL:
         return text
-    half = LONGEST // 2
-    return f"{text[:half]}\n[{len(text) - LONGEST} characters left out]\n{text[-half:]}"
+    half = LONGEST_DETAIL // 2
+    return f"{text[:half]}\n[{len(text) - LONGEST_DETAIL} characters left out]\n{text[-half:]}"

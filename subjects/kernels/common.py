@@ -21,7 +21,7 @@ def heads_of(qkv: Tensor, heads: int, height: int, values: int) -> tuple[Tensor,
 
 
 def no_checkpoints(*arguments: Any) -> dict[str, Tensor]:
-    """Return steps of which none is tracked: kernels that leave checkpoints to others."""
+    """Return steps that track nothing, for kernels that leave checkpoints to others."""
     return {"checkpoint_steps": torch.full_like(arguments[-1], -1)}
 
 

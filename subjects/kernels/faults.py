@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.properties.values.kernel_fault import KernelFault
+from draftproof.properties.formats.kernel_fault import KernelFault
 
 
 def faults_of(package: str) -> Mapping[str, tuple[KernelFault, ...]]:

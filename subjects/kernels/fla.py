@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints
 
 _RULE = "fla.ops.gated_delta_rule"
@@ -118,7 +118,7 @@ def causal_conv1d(
     checkpoint_steps: Tensor,
 ) -> None:
     before = conv[state_slots].transpose(1, 2)
-    # Its states have the input itself in front, which no output hangs on.
+    # Its states have the input itself in front, which no output depends on.
     states = torch.cat((torch.zeros_like(before[..., :1]), before), -1)
     made, after = kernel(
         x[None], weight, activation="silu", initial_state=states, output_final_state=True, cu_seqlens=cu_seqlens

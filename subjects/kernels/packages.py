@@ -11,9 +11,9 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose kernels have bindings: the names of its wheels, and packages whose own file is not run.
+    """A package with kernels that have bindings: the names of its wheels, and packages whose own file is not run.
 
-    These files import all of an engine, and no kernel needs what they define.
+    These files import a whole engine, and no kernel needs what they define.
     """
 
     name: str
@@ -49,7 +49,7 @@ def _vllm(folder: Path) -> None:
     sys.modules[module.__name__] = module
 
 
-PACKAGES = (
+KERNEL_PACKAGES = (
     Package(
         "fla", ("fla-core", "flash-linear-attention"), ("fla", "fla.layers", "fla.models", "fla.ops", "fla.modules")
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.sglang_states import *  # noqa: F403
 
 _CACHE_LOCS = (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints, of_no_slot
 
 _CONV = ("sglang.kernels.ops.mamba.causal_conv1d_triton", "sglang.srt.layers.attention.mamba.causal_conv1d_triton")
@@ -53,7 +53,7 @@ def _own_slots(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Te
 def _rolled(
     out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor
 ) -> dict[str, Tensor]:
-    """Return rows without a slot, whose output nobody reads, and windows that the commit overwrites."""
+    """Return masks of what may be anything: outputs of rows without a slot, and windows that the commit overwrites."""
     rolled = torch.zeros(len(conv), dtype=torch.bool)
     rolled[state_slots[state_slots >= 0].long()] = True
     return {"out": state_slots < 0, "conv": rolled}
@@ -70,7 +70,7 @@ def _rolled(
     draws={"convs": (2, 3, 4)},
     limit=_own_slots,
     undefined=_rolled,
-    cannot="widths above 4; rows that share a slot, whose window it moves on; outputs of rows without a slot",
+    cannot="widths above 4; rows that share a slot (it moves the window on); outputs of rows without a slot",
 )
 def causal_conv1d_update(
     kernel: Any, out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor

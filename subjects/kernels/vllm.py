@@ -1,4 +1,4 @@
-"""Bindings of vLLM's kernels: `B` rows of a launch. Integers on its side are int32 but for token ids of the target."""
+"""Bindings of vLLM's kernels: `B` rows of a launch. vLLM's integers are int32, except token ids of the target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.vllm_states import *  # noqa: F403
 
 _SPEC = ("vllm.v1.spec_decode.utils",)
@@ -148,5 +148,5 @@ def _no_synthetic(kernel: Any, *, uniform: bool = True) -> dict[str, Any]:
 
 
 def _taken(kernel: Any, **words: Any) -> dict[str, Any]:
-    """Return those of the arguments that this release's kernel has."""
+    """Return the arguments that this release's kernel has."""
     return {name: value for name, value in words.items() if name in kernel.arg_names}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints, no_slot_zero, of_no_slot
 
 _CONV = ("vllm.model_executor.layers.mamba.ops.causal_conv1d",)

@@ -19,9 +19,9 @@ class ServerRequest(NamedTuple):
 class Dialect(NamedTuple):
     """A kind of server. `stops`: it ends a request at stop ids by itself; else the text is cut here.
 
-    SGLang does so only without `ignore_eos` (`Req._check_token_based_finish`), llama.cpp never.
+    SGLang stops only without `ignore_eos` (`Req._check_token_based_finish`), llama.cpp never.
 
-    `version` is a path and a field of what is there, `serves` the path that names the checkpoint.
+    `version` is a path and a field of the response, `serves` the path that names the checkpoint.
     """
 
     name: str

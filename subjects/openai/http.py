@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
 
 _LONGEST = 200
 

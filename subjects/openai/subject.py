@@ -20,11 +20,11 @@ Api = Literal["vllm", "llama", "sglang"]
 
 
 class OpenaiSubject(Subject):
-    """A server at `url` that serves the scenario's checkpoint, with whatever draft it was started with.
+    """A server at `url` that serves the scenario's checkpoint, with the draft that it was started with.
 
-    `api` is how it wants to be asked: vllm, llama or sglang. `arrivals`: requests come together, or one after another
+    `api` is the kind of server: vllm, llama or sglang. `arrivals`: requests come together, or one after another
     (serial). With `drafts`, the number of drafts that it was started with, its counters are read, too: the scenario's
-    draft must then be the server's own, and nobody else may use it meanwhile. With `rounds` "yes" the text is told by
+    draft must then be the server's own, and nothing else may use it meanwhile. With `rounds` "yes" the text is split by
     round, as answers of newer vLLMs have it. Raises ServerError.
     """
 
@@ -96,7 +96,7 @@ class OpenaiSubject(Subject):
         return 0 < self._drafts == scenario.steps
 
     def _reach(self) -> None:
-        """Raise ServerError unless somebody answers; a server that does not tell its version is one all the same."""
+        """Raise ServerError unless the server answers; one that does not tell its version is accepted."""
         path, field = self._dialect.version
         try:
             version = self._server.get_json(path).get(field, "")
@@ -119,7 +119,7 @@ class OpenaiSubject(Subject):
         places = places_of(counted)
         if places not in (0, self._drafts):
             raise ServerError(
-                f"{said}: expected {places}, the drafts of a round that the server was started with: so many positions"
+                f"{said}: expected {places}, as many positions as the drafts a round that the server was started with"
                 f" are in {self._server.url}/metrics"
             )
 

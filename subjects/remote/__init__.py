@@ -1,1 +1,1 @@
-"""A subject in another Python: what runs there needs numpy and msgspec, and of Draftproof `properties.values` only."""
+"""A subject in another Python: what runs there needs numpy and msgspec, and of Draftproof what is sent."""

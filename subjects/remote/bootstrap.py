@@ -10,8 +10,8 @@ import os
 import struct
 import sys
 
-LEAST = (3, 10)
-NEEDED = ("numpy", "msgspec")
+LEAST_PYTHON = (3, 10)
+_NEEDED = ("numpy", "msgspec")
 
 
 class SourcesFinder(object):
@@ -57,10 +57,10 @@ def say(answers, lacks="", why=""):
 def main():
     """Say what is missing, or serve until orders end."""
     orders, answers = streams()
-    if sys.version_info < LEAST:
+    if sys.version_info < LEAST_PYTHON:
         say(answers, "python")
         return
-    for name in NEEDED:
+    for name in _NEEDED:
         try:
             importlib.import_module(name)
         except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -56,7 +56,7 @@ AnySubjectOrder = MakeSubject | AskChannels | RunScenario | AskHooks | CloseSubj
 class SubjectMade(Value, frozen=True, kw_only=True, tag="made"):
     """The subject is there; `announces`: it says what it is about to do.
 
-    `versions` are those of its packages; one that is not installed there has the version "".
+    `versions` are the versions of its packages; one that is not installed there has the version "".
     """
 
     name: str
@@ -99,8 +99,8 @@ class SubjectClosed(Value, frozen=True, kw_only=True, tag="closed"):
 class SubjectRaised(Value, frozen=True, kw_only=True, tag="raised"):
     """The subject raised: the name of the type, the message, the innermost frame as file:line name, the traceback.
 
-    `lacks` is the module that could not be imported, if that is why; `known` the names of subjects that are registered
-    there, where the name is none of them. `is_condition`: it is a ConditionError, whose message says all.
+    `lacks` is the module that could not be imported, if that is why; `known` are the names of subjects that are
+    registered there, if the name is not among them. `is_condition`: it is a ConditionError, and its message says all.
     """
 
     kind: str

@@ -8,7 +8,7 @@ import signal
 import traceback
 from typing import BinaryIO
 
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
 from draftproof.subjects.making import EngineMissingError, UnknownSubjectError, made
@@ -31,7 +31,7 @@ from draftproof.subjects.remote.messages import (
     frame,
     order_of,
 )
-from draftproof.subjects.remote.values import packed
+from draftproof.subjects.remote.values import to_wire
 
 
 def serve(orders: int, answers: int) -> None:
@@ -96,7 +96,7 @@ class _Server:
         trace = subject.run(order.scenario, order.script)
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
-        return RunTraced(subject=trace.subject, channels=trace.channels, observations=packed(trace))
+        return RunTraced(subject=trace.subject, channels=trace.channels, observations=to_wire(trace))
 
 
 def _raised(error: BaseException) -> SubjectRaised:

@@ -36,12 +36,12 @@ class ForeignValue:
         return self._shown
 
 
-def packed(trace: Trace) -> list[tuple[str, list[int], Any]]:
+def to_wire(trace: Trace) -> list[tuple[str, list[int], Any]]:
     """Return the observations of a trace as msgpack can hold them."""
     return [(channel, [int(part) for part in key], _pack(value)) for channel, key, value in trace.observations]
 
 
-def unpacked(observations: list[tuple[str, list[int], Any]]) -> tuple[Observation, ...]:
+def from_wire(observations: list[tuple[str, list[int], Any]]) -> tuple[Observation, ...]:
     """Return observations as the subject made them."""
     return tuple(Observation(channel, Key(*key), _unpack(value)) for channel, key, value in observations)
 

@@ -1,10 +1,27 @@
 """SGLang: functions of a released wheel, each part a subject that runs them in our engine."""
 
-from draftproof.subjects.sglang.commit import StateCommit as StateCommit
-from draftproof.subjects.sglang.config import DraftConfig as DraftConfig
-from draftproof.subjects.sglang.dflash import BlockAcceptance as BlockAcceptance
-from draftproof.subjects.sglang.draft_decode import DraftDecode as DraftDecode
-from draftproof.subjects.sglang.eagle_extend import EagleExtend as EagleExtend
-from draftproof.subjects.sglang.mtp import ChainExtend as ChainExtend
-from draftproof.subjects.sglang.policy import AdaptivePolicy as AdaptivePolicy
-from draftproof.subjects.sglang.pools import PoolSteps as PoolSteps
+from __future__ import annotations
+
+import importlib
+from typing import Literal
+
+from draftproof.properties.values.subject import Subject
+from draftproof.subjects.making import called
+
+Part = Literal["adaptive", "commit", "config", "dflash", "draft", "extend", "mtp", "pools"]
+PARTS: dict[Part, tuple[str, str]] = {
+    "adaptive": ("draftproof.subjects.sglang.policy", "AdaptivePolicy"),
+    "commit": ("draftproof.subjects.sglang.commit", "StateCommit"),
+    "config": ("draftproof.subjects.sglang.config", "DraftConfig"),
+    "dflash": ("draftproof.subjects.sglang.dflash", "BlockAcceptance"),
+    "draft": ("draftproof.subjects.sglang.draft_decode", "DraftDecode"),
+    "extend": ("draftproof.subjects.sglang.eagle_extend", "EagleExtend"),
+    "mtp": ("draftproof.subjects.sglang.mtp", "ChainExtend"),
+    "pools": ("draftproof.subjects.sglang.pools", "PoolSteps"),
+}
+
+
+def sglang(part: Part, wheel: str, **settings: str) -> Subject:
+    """Return a part of a release, with the settings that are its own. Raises what making it raises."""
+    module, name = PARTS[part]
+    return called("sglang", getattr(importlib.import_module(module), name), {"wheel": wheel, **settings})

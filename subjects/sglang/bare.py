@@ -9,7 +9,7 @@ from typing import Any
 from draftproof.subjects.wheels.stubs import stub_of
 
 
-class Loose:
+class StubAttributes:
     """An object with the given attributes; any other is a stub, which is false."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -19,8 +19,8 @@ class Loose:
         return stub_of("unset", name)
 
 
-class Unset:
-    """An object with the given attributes; any other is None, as an option that nobody chose."""
+class NoneAttributes:
+    """An object with the given attributes; any other is None, like an option that was not set."""
 
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
@@ -31,10 +31,10 @@ class Unset:
         return None
 
 
-def bare(kind: type, **attributes: Any) -> Any:
-    """Return an instance of a class whose constructor did not run, with the given attributes.
+def make_without_init(kind: type, **attributes: Any) -> Any:
+    """Return an instance of a class without running its constructor, with the given attributes.
 
-    What the class does not define, and nobody set, is a stub.
+    An attribute that the class does not define and that was not given is a stub.
     """
     made: Any = object.__new__(_open(kind))
     for name, value in attributes.items():
@@ -48,4 +48,4 @@ def bare(kind: type, **attributes: Any) -> Any:
 
 @cache
 def _open(kind: type) -> type:
-    return type(kind.__name__, (kind,), {"__getattr__": Loose.__getattr__, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), {"__getattr__": StubAttributes.__getattr__, "__module__": kind.__module__})

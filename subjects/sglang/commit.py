@@ -17,19 +17,18 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, bare
+from draftproof.subjects.sglang.bare import StubAttributes, make_without_init
 from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 BACKEND: Place = ("layers.attention.hybrid_linear_attn_backend", "HybridLinearAttnBackend")
 V2: tuple[Place, ...] = (
     ("speculative.spec_utils", "commit_mamba_states_after_verify"),
     ("speculative.eagle_worker_v2", "EAGLEWorkerV2"),
 )
-WORKERS: dict[str, tuple[Place, ...]] = {
+_WORKERS: dict[str, tuple[Place, ...]] = {
     "v1": (("speculative.eagle_worker", "EAGLEWorker"),),
     "v2": V2,
     "multi-layer v1": (("speculative.multi_layer_eagle_worker", "MultiLayerEagleWorker"),),
@@ -38,7 +37,7 @@ WORKERS: dict[str, tuple[Place, ...]] = {
 
 
 class WorkerCommit(Snapshot):
-    """Snapshots whose commit is asked for by a worker, and done by the backend of the release."""
+    """Snapshots that a worker commits through the backend of the release."""
 
     source: ClassVar[SglangRelease]
     place: ClassVar[Place]
@@ -51,15 +50,15 @@ class WorkerCommit(Snapshot):
         accepted = torch.tensor([at for row, step in zip(flat.tolist(), steps, strict=True) for at in row[: step + 1]])
         kept = torch.arange(width) <= last_correct_step_indices.unsqueeze(1)
         mode = self.source.find("model_executor.forward_batch_info", "ForwardMode").TARGET_VERIFY
-        batch = Loose(
+        batch = StubAttributes(
             forward_mode=mode,
             seq_lens=torch.zeros(rows, dtype=torch.int64),
             mamba_track_indices=None,
-            get_model_worker_batch=lambda **_: Loose(capture_hidden_mode=None),
+            get_model_worker_batch=lambda **_: StubAttributes(capture_hidden_mode=None),
         )
         self._call(batch, steps, accepted, torch.where(kept, flat, -1), self._target(state_slots, rows * width))
 
-    def _call(self, batch: Any, steps: list[int], accepted: Tensor, index: Tensor, target: Loose) -> None:
+    def _call(self, batch: Any, steps: list[int], accepted: Tensor, index: Tensor, target: StubAttributes) -> None:
         module, name = self.place
         kind, width = self.source.find(module, name), index.shape[1]
         accept_lens = torch.tensor(steps, dtype=torch.int32) + 1
@@ -67,10 +66,12 @@ class WorkerCommit(Snapshot):
             kind(target, batch, accept_lens, index, width)
             return
         counts = ("accept_length_per_req_cpu", "num_accepted_drafts_per_req_cpu", "num_correct_drafts_per_req_cpu")
-        result = Loose(accepted_indices=accepted, accept_indices=accepted, **dict.fromkeys(counts, steps))
-        info = Loose(topk=1, draft_token_num=width, capture_hidden_mode=None, verify=lambda *_: result)
+        result = StubAttributes(accepted_indices=accepted, accept_indices=accepted, **dict.fromkeys(counts, steps))
+        info = StubAttributes(topk=1, draft_token_num=width, capture_hidden_mode=None, verify=lambda *_: result)
         batch.spec_info = info
-        worker = bare(kind, _target_worker=target, target_worker=target, speculative_num_draft_tokens=width)
+        worker = make_without_init(
+            kind, _target_worker=target, target_worker=target, speculative_num_draft_tokens=width
+        )
         logits = target.forward_batch_generation().logits_output
         if name == "EAGLEWorkerV2":
             given = {"batch": batch, "verify_input": info, "accept_index": index}
@@ -82,23 +83,25 @@ class WorkerCommit(Snapshot):
         else:
             worker.verify(*(batch, info)[: len(inspect.signature(worker.verify).parameters)])
 
-    def _target(self, state_slots: Tensor, tokens: int) -> Loose:
-        """Return a target worker whose pools are the engine's."""
-        caches = Loose(
+    def _target(self, state_slots: Tensor, tokens: int) -> StubAttributes:
+        """Return a target worker with the engine's pools."""
+        caches = StubAttributes(
             conv=[self.conv],
             temporal=self.ssm,
             intermediate_ssm=self.intermediate_ssm,
             intermediate_conv_window=[self.intermediate_conv],
         )
-        pool = Loose(get_speculative_mamba2_params_all_layers=lambda: caches, mamba_pool=None)
-        metadata = Loose(mamba_cache_indices=state_slots)
-        linear = Loose(forward_metadata=metadata, req_to_token_pool=pool, accept_lens_pool=None)
-        backend = bare(self.source.find(*BACKEND), linear_attn_backend=linear)
+        pool = StubAttributes(get_speculative_mamba2_params_all_layers=lambda: caches, mamba_pool=None)
+        metadata = StubAttributes(mamba_cache_indices=state_slots)
+        linear = StubAttributes(forward_metadata=metadata, req_to_token_pool=pool, accept_lens_pool=None)
+        backend = make_without_init(self.source.find(*BACKEND), linear_attn_backend=linear)
         backend._update_ple_state_after_mtp_verify = lambda *_, **__: None
-        runner = Loose(attn_backend=backend, mambaish_config=True, hybrid_gdn_config=True, req_to_token_pool=pool)
-        logits = Loose(next_token_logits=torch.zeros((tokens, 1)), hidden_states=torch.zeros((tokens, 1)))
-        done = Loose(logits_output=logits, can_run_cuda_graph=False)
-        return Loose(model_runner=runner, forward_batch_generation=lambda *_, **__: done)
+        runner = StubAttributes(
+            attn_backend=backend, mambaish_config=True, hybrid_gdn_config=True, req_to_token_pool=pool
+        )
+        logits = StubAttributes(next_token_logits=torch.zeros((tokens, 1)), hidden_states=torch.zeros((tokens, 1)))
+        done = StubAttributes(logits_output=logits, can_run_cuda_graph=False)
+        return StubAttributes(model_runner=runner, forward_batch_generation=lambda *_, **__: done)
 
 
 def _scatter(dst: Tensor, src: Tensor, slots: Tensor, steps: Tensor, rows: Tensor | None = None) -> None:
@@ -109,7 +112,7 @@ def _scatter(dst: Tensor, src: Tensor, slots: Tensor, steps: Tensor, rows: Tenso
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Give a name to whoever looks for it: some releases annotate with a class that they import for checkers only."""
+    """Define a name as a builtin: some releases annotate with a class that they import for type checkers only."""
     setattr(builtins, name, object)
     try:
         yield
@@ -120,20 +123,16 @@ def _named(name: str) -> Iterator[None]:
 class StateCommit(WorkerSubject):
     """Which states are committed; `worker` is "v2", "v1" or "multi-layer v1"."""
 
-    name = "sglang-commit"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
+    name = "sglang commit"
+    limits = on_probes()
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})
 
     def __init__(self, wheel: str, worker: str = "v2") -> None:
-        if worker not in WORKERS:
-            raise SubjectNameError(f"invalid setting worker={worker!r}: expected {', '.join(WORKERS)}")
+        if worker not in _WORKERS:
+            raise SubjectNameError(f"invalid setting worker={worker!r}: expected {', '.join(_WORKERS)}")
         source = SglangRelease.open(wheel)
         with _named("ModelRunner"):
-            place = next((one for one in WORKERS[worker] if source.find(*one) is not None), WORKERS[worker][-1])
+            place = next((one for one in _WORKERS[worker] if source.find(*one) is not None), _WORKERS[worker][-1])
         self.needs = (place, BACKEND)
         super().__init__(wheel)
         if place[1] == "EAGLEWorkerV2" and not hasattr(self._found[place], "_mamba_verify_update"):

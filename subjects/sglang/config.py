@@ -7,16 +7,15 @@ import zlib
 from types import SimpleNamespace
 from typing import Any
 
-from draftproof.engine.models.config_fields import FULL, LINEAR
+from draftproof.engine.models.config_fields import FULL_ATTENTION, LINEAR_ATTENTION
 from draftproof.engine.subject.pair import Pair
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.sglang.bare import StubAttributes
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 from draftproof.subjects.wheels.stubs import stub_of
 
-MODELS: dict[str, Place] = {
+_MODELS: dict[str, Place] = {
     "qwen3_next": ("models.qwen3_next_mtp", "Qwen3NextForCausalLMMTP"),
     "qwen3_5": ("models.qwen3_5_mtp", "Qwen3_5ForCausalLMMTP"),
 }
@@ -30,27 +29,21 @@ class SharedConfig(SimpleNamespace):
     def seen(self) -> tuple[int, ...]:
         """Return the fingerprint of what a reader sees now; an interval of 1 makes full attention of every layer."""
         listed, layers = self.listed, self.num_hidden_layers
-        kinds = [FULL if self.full_attention_interval == 1 else kind for kind in listed[:layers]]
+        kinds = [FULL_ATTENTION if self.full_attention_interval == 1 else kind for kind in listed[:layers]]
         text = repr(sorted(vars(self).items()))
-        return (zlib.crc32(text.encode()), len(kinds), *(int(kind == LINEAR) for kind in kinds))
+        return (zlib.crc32(text.encode()), len(kinds), *(int(kind == LINEAR_ATTENTION) for kind in kinds))
 
 
 class DraftConfig(WorkerSubject):
     """The constructor of a draft of Qwen3-Next or Qwen3.5: `model` is "qwen3_next" or "qwen3_5"."""
 
-    name = "sglang-config"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("eagle",),
-        variants=(),
-    )
+    name = "sglang config"
     own = frozenset({"config.seen"})
 
     def __init__(self, wheel: str, model: str = "qwen3_next") -> None:
-        if model not in MODELS:
+        if model not in _MODELS:
             raise SubjectNameError(f"invalid setting model={model!r}: expected qwen3_next or qwen3_5")
-        self._place = MODELS[model]
+        self._place = _MODELS[model]
         self.needs = (self._place,)
         super().__init__(wheel)
 
@@ -84,7 +77,7 @@ class DraftConfig(WorkerSubject):
         for name in BUILT:
             if hasattr(module, name):
                 setattr(module, name, stub_of(module.__name__, name))
-        for name, value in (("get_tensor_model_parallel_world_size", 1), ("get_global_server_args", Loose())):
+        for name, value in (("get_tensor_model_parallel_world_size", 1), ("get_global_server_args", StubAttributes())):
             if hasattr(module, name):
                 setattr(module, name, lambda value=value: value)
         kind(config)

@@ -14,10 +14,9 @@ import torch
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import Acceptance, Proposal
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.sglang.release import SglangRelease
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 UTILS = "speculative.dflash_utils"
 PLACES: tuple[Place, ...] = (
@@ -30,7 +29,7 @@ _NO_TOKEN = -1
 
 
 class WorkerAcceptance(Runtime):
-    """A `Runtime` whose acceptance is a release's."""
+    """A `Runtime` that accepts drafts as a release does."""
 
     accept: ClassVar[tuple[Callable[..., Any]]]
 
@@ -53,13 +52,8 @@ class WorkerAcceptance(Runtime):
 class BlockAcceptance(WorkerSubject):
     """The greedy acceptance of DFlash."""
 
-    name = "sglang-dflash"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("dflash",),
-        variants=(),
-    )
+    name = "sglang dflash"
+    limits = on_probes("dflash")
     own = frozenset({"accept.correct_len", "accept.bonus", "accept.index", "accept.emitted"})
 
     def __init__(self, wheel: str) -> None:

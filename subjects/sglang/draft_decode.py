@@ -17,21 +17,21 @@ from draftproof.engine.parts import EngineParts
 from draftproof.engine.stages import DecodeRow, Launch, Proposal
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, bare
+from draftproof.subjects.sglang.bare import StubAttributes, make_without_init
 from draftproof.subjects.sglang.graphs import graph_runner, replays
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.runner import Backends, DecodeRunner
 from draftproof.subjects.sglang.slots import step_slots
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
-WORKERS: dict[str, Place] = {
+DRAFT_WORKERS: dict[str, Place] = {
     "v1": ("speculative.eagle_worker", "EAGLEWorker"),
     "v2": ("speculative.eagle_worker_v2", "EagleDraftWorker"),
 }
 
 
 class WorkerSteps(EagleDraft):
-    """A `Draft` whose steps are those of a release's worker; the extend is the engine's."""
+    """A `Draft` with the steps of a release's worker; the extend is the engine's."""
 
     source: ClassVar[SglangRelease]
     worker: ClassVar[Place]
@@ -70,12 +70,12 @@ class WorkerSteps(EagleDraft):
         return min(size for size in self.context.config.sizes if size >= rows)
 
     def _made(self, steps: int) -> tuple[Any, Any]:
-        """Return a worker for so many steps, and its graph runner if the scenario has graphs."""
+        """Return a worker for `steps` steps, and its graph runner if the scenario has graphs."""
         release, config = self.source, self.context.config
         self._set(steps)
         backend = release.find("model_executor.forward_context", "get_attn_backend")
         target, args = self.context.target, release.server_args()
-        handed = self.handed(self.model, target)
+        handed = self.output_width(self.model, target)
         algorithm = release.find("speculative.spec_info", "SpeculativeAlgorithm").from_string("EAGLE")
         runner = DecodeRunner(
             self,
@@ -87,17 +87,17 @@ class WorkerSteps(EagleDraft):
             server_args=args,
             spec_algorithm=algorithm,
             draft_attn_backend=Backends(steps),
-            model_config=Loose(
+            model_config=StubAttributes(
                 hidden_size=handed,
                 spec_hidden_size=handed,
                 vocab_size=target.vocab,
                 dtype=target.hidden_dtype,
-                hf_config=Loose(architectures=["Probe"]),
+                hf_config=StubAttributes(architectures=["Probe"]),
             ),
             tp_size=1,
             dp_size=1,
         )
-        worker = bare(
+        worker = make_without_init(
             release.find(*self.worker),
             server_args=args,
             device="cpu",
@@ -120,7 +120,7 @@ class WorkerSteps(EagleDraft):
             return worker, graph_runner(kind, config.sizes, worker)
 
     def _set(self, steps: int) -> None:
-        """Let the server's arguments be those of so many steps."""
+        """Set the server's arguments for `steps` steps."""
         self.source.set_steps(steps, self.context.config.most_rows)
 
     def _batch(self, batch: tuple[DecodeRow, ...], steps: int) -> Any:
@@ -134,13 +134,13 @@ class WorkerSteps(EagleDraft):
         if target_ids is not None:
             proposed = (target_ids == proposed.unsqueeze(1)).int().argmax(1)
         info = release.find("speculative.eagle_info", "EagleDraftInput")
-        spec_info = bare(
+        spec_info = make_without_init(
             info,
             topk_p=torch.ones((len(batch), 1)),
             topk_index=proposed.unsqueeze(1),
             hidden_states=arena["next_hidden_states"][req_rows],
         )
-        return bare(
+        return make_without_init(
             release.find("model_executor.forward_batch_info", "ForwardBatch"),
             forward_mode=release.find("model_executor.forward_batch_info", "ForwardMode").DECODE,
             batch_size=len(batch),
@@ -157,16 +157,16 @@ class WorkerSteps(EagleDraft):
 class DraftDecode(WorkerSubject):
     """`draft_forward` of an EAGLE worker, "v2" or "v1", eagerly and through its graph runner."""
 
-    name = "sglang-draft"
+    name = "sglang draft"
     own = frozenset(f"draft.step.{name}" for name in ("ids", "positions", "slots", "hidden_in", "proposal"))
     own |= {"propose.tokens"}
 
     def __init__(self, wheel: str, worker: str = "v2") -> None:
-        if worker not in WORKERS:
+        if worker not in DRAFT_WORKERS:
             raise SubjectNameError(f"invalid setting worker={worker!r}: expected v2 or v1")
-        self.needs = (WORKERS[worker],)
+        self.needs = (DRAFT_WORKERS[worker],)
         super().__init__(wheel)
-        self._draft = type("WorkerSteps", (WorkerSteps,), {"source": self.source, "worker": WORKERS[worker]})
+        self._draft = type("WorkerSteps", (WorkerSteps,), {"source": self.source, "worker": DRAFT_WORKERS[worker]})
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return the worker's draft steps."""

@@ -21,24 +21,24 @@ from draftproof.engine.runner import Outputs
 from draftproof.engine.stages import Launch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, Unset, bare
-from draftproof.subjects.sglang.draft_decode import WORKERS
+from draftproof.subjects.sglang.bare import NoneAttributes, StubAttributes, make_without_init
+from draftproof.subjects.sglang.draft_decode import DRAFT_WORKERS
 from draftproof.subjects.sglang.extending import (
     VALUES,
     ExtendRunner,
     Stage,
     WorkerBatch,
     one_unfinished,
-    packed,
     prompt_batch,
     stage_of,
+    token_places,
 )
 from draftproof.subjects.sglang.graphs import graph_runner
 from draftproof.subjects.sglang.release import SglangRelease, run_alone
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
-GRAPHS: Place = ("speculative.eagle_draft_extend_cuda_graph_runner", "EAGLEDraftExtendCudaGraphRunner")
-ALGORITHMS: Place = ("speculative.spec_info", "SpeculativeAlgorithm")
+_GRAPHS: Place = ("speculative.eagle_draft_extend_cuda_graph_runner", "EAGLEDraftExtendCudaGraphRunner")
+_ALGORITHMS: Place = ("speculative.spec_info", "SpeculativeAlgorithm")
 _BATCH, _EAGLE = "model_executor.forward_batch_info", "speculative.eagle_info"
 
 
@@ -53,7 +53,7 @@ class WorkerExtends(EagleDraft):
         super().__init__(model, context)
         vocab = context.target.vocab if model.target_ids is None else len(model.target_ids)
         self._runner = ExtendRunner(context, vocab, self._forward, model.logits)
-        self._runner.spec_algorithm = self.source.find(*ALGORITHMS).from_string("EAGLE")
+        self._runner.spec_algorithm = self.source.find(*_ALGORITHMS).from_string("EAGLE")
         if not self.stage.prefill:
             self.extenders = ()
         # As a server does, before there is anything in a slot: captures write somewhere.
@@ -63,7 +63,7 @@ class WorkerExtends(EagleDraft):
         return self.model.forward(ids, hidden, metadata, self.cache)
 
     def _made(self, steps: int) -> Any:
-        """Return a worker for so many steps, with its graph runner if the scenario has graphs."""
+        """Return a worker for `steps` steps, with its graph runner if the scenario has graphs."""
         self._set(steps)
         args, runner = self.source.server_args(), self._runner
         runner.server_args = args
@@ -75,7 +75,7 @@ class WorkerExtends(EagleDraft):
             "speculative_num_draft_tokens": steps + 1,
             "speculative_algorithm": runner.spec_algorithm,
             "model_config": runner.model_config,
-            "target_worker": Loose(model_runner=runner),
+            "target_worker": StubAttributes(model_runner=runner),
             "hot_token_id": self.model.target_ids,
             "draft_extend_attn_backend": runner.attn_backend,
             "cuda_graph_runner_for_draft_extend": None,
@@ -85,20 +85,22 @@ class WorkerExtends(EagleDraft):
             "plan_stream_ctx": contextlib.nullcontext(),
         }
         names = ("draft_runner",) if self.worker == "v2" else ("draft_model_runner", "model_runner", "_model_runner")
-        worker = bare(self.source.find(*WORKERS[self.worker]), **shared, **dict.fromkeys(names, runner))
+        worker = make_without_init(
+            self.source.find(*DRAFT_WORKERS[self.worker]), **shared, **dict.fromkeys(names, runner)
+        )
         config = self.context.config
         if self.stage.graphs and config.sizes and config.capture:
-            kind = self.source.find(*GRAPHS)
+            kind = self.source.find(*_GRAPHS)
             worker.cuda_graph_runner_for_draft_extend = graph_runner(kind, config.sizes, _named(worker, names))
         return worker
 
     def _worker(self, steps: int) -> Any:
-        """Return the worker for so many steps, one at least."""
+        """Return the worker for `steps` steps, at least one."""
         self._set(max(1, steps))
         return self._workers[max(1, steps)]
 
     def _set(self, steps: int) -> None:
-        """Let the server's arguments be those of so many steps."""
+        """Set the server's arguments for `steps` steps."""
         self.source.set_steps(steps, self.context.config.most_rows)
 
     def prefill(self, chunks: PromptChunks) -> None:
@@ -115,7 +117,7 @@ class WorkerExtends(EagleDraft):
         self.context.probes.before_launch("extend_prompt")
         for places in one_unfinished(chunks.rows):
             token, states = self._prefilled(chunks, places)
-            where = packed(chunks.rows, places)
+            where = token_places(chunks.rows, places)
             for name in VALUES:
                 values[name][where] = self._runner.given[name].to(values[name].dtype)
             ends = torch.tensor([len(chunks.rows[place].ids) for place in places]).cumsum(0) - 1
@@ -136,7 +138,7 @@ class WorkerExtends(EagleDraft):
         assert chunks.hidden_states is not None
         batch = prompt_batch(self.source.find(_BATCH, "ForwardMode").EXTEND, chunks, places)
         batch.capture_hidden_mode = self.source.find(_BATCH, "CaptureHiddenMode").LAST
-        hidden = chunks.hidden_states[packed(chunks.rows, places)]
+        hidden = chunks.hidden_states[token_places(chunks.rows, places)]
         next_tokens = torch.tensor([chunks.next_tokens[place] for place in places])
         worker = self._worker(self.context.config.most_width - 1)
         if self.worker == "v2":
@@ -183,13 +185,15 @@ class WorkerExtends(EagleDraft):
         rows, more = len(accepted.requests), wide - accepted.target_tokens.shape[1]
         # Rows behind the accepted ones go to slot 0: pages taken ahead for them are not ours to give.
         where = (accepted.req_rows, accepted.seq_lens, accepted.correct_len)
-        result = Unset(
-            logits_output=Loose(hidden_states=pad(accepted.hidden_states, (0, 0, 0, more)).reshape(rows * wide, -1)),
+        result = NoneAttributes(
+            logits_output=StubAttributes(
+                hidden_states=pad(accepted.hidden_states, (0, 0, 0, more)).reshape(rows * wide, -1)
+            ),
             next_token_ids=pad(accepted.target_tokens, (0, more)).reshape(-1),
             accept_lens=accepted.correct_len + 1,
             num_correct_drafts=accepted.correct_len,
             new_seq_lens=accepted.seq_lens + accepted.correct_len + 1,
-            next_draft_input=Unset(),
+            next_draft_input=NoneAttributes(),
         )
         batch = WorkerBatch(
             forward_mode=self.source.find(_BATCH, "ForwardMode").DECODE,
@@ -200,7 +204,7 @@ class WorkerExtends(EagleDraft):
             out_cache_loc=metadata_of_rows(self.context, *where, wide).slot_mapping,
             reqs=[],
             device="cpu",
-            model_config=Loose(vocab_size=self.context.target.vocab),
+            model_config=StubAttributes(vocab_size=self.context.target.vocab),
         )
         worker._draft_extend_for_decode(batch, result)
         return result.next_draft_input
@@ -215,7 +219,7 @@ class WorkerExtends(EagleDraft):
         slots = metadata_of_rows(self.context, *where, width).slot_mapping.view(-1, width)
         kind = self.source.find(_EAGLE, "EagleDraftExtendInput") or self.source.find(_EAGLE, "EagleDraftInput")
         tokens, correct = accepted.target_tokens[kept].to(torch.int64), accepted.correct_len.to(torch.int32)
-        info = bare(
+        info = make_without_init(
             kind,
             hidden_states=accepted.hidden_states[kept],
             verified_id=tokens,
@@ -275,14 +279,14 @@ class _WithoutRunner:
 class EagleExtend(WorkerSubject):
     """An extend of an EAGLE worker, "v2" or "v1": `stage` is "prefill", "verify" or "verify, graphs"."""
 
-    name = "sglang-extend"
+    name = "sglang extend"
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
 
     def __init__(self, wheel: str, worker: str = "v2", stage: str = "verify, graphs") -> None:
-        if worker not in WORKERS:
+        if worker not in DRAFT_WORKERS:
             raise SubjectNameError(f"invalid setting worker={worker!r}: expected v2 or v1")
         self._kind, self._stage = worker, stage_of(stage)
-        self.needs = (WORKERS[worker],)
+        self.needs = (DRAFT_WORKERS[worker],)
         super().__init__(wheel)
 
     def parts(self, scenario: Scenario) -> EngineParts:

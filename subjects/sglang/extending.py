@@ -18,7 +18,7 @@ from draftproof.engine.drafts.base import DraftContext, PromptChunks
 from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.stages import PrefillRow
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, Unset
+from draftproof.subjects.sglang.bare import NoneAttributes, StubAttributes
 from draftproof.subjects.sglang.runner import Addressed, decided
 
 VALUES = ("ids", "positions", "slots", "hidden", "rows")
@@ -50,7 +50,7 @@ def stage_of(name: str) -> Stage:
     return _STAGES[name]
 
 
-class ExtendRunner(Loose):
+class ExtendRunner(StubAttributes):
     """The model runner of an extend, eager or in a graph: runs the probe's model, and keeps what it was given.
 
     `given` has each of VALUES, `logits` [T, V] the model's own, `table` the slots of positions. A worker that knows no
@@ -67,9 +67,9 @@ class ExtendRunner(Loose):
     ) -> None:
         assert context.cache is not None
         slots = TokenTable(context)
-        table = Loose(req_to_token=slots.slots)
-        pool = Loose(translate_loc_from_full_to_swa=lambda slots: slots)
-        backend = Loose(
+        table = StubAttributes(req_to_token=slots.slots)
+        pool = StubAttributes(translate_loc_from_full_to_swa=lambda slots: slots)
+        backend = StubAttributes(
             get_cuda_graph_seq_len_fill_value=lambda: 1,
             supports_draft_extend_metadata_staging=False,
             req_to_token_pool=table,
@@ -82,7 +82,7 @@ class ExtendRunner(Loose):
             tp_size=1,
             dp_size=1,
             attn_backend=backend,
-            model_config=Loose(
+            model_config=StubAttributes(
                 hidden_size=width,
                 spec_hidden_size=width,
                 vocab_size=vocab,
@@ -91,26 +91,26 @@ class ExtendRunner(Loose):
             ),
             req_to_token_pool=table,
             token_to_kv_pool=pool,
-            graph_shared_output=Loose(get_logits_buffer=lambda size, rows: torch.zeros((rows, size))),
-            kv_index_translator=Loose(),
+            graph_shared_output=StubAttributes(get_logits_buffer=lambda size, rows: torch.zeros((rows, size))),
+            kv_index_translator=StubAttributes(),
             model_is_mrope=False,
             canary_manager=None,
         )
         self.server_args: Any = None
         self.spec_algorithm: Any = None
         self.draft_extend_attn_backend = backend
-        self.model = Loose(forward=lambda ids, positions, batch, *_, **__: self._run(batch))
+        self.model = StubAttributes(forward=lambda ids, positions, batch, *_, **__: self._run(batch))
         self.table = slots
         self.given: dict[str, Tensor] = {}
         self.logits: Tensor
         self._forward, self._logits, self._vocab, self._target_ids = forward, logits, vocab, target_ids
         self._addressed = Addressed(context.cache, context.target.vocab)
 
-    def forward(self, batch: Any, *args: Any, **options: Any) -> Loose:
+    def forward(self, batch: Any, *args: Any, **options: Any) -> StubAttributes:
         """Run the rows of every request; each sees what is before it, and itself."""
-        return Loose(logits_output=self._run(batch))
+        return StubAttributes(logits_output=self._run(batch))
 
-    def _run(self, batch: Any) -> Loose:
+    def _run(self, batch: Any) -> StubAttributes:
         lengths = torch.as_tensor(batch.extend_seq_lens, dtype=torch.int64)
         count, hidden = len(batch.input_ids), batch.spec_info.hidden_states
         req_rows = _fitted(batch.req_pool_indices.repeat_interleave(lengths), count)
@@ -126,7 +126,7 @@ class ExtendRunner(Loose):
         chosen = decided(torch.zeros((count, self._vocab)), place)
         rows = self._rows(batch, lengths, count)
         last = batch.capture_hidden_mode is not None and batch.capture_hidden_mode.name == "LAST"
-        return Loose(next_token_logits=chosen[rows], hidden_states=handed[rows] if last else handed.clone())
+        return StubAttributes(next_token_logits=chosen[rows], hidden_states=handed[rows] if last else handed.clone())
 
     @staticmethod
     def _rows(batch: Any, lengths: Tensor, count: int) -> Tensor:
@@ -142,8 +142,8 @@ def _fitted(values: Tensor, count: int) -> Tensor:
     return torch.cat([values[:count], values.new_zeros(max(0, count - len(values)))])
 
 
-class WorkerBatch(Unset):
-    """A batch as a scheduler has it; what nobody set is None."""
+class WorkerBatch(NoneAttributes):
+    """A batch as a scheduler has it; attributes that were not set are None."""
 
     def get_model_worker_batch(self, **options: Any) -> WorkerBatch:
         """Return the batch itself, as the older workers take it."""
@@ -155,11 +155,12 @@ class WorkerBatch(Unset):
 def prompt_batch(mode: Any, chunks: PromptChunks, rows: Sequence[int]) -> WorkerBatch:
     """Return the batch of some rows of a prefill; at most one of them has more of its prompt to come."""
     batch = [chunks.rows[row] for row in rows]
-    taken = packed(chunks.rows, rows)
+    taken = token_places(chunks.rows, rows)
     lengths, starts = [len(row.ids) for row in batch], [row.start for row in batch]
     ends = torch.tensor([row.end for row in batch])
     requests = [
-        Unset(rid=str(row.request), full_untruncated_fill_ids=list(row.prompt), extend_end=row.end) for row in batch
+        NoneAttributes(rid=str(row.request), full_untruncated_fill_ids=list(row.prompt), extend_end=row.end)
+        for row in batch
     ]
     unfinished = next((place for place, row in enumerate(batch) if row.tail >= 0), None)
     return WorkerBatch(
@@ -184,12 +185,12 @@ def prompt_batch(mode: Any, chunks: PromptChunks, rows: Sequence[int]) -> Worker
         return_logprob=False,
         is_extend_in_batch=True,
         has_grammar=False,
-        model_config=Loose(),
+        model_config=StubAttributes(),
     )
 
 
-def packed(rows: Sequence[PrefillRow], wanted: Sequence[int]) -> Tensor:
-    """Return where the tokens of some rows are among those of all."""
+def token_places(rows: Sequence[PrefillRow], wanted: Sequence[int]) -> Tensor:
+    """Return where the tokens of the wanted rows are among the tokens of all rows."""
     starts = [sum(len(row.ids) for row in rows[:place]) for place in range(len(rows))]
     return torch.tensor([starts[place] + i for place in wanted for i in range(len(rows[place].ids))])
 

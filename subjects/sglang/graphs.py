@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.sglang.bare import StubAttributes
 from draftproof.subjects.sglang.release import ALONE
 
 Closure = Callable[[], Any]
@@ -43,7 +43,7 @@ def _refill(old: Any, new: Any) -> None:
             _refill(value, getattr(new, name))
 
 
-class KeptBackend(Loose):
+class KeptBackend(StubAttributes):
     """What later releases capture with: graphs by the key of their shape."""
 
     def __init__(self) -> None:
@@ -123,10 +123,10 @@ def _keeping(kind: type) -> type:
 
     own = {
         "capture": capture,
-        "_create_graph": lambda self: Loose(),
+        "_create_graph": lambda self: StubAttributes(),
         "_capture_init": lambda self, closure: None,
         "_capture_graph": capture_graph,
-        "__getattr__": Loose.__getattr__,
+        "__getattr__": StubAttributes.__getattr__,
         "__module__": kind.__module__,
     }
     if hasattr(kind, "_replay"):

@@ -24,31 +24,30 @@ from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import Launch, PrefillRow
 from draftproof.engine.subject.taps import RecordingTaps, Tapped
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
-from draftproof.subjects.sglang.bare import Loose, Unset, bare
+from draftproof.subjects.sglang.bare import NoneAttributes, StubAttributes, make_without_init
 from draftproof.subjects.sglang.extending import (
     VALUES,
     ExtendRunner,
     Stage,
     WorkerBatch,
     one_unfinished,
-    packed,
     prompt_batch,
     stage_of,
+    token_places,
 )
 from draftproof.subjects.sglang.graphs import graph_runners
 from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere, run_alone
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 WORKER: Place = ("speculative.multi_layer_eagle_worker_v2", "MultiLayerEagleDraftWorker")
-ALGORITHMS: Place = ("speculative.spec_info", "SpeculativeAlgorithm")
-GRAPHS = "speculative.multi_layer_eagle_draft_extend_cuda_graph_runner"
+_ALGORITHMS: Place = ("speculative.spec_info", "SpeculativeAlgorithm")
+_GRAPHS = "speculative.multi_layer_eagle_draft_extend_cuda_graph_runner"
 ALL_STEPS, ONE_STEP = "MultiLayerEagleMultiStepDraftExtendCudaGraphRunner", "MultiLayerEagleDraftExtendCudaGraphRunner"
 
 
 class WorkerExtend(MtpDraft):
-    """A `Draft` whose entries are the worker's; those that it does not compute again are the engine's."""
+    """A `Draft` with the worker's entries; entries that it does not compute again are the engine's."""
 
     source: ClassVar[SglangRelease]
     stage: ClassVar[Stage]
@@ -62,14 +61,14 @@ class WorkerExtend(MtpDraft):
             run = partial(_run_layer, self, layer)
             runner = ExtendRunner(context, vocab, run, partial(model.layer_logits, layer), model.target_ids)
             runner.server_args = self.source.server_args()
-            runner.spec_algorithm = self.source.find(*ALGORITHMS).from_string("EAGLE")
+            runner.spec_algorithm = self.source.find(*_ALGORITHMS).from_string("EAGLE")
             self._runners.append(runner)
         self._worker = self._made(context)
 
     def _made(self, context: DraftContext) -> Any:
         layers, target = self._layers, context.target
         most = context.page_table.shape[0]
-        worker = bare(
+        worker = make_without_init(
             self.source.find(*WORKER),
             server_args=self.source.server_args(),
             device="cpu",
@@ -78,7 +77,7 @@ class WorkerExtend(MtpDraft):
             speculative_num_steps=layers,
             speculative_num_draft_tokens=layers + 1,
             speculative_algorithm=self._runners[0].spec_algorithm,
-            target_worker=Loose(model_runner=self._runners[0]),
+            target_worker=StubAttributes(model_runner=self._runners[0]),
             model_config=self._runners[0].model_config,
             draft_runner_list=self._runners,
             draft_runner=self._runners[0],
@@ -93,9 +92,9 @@ class WorkerExtend(MtpDraft):
             req_to_hidden_states_pool=torch.zeros((most, layers - 1, target.width), dtype=target.hidden_dtype),
         )
         if self.stage.graphs and context.config.sizes and context.config.capture:
-            # A replay of a real graph asks nobody; the closure does again.
+            # A replay of a real graph does not ask; the closure asks again.
             replace_everywhere("get_req_to_token_pool", lambda: worker.req_to_token_pool)
-            kind, one = self.source.find(GRAPHS, ALL_STEPS), self.source.find(GRAPHS, ONE_STEP)
+            kind, one = self.source.find(_GRAPHS, ALL_STEPS), self.source.find(_GRAPHS, ONE_STEP)
             worker.cuda_graph_runner_for_draft_extend = graph_runners(kind, one, context.config.sizes, worker)
         return worker
 
@@ -144,7 +143,7 @@ class WorkerExtend(MtpDraft):
         next_tokens = torch.tensor([chunks.next_tokens[place] for place in places])
         self._read_table()
         found = self._worker._draft_extend_for_prefill(
-            batch, chunks.hidden_states[packed(chunks.rows, places)], next_tokens
+            batch, chunks.hidden_states[token_places(chunks.rows, places)], next_tokens
         )
         proposed: Tensor = found.topk_index
         return proposed.to(torch.int64)
@@ -227,12 +226,12 @@ class WorkerExtend(MtpDraft):
         find, rows, width = self.source.find, len(accepted.requests), self._layers + 1
         more = width - accepted.target_tokens.shape[1]
         hidden = pad(accepted.hidden_states, (0, 0, 0, more)).reshape(rows * width, -1)
-        result = Unset(
-            logits_output=Loose(hidden_states=hidden),
+        result = NoneAttributes(
+            logits_output=StubAttributes(hidden_states=hidden),
             next_token_ids=pad(accepted.target_tokens, (0, more)).reshape(-1),
             accept_lens=accepted.correct_len + 1,
             num_correct_drafts=accepted.correct_len,
-            next_draft_input=Unset(),
+            next_draft_input=NoneAttributes(),
         )
         # Rows behind the accepted ones go to slot 0: pages taken ahead for them are not ours to give.
         where = (accepted.req_rows, accepted.seq_lens, accepted.correct_len)
@@ -246,7 +245,7 @@ class WorkerExtend(MtpDraft):
             out_cache_loc=metadata_of_rows(self.context, *where, width).slot_mapping,
             reqs=[],
             device="cpu",
-            model_config=Loose(vocab_size=self.context.target.vocab),
+            model_config=StubAttributes(vocab_size=self.context.target.vocab),
         )
         self._worker._draft_extend_for_decode(batch, result)
         proposed: Tensor = result.next_draft_input.topk_index
@@ -266,13 +265,8 @@ def _starts(rows: Sequence[PrefillRow], lookback: int) -> list[int]:
 class ChainExtend(WorkerSubject):
     """An extend of the multi-layer worker: `stage` is "prefill", "verify" or "verify, graphs"."""
 
-    name = "sglang-mtp"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("mtp",),
-        variants=(),
-    )
+    name = "sglang mtp"
+    limits = on_probes("mtp")
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
     needs = (WORKER,)
 

@@ -12,16 +12,15 @@ from typing import Any
 from draftproof.engine.adaptive import AdaptiveConfig, ControllerState
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 from draftproof.engine.parts import EngineParts
-from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
-MODULE = "speculative.adaptive_spec_params"
-KINDS: dict[str, Place] = {
-    "list": (MODULE, "AdaptiveSpeculativeParams"),
-    "slots": (MODULE, "AdaptiveStepSlot"),
-    "slots with none": (MODULE, "AdaptiveStepSlot"),
+_MODULE = "speculative.adaptive_spec_params"
+POLICY_KINDS: dict[str, Place] = {
+    "list": (_MODULE, "AdaptiveSpeculativeParams"),
+    "slots": (_MODULE, "AdaptiveStepSlot"),
+    "slots with none": (_MODULE, "AdaptiveStepSlot"),
 }
 """What a policy chooses from: one list of step counts, or a list for each range of batch sizes, zero steps or not."""
 
@@ -33,7 +32,7 @@ class WorkerPolicy:
         self._params = params
 
     def steps(self, num_rows: int) -> int:
-        """Return the steps in force for a batch of so many rows."""
+        """Return the steps in force for a batch of this many rows."""
         return int(self._slot(num_rows).current_steps)
 
     def update(self, num_drafts: Sequence[int], correct_len: Sequence[int]) -> tuple[ControllerState, ControllerState]:
@@ -81,22 +80,18 @@ def _policy(kind: type, config: AdaptiveConfig | BatchAdaptiveConfig) -> WorkerP
 class AdaptivePolicy(WorkerSubject):
     """The decisions of the adaptive policy; `kind` is "list", "slots" or "slots with none"."""
 
-    name = "sglang-adaptive"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
-    own = frozenset({"control.steps", "control.average"})
+    name = "sglang adaptive"
+    limits = on_probes()
+    own = frozenset({"adaptive_steps.steps", "adaptive_steps.average"})
 
     def __init__(self, wheel: str, kind: str = "slots with none") -> None:
-        if kind not in KINDS:
-            raise SubjectNameError(f"invalid setting kind={kind!r}: expected {', '.join(KINDS)}")
-        self.needs = (KINDS[kind],)
+        if kind not in POLICY_KINDS:
+            raise SubjectNameError(f"invalid setting kind={kind!r}: expected {', '.join(POLICY_KINDS)}")
+        self.needs = (POLICY_KINDS[kind],)
         super().__init__(wheel)
-        self._params = self.source.find(*KINDS["list"])
+        self._params = self.source.find(*POLICY_KINDS["list"])
         if not self._takes(kind):
-            self._found[KINDS[kind]] = None
+            self._found[POLICY_KINDS[kind]] = None
 
     def _takes(self, kind: str) -> bool:
         """Return whether the policy of the release is of this kind."""

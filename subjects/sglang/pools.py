@@ -18,13 +18,12 @@ from draftproof.engine.models.base import StateShape
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
 from draftproof.subjects.making import SubjectNameError
-from draftproof.subjects.sglang.bare import Loose, bare
+from draftproof.subjects.sglang.bare import StubAttributes, make_without_init
 from draftproof.subjects.sglang.release import SglangRelease
-from draftproof.subjects.sglang.worker import Place, WorkerSubject
+from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
 
 POLICY: Place = ("speculative.adaptive_spec_params", "AdaptiveSpeculativeParams")
 CONFIGURATOR: Place = ("mem_cache.kv_cache_configurator", "KVCacheConfigurator")
@@ -34,9 +33,10 @@ _REQUESTS = {"max_num_reqs": 1}
 
 @dataclass(frozen=True)
 class Maker:
-    """Who makes a pool, with which method and arguments, and whom it tells: `pool`, of `module` if not of its own.
+    """The code that makes a pool: its method and arguments, and the class `pool` that it calls.
 
-    `allowed` is a function that refuses arguments which do not go with this memory.
+    `module` has that class if the maker's own module does not. `allowed` is a function that refuses arguments which do
+    not go with this memory.
     """
 
     place: Place
@@ -65,7 +65,7 @@ MAKERS: dict[str, tuple[Maker, ...]] = {
         ),
     ),
 }
-"""The makers of a server's pools, the newer ones first; "unified" memory is that of --enable-unified-memory."""
+"""The makers of a server's pools, the newer ones first; "unified" memory is used with --enable-unified-memory."""
 _ARGUMENTS: Place = ("arg_groups.overrides", "max_speculative_num_draft_tokens")
 
 
@@ -74,7 +74,7 @@ class _SeenError(DraftproofError):
 
 
 class AllocatedStates(Snapshot):
-    """Snapshots whose intermediate states are allocated as a release does; verify writes as many rows as it has."""
+    """Snapshots with intermediate states allocated as a release does; verify writes as many rows as it has."""
 
     allocated: ClassVar[int]
     most_width: ClassVar[int] = 0
@@ -98,12 +98,8 @@ class AllocatedStates(Snapshot):
 class PoolSteps(WorkerSubject):
     """The steps that pools of recurrent states are allocated for; `memory` is "plain" or "unified"."""
 
-    name = "sglang-pools"
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        variants=(),
-    )
+    name = "sglang pools"
+    limits = on_probes()
     own = frozenset({"commit.intermediate"})
 
     def __init__(self, wheel: str, memory: str = "plain") -> None:
@@ -126,7 +122,7 @@ class PoolSteps(WorkerSubject):
             return False
         module: Any = sys.modules[check.__module__]
         module.resolving_view = module.resolved_view = lambda given: given
-        module.model_config_of = lambda _: Loose(is_hybrid_swa=True)
+        module.model_config_of = lambda _: StubAttributes(is_hybrid_swa=True)
         module.use_mla_backend = lambda _: False
         # A backend that is in all of the lists goes with it.
         lists = [value for value in vars(module).values() if isinstance(value, frozenset)]
@@ -145,13 +141,13 @@ class PoolSteps(WorkerSubject):
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return states allocated as the release does for the scenario's controller."""
-        if scenario.adaptive is None:
+        if scenario.adaptive_steps is None:
             return EngineParts()
-        steps = self._allocated(scenario.adaptive)
+        steps = self._allocated(scenario.adaptive_steps)
         return EngineParts(snapshot=type("AllocatedStates", (AllocatedStates,), {"allocated": steps}))
 
     def _allocated(self, adaptive: Adaptive | AdaptiveByBatch) -> int:
-        """Return A, as whoever makes the pool of a server with this controller is told."""
+        """Return A, as the maker of a server's pools gets it with this controller."""
         lists = [adaptive] if isinstance(adaptive, Adaptive) else adaptive.slots
         steps = sorted({adaptive.initial, *(n for one in lists for n in one.candidates)} - {0})
         with tempfile.TemporaryDirectory() as folder:
@@ -184,20 +180,20 @@ class PoolSteps(WorkerSubject):
 
         kind_of_args = self.source.find("server_args", "ServerArgs")
         is_told = hasattr(kind_of_args, "max_speculative_num_draft_tokens")
-        args: Any = bare(kind_of_args, **self.source.settings) if is_told else self.source.server_args()
+        args: Any = make_without_init(kind_of_args, **self.source.settings) if is_told else self.source.server_args()
         if (published := self.source.find(*_ARGUMENTS)) is not None:
             sys.modules[published.__module__].resolving_view = lambda given: given  # type: ignore[attr-defined]
             self.source.settings["max_speculative_num_draft_tokens"] = published(args)
         setattr(module, maker_of.pool, pool)
-        hybrid = Loose(mamba2_cache_params=Loose(layers=()), full_attention_layer_ids=())
-        maker = bare(
+        hybrid = StubAttributes(mamba2_cache_params=StubAttributes(layers=()), full_attention_layer_ids=())
+        maker = make_without_init(
             kind,
             server_args=args,
             max_running_requests=1,
             req_to_token_pool=None,
             mambaish_config=hybrid,
             page_size=1,
-            model_config=Loose(context_len=0),
+            model_config=StubAttributes(context_len=0),
         )
         with contextlib.suppress(_SeenError):
             getattr(maker, maker_of.method)(**maker_of.arguments)

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.sglang.bare import StubAttributes
 from draftproof.subjects.wheels.modules import WheelModules
 from draftproof.subjects.wheels.unpack import release_of, unpacked
 
-SIZES = ("tp_size", "dp_size", "pp_size", "attn_cp_size", "attn_tp_size", "attn_dp_size", "attn_dcp_size", "ep_size")
+_SIZES = ("tp_size", "dp_size", "pp_size", "attn_cp_size", "attn_tp_size", "attn_dp_size", "attn_dcp_size", "ep_size")
 """Ranks of every kind: one."""
 ALONE = ("require_gathered_buffer", "require_mlp_tp_gather", "require_mlp_sync", "require_attn_tp_gather")
 """What is asked to learn of other ranks; there are none."""
@@ -25,9 +25,9 @@ _CONTEXT = "sglang.srt.runtime_context"
 
 
 class SglangRelease:
-    """An unpacked wheel of SGLang, whose Triton kernels are interpreted; one is open in a process at a time.
+    """An unpacked wheel of SGLang with its Triton kernels interpreted; one is open in a process at a time.
 
-    `settings` are the server's arguments, for whoever asks.
+    `settings` are the server's arguments, for all code that asks.
     """
 
     _open: ClassVar[tuple[str, SglangRelease] | None] = None
@@ -57,7 +57,7 @@ class SglangRelease:
         self.settings: dict[str, Any] = {
             "device": "cpu",
             "attention_backend": "torch_native",
-            **dict.fromkeys(SIZES, 1),
+            **dict.fromkeys(_SIZES, 1),
         }
         self._while_open.enter_context(_interpreted())
         self._give_context()
@@ -72,12 +72,12 @@ class SglangRelease:
         """Return what a module of `sglang.srt` defines; None if the release lacks it. Raises WheelImportError."""
         return self.modules.find(f"sglang.srt.{module}", name)
 
-    def server_args(self) -> Loose:
+    def server_args(self) -> StubAttributes:
         """Return the settings as the server's arguments, false wherever nothing was set."""
-        return Loose(**self.settings)
+        return StubAttributes(**self.settings)
 
     def set_steps(self, steps: int, most_rows: int) -> None:
-        """Let the server's arguments be those of chains of so many draft steps."""
+        """Set the server's arguments for chains of `steps` draft steps."""
         self.settings.update(
             speculative_num_steps=steps,
             speculative_num_draft_tokens=steps + 1,

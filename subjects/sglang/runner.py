@@ -16,7 +16,7 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import Tapping
 from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.probes import Probes
-from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.sglang.bare import StubAttributes
 
 
 def decided(logits: Tensor, place: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def decided(logits: Tensor, place: Tensor) -> Tensor:
 
 
 class Addressed:
-    """Keeps what a worker hands over within the memory that there is: a wrong value is to be seen, not a crash."""
+    """Keeps a worker's arguments within the memory that there is: a wrong value must show as such, not as a crash."""
 
     def __init__(self, cache: PagedCache, vocab: int) -> None:
         self._slots = cache.keys[0].shape[0]
@@ -51,14 +51,14 @@ class Backends:
 
     def __init__(self, steps: int) -> None:
         self.attn_backends = [
-            Loose(step=step, get_cuda_graph_seq_len_fill_value=lambda: 1) for step in range(1, steps + 1)
+            StubAttributes(step=step, get_cuda_graph_seq_len_fill_value=lambda: 1) for step in range(1, steps + 1)
         ]
 
     def __getattr__(self, name: str) -> Any:
-        return Loose.__getattr__(self, name)  # type: ignore[arg-type]
+        return StubAttributes.__getattr__(self, name)  # type: ignore[arg-type]
 
 
-class DecodeRunner(Loose):
+class DecodeRunner(StubAttributes):
     """Runs a draft head for a worker's decode steps, one token a row."""
 
     def __init__(self, draft: Any, tapping: Tapping, vocab: int, **attributes: Any) -> None:
@@ -68,12 +68,12 @@ class DecodeRunner(Loose):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Record nothing: what is captured is run with nobody's values."""
+        """Record nothing: a capture runs with values of no request."""
         self._tapping, heard = Tapping(Probes()), self._tapping
         yield
         self._tapping = heard
 
-    def forward(self, batch: Any, *args: Any, **options: Any) -> Loose:
+    def forward(self, batch: Any, *args: Any, **options: Any) -> StubAttributes:
         """Run one step; the attention sees what the step's backend was planned for: everything before, and itself."""
         step = self._backend(batch).step
         hidden, model = batch.spec_info.hidden_states, self._draft.model
@@ -86,7 +86,9 @@ class DecodeRunner(Loose):
         place = self._tapping.choose("draft", logits, step, model.target_ids)
         if model.target_ids is not None:
             place = (model.target_ids == place.unsqueeze(1)).int().argmax(1)
-        return Loose(logits_output=Loose(next_token_logits=decided(logits.float(), place), hidden_states=handed))
+        return StubAttributes(
+            logits_output=StubAttributes(next_token_logits=decided(logits.float(), place), hidden_states=handed)
+        )
 
     def _backend(self, batch: Any) -> Any:
         if "attn_backend" in vars(batch):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -16,9 +17,14 @@ from draftproof.subjects.sglang.release import SglangRelease
 CONTEXT = frozenset(
     {"round.rows", "round.table", "round.drafts", "accept.emitted", "accept.correct_len", "commit.length"}
 )
-"""What a part's own channels are judged by: who ran when, and what came of it. These are the engine's."""
+"""The engine's channels that a part's own channels are judged by: which requests ran when, and with which result."""
 Place = tuple[str, str]
 """A module below sglang.srt, and a name in it."""
+
+
+def on_probes(*drafts: Algorithm) -> Limits:
+    """Return what a part can run: probes with these drafts, or with any."""
+    return Limits(models=("probe",), features=("adaptive-steps", "draft-batch"), drafts=drafts, variants=())
 
 
 class LackingPartError(ConditionError):
@@ -29,12 +35,7 @@ class WorkerSubject(EngineSubject):
     """A part of a release: `own` are the channels that it answers for, `needs` what the release must have."""
 
     packages = ("torch", "triton")
-    limits = Limits(
-        models=("probe",),
-        features=("controllers", "draft-batch"),
-        drafts=("eagle",),
-        variants=(),
-    )
+    limits = on_probes("eagle")
     own: ClassVar[frozenset[str]]
     needs: tuple[Place, ...]
 
@@ -49,7 +50,7 @@ class WorkerSubject(EngineSubject):
         return super().channels(scenario) & (CONTEXT | self.own)
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return what of the release the part needs."""
+        """Return what the part needs of the release."""
         channels = tuple(sorted(self.own))
         return tuple(
             Hook(name=name, found=found is not None, channels=channels, where=f"sglang.srt.{module}:{name}")

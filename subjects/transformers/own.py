@@ -58,7 +58,7 @@ class AssistantGenerator(OwnGenerator):
         self.inner.assistant_generation_config.num_assistant_tokens_schedule = "constant"
         for config in (self.inner.assistant_generation_config, self.inner.generation_config):
             config.assistant_confidence_threshold = 0.0
-            # None would be that of the model's own configuration.
+            # None would mean the value of the model's own configuration.
             config.eos_token_id = [self.inner.assistant_model.config.vocab_size]
         self._taps = StepTaps(self.inner.assistant_model)
         self._held: tuple[int, ...] = ()

@@ -19,8 +19,8 @@ from draftproof.subjects.transformers.taps import TargetTaps, choice, entries, e
 class RoundSeen(NamedTuple):
     """One round: what it emitted, the length of the cache after it, what it proposed by itself, and what it verified.
 
-    `choices` are those of the verified rows, (token, margin); `rows` what each row was run with, by channel; `entries`
-    what the cache got, by (layer, position); `steps` what an assistant ran with and chose.
+    `choices` are the choices of the verified rows, (token, margin); `rows` what each row was run with, by channel;
+    `entries` what the cache got, by (layer, position); `steps` what an assistant ran with and chose.
     """
 
     emitted: tuple[int, ...]

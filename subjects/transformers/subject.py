@@ -11,8 +11,8 @@ from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from transformers.generation import candidate_generator as generators
 from transformers.utils import logging
 
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.drafts import Algorithm, CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import RequestScript, Script

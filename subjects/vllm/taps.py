@@ -16,8 +16,8 @@ import numpy as np
 class Forward:
     """One forward of a model: what went in and came out, T rows each.
 
-    `logits` are of the rows that were asked for, and `states` what they were made of: after the final norm, which some
-    models leave to whoever wants logits.
+    `logits` are for the rows that were asked for, and `states` are what they were computed from: after the final norm,
+    which some models leave to the code that computes logits.
     """
 
     ids: np.ndarray

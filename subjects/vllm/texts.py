@@ -1,6 +1,6 @@
-"""One scenario on a running engine, of which only the text is read: nothing is hooked, forced or turned off.
+"""One scenario on a running engine; only its text is read, and nothing is hooked, forced or turned off.
 
-So it shows what hooks cannot be put into: asynchronous scheduling, preemption, and tokens that are not computed.
+So it covers what hooks cannot reach: asynchronous scheduling, preemption, and tokens that are not computed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 
 
 class ChangeError(DraftproofError, ValueError):

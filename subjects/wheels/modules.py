@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.subjects.wheels.guards import is_guarded
 from draftproof.subjects.wheels.stubs import StubModule, meant, stub_of
 from draftproof.subjects.wheels.unpack import WheelError
@@ -109,7 +109,7 @@ class _Real(MetaPathFinder):
 
 
 class _Kept(Loader):
-    """Runs a module; one that fails where nobody expects it keeps what it has."""
+    """Runs a module; one that fails unexpectedly keeps what it has."""
 
     def __init__(self, loader: Any, modules: WheelModules) -> None:
         self._loader, self._modules = loader, modules
@@ -173,5 +173,5 @@ def _importing(modules: WheelModules) -> Iterator[tuple[str, int]]:
 
 
 def _passes_on(frame: FrameType) -> bool:
-    """Return whether a frame is of the machinery that imports for somebody else; `find_spec` only asks."""
+    """Return whether a frame belongs to the import machinery of another module; `find_spec` only asks."""
     return frame.f_globals.get("__name__") in (__name__, "importlib", *_BOOTSTRAP)

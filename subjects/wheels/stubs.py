@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 USED: set[str] = set()
-"""Names of stubs that were called, or asked for a value: what was computed since may hang on what is not there."""
+"""Names of stubs that were called or asked for a value: later results may depend on what is missing."""
 
 
 class StubBase:

@@ -10,10 +10,8 @@ import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
-
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.extras import require_extra
 
 _INFO = ".dist-info"
 _NAME = re.compile(r"(?P<package>[A-Za-z0-9._]+)-(?P<version>[A-Za-z0-9._+!]+)(-[^-]+){3,4}\.whl")
@@ -54,7 +52,7 @@ def unpacked(wheel: Path, folder: Path) -> Path:
         raise WheelError(f"invalid wheel {str(wheel)!r}: expected an archive with a folder *{_INFO}")
     try:
         half.rename(place)
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         shutil.rmtree(half)
     return place
 
@@ -69,6 +67,10 @@ def named_by(wheel: Path) -> tuple[str, str]:
 
 def release_of(place: Path, wheel: Path, packages: Collection[str]) -> tuple[str, str]:
     """Return package and version as an unpacked wheel says them. Raises WheelError for one of other packages."""
+    require_extra("releases", f"wheel {str(wheel)!r}")
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
     infos = sorted(one.name.removesuffix(_INFO) for one in place.glob(f"*{_INFO}"))
     name, _, version = infos[0].rpartition("-") if infos else ("", "", "")
     try:

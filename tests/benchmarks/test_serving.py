@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,58 +14,61 @@ from typing import Any
 import pytest
 import torch
 
-from draftproof.properties.values.measurement import history
+from draftproof.properties.formats.measurement import history
 from tests.warm import Warm
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def measured(warm: Warm, folder: Path, name: str, *options: str) -> dict[str, Any]:
+def measured(warm: Warm, folder: Path, name: str, *options: str) -> list[dict[str, Any]]:
     arguments = ["--tiny", *options, "--json", str(folder / f"{name}.json")]
-    done = warm.run([sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments])
+    done = warm.run([sys.executable, str(BENCHMARKS / "bench.py"), name, *arguments])
     assert done.returncode == 0, done.stderr
-    return json.loads((folder / f"{name}.json").read_text())
+    return json.loads((folder / f"{name}.json").read_text())["rows"]
 
 
-def test_a_prefix_is_served_and_requests_give_way(warm: Warm, tmp_path: Path):
-    result = measured(warm, tmp_path, "serve_speed", "--repeats", "2", "--history", str(tmp_path / "history.jsonl"))
+def test_a_prefix_is_served(warm: Warm, tmp_path: Path):
+    rows = measured(warm, tmp_path, "prefix", "--repeats", "2", "--history", str(tmp_path / "history.jsonl"))
     (run,) = history(tmp_path / "history.jsonl")
-    assert (len(run.seconds), run.seconds["hit, prompt 48"]) == (6, result["prefixes"][0]["hit_ms"] / 1e3)
-    assert [(row["prompt"], row["served"]) for row in result["prefixes"]] == [(48, 32), (96, 80)]
-    for row in result["prefixes"]:
+    assert (len(run.seconds), run.seconds["hit, prompt 48"]) == (4, rows[0]["hit_ms"] / 1e3)
+    assert [(row["prompt"], row["served"]) for row in rows] == [(48, 32), (96, 80)]
+    for row in rows:
         assert row["recompute_of_hit"] == pytest.approx(row["recompute_ms"] / row["hit_ms"])
-    (row,) = result["preemption"]
-    assert row["preempted"] > 0
+
+
+def test_requests_give_way(warm: Warm, tmp_path: Path):
+    (row,) = measured(warm, tmp_path, "preemption", "--repeats", "2")
+    assert (row["batch"], row["preempted"] > 0) == (3, True)
     assert row["resume_of_round"] == pytest.approx(row["resume_ms"] / row["round_ms"])
 
 
 def test_a_decode_step_is_timed_beside_its_graphs(warm: Warm, tmp_path: Path):
     kept = tmp_path / "history.jsonl"
-    result = measured(warm, tmp_path, "step_speed", "--repeats", "1", "--history", str(kept))
-    assert [(row["draft"], row["batch"]) for row in result["steps"]] == [
+    rows = measured(warm, tmp_path, "step", "--repeats", "1", "--history", str(kept))
+    assert [(row["draft"], row["batch"]) for row in rows] == [
         (draft, batch) for draft in ("eagle", "ngram") for batch in (1, 3)
     ]
-    for row in result["steps"]:
+    for row in rows:
         assert row["step_of_graphs"] == pytest.approx(row["step_ms"] / row["graphs_ms"])
         assert row["downloads"] == 1
-    assert {row["uploads"] for row in result["steps"] if row["draft"] == "eagle"} == {1}
+    assert {row["uploads"] for row in rows if row["draft"] == "eagle"} == {1}
     (run,) = history(kept)
-    assert len(run.seconds) == len(result["steps"])
+    assert len(run.seconds) == 3 * len(rows)
 
 
 def test_verifies_of_trees_and_of_sampled_requests_are_timed_beside_greedy_chains(warm: Warm, tmp_path: Path):
-    result = measured(warm, tmp_path, "verify_speed")
-    assert [row["batch"] for row in result["batches"]] == [1, 3]
-    for row in result["batches"]:
+    rows = measured(warm, tmp_path, "verify")
+    assert [row["batch"] for row in rows] == [1, 3]
+    for row in rows:
         assert row["tree_of_chain"] == pytest.approx(row["tree_ms"] / row["chain_ms"])
         assert row["sampled_of_greedy"] == pytest.approx(row["sampled_chain_ms"] / row["chain_ms"])
 
 
 def test_overlapped_steps_are_timed_beside_plain_ones(warm: Warm, tmp_path: Path):
     kept = tmp_path / "history.jsonl"
-    result = measured(warm, tmp_path, "overlap_speed", "--repeats", "1", "--history", str(kept))
-    assert [(row["batch"], row["near_ties"]) for row in result["batches"]] == [(1, 0), (3, 0)]
-    for row in result["batches"]:
+    rows = measured(warm, tmp_path, "overlap", "--repeats", "1", "--history", str(kept))
+    assert [(row["batch"], row["near_ties"]) for row in rows] == [(1, 0), (3, 0)]
+    for row in rows:
         assert 8 <= row["steps"] <= 31, "a first token, and then one to four in every step"
         assert row["plain_of_overlapped"] == pytest.approx(row["plain_ms"] / row["overlapped_ms"])
         assert not {"device_ms", "hidden"} & row.keys(), "a CPU cannot tell"
@@ -75,11 +79,11 @@ def test_overlapped_steps_are_timed_beside_plain_ones(warm: Warm, tmp_path: Path
 def test_a_chunk_beside_rounds_is_timed_in_one_launch_and_in_two(warm: Warm, tmp_path: Path):
     kept = tmp_path / "history.jsonl"
     options = ("--batch", "2", "--tokens", "20", "--repeats", "1", "--history", str(kept))
-    result = measured(warm, tmp_path, "mixed_speed", *options)
-    (row,) = result["steps"]
+    rows = measured(warm, tmp_path, "mixed", *options)
+    (row,) = rows
     # Two that decode, two prompts to warm up and one that counts.
     assert (row["batch"], row["verify_tokens"], row["chunk"], row["texts"]) == (2, 8, 20, 5)
-    assert row["near_ties"] == {"packed": 0, "eager": 0}
+    assert row["near_ties"] == 0
     for way in ("packed", "eager"):
         assert row[f"two_of_{way}"] == pytest.approx(row["two_ms"] / row[f"{way}_ms"])
     (run,) = history(kept)
@@ -96,8 +100,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 
 @torch.inference_mode()
 def test_steps_of_another_way_are_not_timed(modules: Callable[[str], Any]) -> None:
-    server, speed = modules("server"), modules("mixed_speed")
-    given = modules("decode_model").setup(True, 1, None)
+    server, speed = modules("server"), modules("mixed")
+    given = modules("decode_model").setup(Namespace(tiny=True, seed=1))
     dense, random = server.dense_model(given), server.generator(given)
     runs = {}
     for way, config in speed._configs(given, 2, 20).items():
@@ -119,12 +123,12 @@ def test_steps_of_another_way_are_not_timed(modules: Callable[[str], Any]) -> No
 def test_the_hidden_share_is_of_what_the_device_does_not_take(
     modules: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, speed = modules("server"), modules("overlap_speed")
-    given = modules("decode_model").setup(True, 1, None)
+    server, speed = modules("server"), modules("overlap")
+    given = modules("decode_model").setup(Namespace(tiny=True, seed=1))
     plain = server.Server(given, server.dense_model(given), server.sizes(given, 2, given.prompt, given.new))
     asked = server.prompts(given, server.generator(given), 2, given.prompt)
     rounds = sum(bool(step.plan.decode) for step in plain.serve(asked, given.new))
-    monkeypatch.setattr(modules("bench"), "device_seconds", lambda run: (run(), 0.002 * rounds)[1])
+    monkeypatch.setattr(modules("timing"), "device_seconds", lambda run: (run(), 0.002 * rounds)[1])
     found = speed._of_device(replace(given, device="cuda"), plain, asked, 6.0, 5.0)
     assert found == pytest.approx({"device_ms": 2.0, "hidden": 0.25})
     assert "hidden" not in speed._of_device(replace(given, device="cuda"), plain, asked, 1.0, 1.0)
@@ -133,7 +137,7 @@ def test_the_hidden_share_is_of_what_the_device_does_not_take(
 @torch.inference_mode()
 def test_texts_may_part_where_two_logits_are_near_and_nowhere_else(modules: Callable[[str], Any]) -> None:
     server, texts = modules("server"), modules("texts")
-    given = modules("decode_model").setup(True, 1, None)
+    given = modules("decode_model").setup(Namespace(tiny=True, seed=1))
     dense = server.dense_model(given)
     asked = server.prompts(given, server.generator(given), 2, given.prompt)
     served = server.Server(given, dense, server.sizes(given, 2, given.prompt, given.new)).serve(asked, given.new)

@@ -430,7 +430,7 @@ BENT: dict[str, tuple[Callable[[list[Observation]], Any], str]] = {
     "early": (of_key(lambda one: one.key.round <= 2), "accept.emitted of request 0 has 3 tokens in rounds 0 to 2"),
     "no drafts": (
         of_key(lambda one: one.channel == "accept.emitted" or one.key.round != 2),
-        "the trace lacks propose.tokens of request 0, round 2: expected those of every round",
+        "the trace lacks propose.tokens of request 0, round 2: expected the tokens of every round",
     ),
     "no tokens": (
         lambda seen: [one._replace(value=()) if one.key.round == 1 else one for one in seen],

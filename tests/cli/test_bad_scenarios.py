@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from tests.named import named
 
 Field = tuple[str | int, ...]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.properties.values.measurement import append
+from draftproof.properties.formats.measurement import append
 from tests.harness.test_slower import PLAIN, turns
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from draftproof import pytest_options
 from draftproof.cli.app import run
-from draftproof.properties.values.case import Case, case_text, read_case
+from draftproof.properties.formats.case import Case, case_text, read_case
 from draftproof.properties.values.located import folders
 from draftproof.reference.solved import solved
 from tests.checkpoints import tiny_llama

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -10,9 +12,9 @@ from draftproof.cli.advice import advice
 from draftproof.cli.check import show
 from draftproof.cli.subjects import UnderTest
 from draftproof.harness.check import CheckFinding, CheckReport, unless_skipped
-from draftproof.properties.contracts.registry import ALL, BY_NAME
-from draftproof.properties.kernels.table import NAMES as KERNELS
-from draftproof.properties.values.names import group_of
+from draftproof.properties.contracts.registry import ALL, CONTRACTS_BY_NAME
+from draftproof.properties.kernels.table import KERNEL_CONTRACTS
+from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging
@@ -63,12 +65,16 @@ def test_what_happened_is_listed_in_shares_of_scenarios(capsys):
     of = msgspec.structs.replace(
         report(*PASSING, outcome=Outcome.PASS),
         examples=50,
-        shares={"tree": {"topk above 1": 3}, "adaptive": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
+        shares={"tree": {"topk above 1": 3}, "adaptive steps": {"up": 20, "and back": 0}, "stop": {"in the run": 0}},
     )
     show(of, 1.0, "draftproof check", {}, verbose=True)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line.startswith("what happened ")] != []
-    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(("tree ", "adaptive ", "stop "))] == [
+    assert [
+        re.split(r" {2,}", line, maxsplit=1)[1]
+        for line in lines
+        if line.startswith(("tree ", "adaptive steps ", "stop "))
+    ] == [
         "topk above 1 6",
         "up 40, and back 0",
     ]
@@ -158,12 +164,12 @@ def test_of_a_group_that_was_asked_for_something_has_to_be_judged():
 def test_contracts_are_named_alone_and_by_their_group():
     of_traces, of_kernels = inputs.contracts(["draft", "overlap.pages", "kernel.rope"])
     assert {one.name for one in of_traces} == {
-        *(name for name in BY_NAME if group_of(name) == "draft"),
+        *(name for name in CONTRACTS_BY_NAME if group_of(name) == "draft"),
         "overlap.pages",
     }
     assert of_kernels == ("kernel.rope",)
-    assert inputs.contracts(["kernel"]) == ((), KERNELS)
-    assert inputs.contracts(None) == (ALL, KERNELS)
+    assert inputs.contracts(["kernel"]) == ((), KERNEL_CONTRACTS)
+    assert inputs.contracts(None) == (ALL, KERNEL_CONTRACTS)
 
 
 @pytest.mark.parametrize(("examples", "advised"), [(7, 30), (12, 50), (240, 730)])

@@ -15,8 +15,8 @@ import pytest
 
 from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
-from draftproof.properties.values.case import Case, encode
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.formats.case import Case, encode
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
@@ -61,7 +61,7 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
             lambda raw: raw["memory"].update(page=3),
             ["invalid memory.page 3, no field: expected one of the fields page_size, pages"],
         ),
-        (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
+        (lambda raw: raw.update(version=7), ["invalid version 7", "expected 5"]),
         (lambda raw: raw["memory"].update(max_len=10**12), ["invalid memory.max_len 1000000000000: expected `int` <="]),
         (
             lambda raw: raw["requests"][0].update(sampling={"temperature": 10**400, "seed": 1}),
@@ -239,7 +239,7 @@ def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, 
         f"{accepted}/{rejected}",
         "{}/{}".format(*forced),
     ]
-    least = BY_NAME[name].minimum[0]
+    least = DRAFT_KINDS_BY_NAME[name].minimum[0]
     assert f"{least} {counts[least]}" in shown
     assert f"--draft {name}" in out
 
@@ -355,7 +355,7 @@ def test_replay_refuses_a_case_whose_script_is_another(tmp_path, capsys):
     assert "script.requests[0].tokens[0] is" in error_of(capsys, "replay", str(path))
     raw["scenario"]["version"] = 9
     path.write_text(json.dumps(raw))
-    assert "invalid scenario.version 9: expected 4" in error_of(capsys, "replay", str(path))
+    assert "invalid scenario.version 9: expected 5" in error_of(capsys, "replay", str(path))
 
 
 def test_a_bare_scenario_replays(tmp_path, capsys):

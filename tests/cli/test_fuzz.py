@@ -17,10 +17,10 @@ from draftproof.cli import live, screen
 from draftproof.cli.app import run
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings
+from draftproof.fuzz.campaign.settings import CampaignError, RequestedSettings, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
 from tests.harness.forked import FORKED
@@ -139,7 +139,7 @@ def test_directories_of_others_are_refused(tmp_path: Path, capsys):
 
 def test_other_settings_are_refused(tmp_path: Path, capsys):
     with RunDir(tmp_path) as directory:
-        directory.begin(Asked(seed=3, drafts=("mtp",)), {})
+        directory.begin(RequestedSettings(seed=3, drafts=("mtp",)), {})
     for arguments, said in (
         (["--seed", "4"], "invalid seed '4': expected 3, as in this campaign so far, or a new directory"),
         (["--draft", "all"], "invalid draft 'all': expected mtp, as"),
@@ -151,7 +151,7 @@ def test_other_settings_are_refused(tmp_path: Path, capsys):
 def test_a_damaged_database_is_named(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setattr(campaign, "Pool", partial(Pool, start=FORKED, deadline=120.0))
     with RunDir(tmp_path) as directory:
-        directory.begin(Asked(), {})
+        directory.begin(RequestedSettings(), {})
     (tmp_path / "results.sqlite").write_text("nonsense" * 1000)
     assert "results.sqlite cannot be used: file is not a database" in error_of(capsys, "--run", str(tmp_path))
 

@@ -15,7 +15,7 @@ from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.revision import RevisionResult
 from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.histories import data, example, git
 from tests.named import named

@@ -14,10 +14,10 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import one_draft
-from draftproof.properties.values.judged_log import LoggedRun, encode_log
+from draftproof.properties.formats.judged_log import LoggedRun, encode_log
+from draftproof.properties.formats.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
@@ -50,7 +50,9 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
         msgspec.structs.replace(one, rounds=plans, arrival=0, budget=min(one.budget, 9), prompt=one.prompt[-9:])
         for one in scenario.requests[:2]
     )
-    scenario = msgspec.structs.replace(scenario, requests=requests, variant="none", adaptive=None, steps=3, taps=True)
+    scenario = msgspec.structs.replace(
+        scenario, requests=requests, variant="none", adaptive_steps=None, steps=3, taps=True
+    )
     scenario = msgspec.structs.replace(
         scenario, schedule=msgspec.structs.replace(scenario.schedule, draft_batch=0, services=1)
     )

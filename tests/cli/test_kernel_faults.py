@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.harness.bound_kernels import BUILT_IN, found
-from draftproof.properties.values.kernel_fault import KINDS
+from draftproof.harness.bound_kernels import BOUND_PACKAGES, found
+from draftproof.properties.formats.kernel_fault import KERNEL_FAULT_KINDS
 from draftproof.subjects.kernels.faults import faults_of
 
 EAGLE = """
@@ -75,13 +75,13 @@ def test_a_kernel_that_asks_what_is_not_there_never_passes(wheel, tmp_path, caps
     assert "has a stub for absent_package.settings: absent_package is not installed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("package", BUILT_IN)
+@pytest.mark.parametrize("package", BOUND_PACKAGES)
 def test_each_interpreted_kernel_has_three_faults_of_known_kinds(package):
     bindings, table = found(package), faults_of(package)
     assert {one.name for one in bindings if one.interpreted} == table.keys()
     for faults in table.values():
         assert len(faults) >= 3
-        assert {fault.kind for fault in faults} <= {*KINDS}
+        assert {fault.kind for fault in faults} <= {*KERNEL_FAULT_KINDS}
         assert all(fault.old != fault.new for fault in faults)
 
 

@@ -13,7 +13,7 @@ from draftproof.cli.app import run
 
 OWN = """
 import os, time
-from draftproof.properties.values.kernel_binding import binding
+from draftproof.properties.formats.kernel_binding import binding
 
 def last_token(bonus, tokens, accept_lens):
     for b, count in enumerate(accept_lens.tolist()):
@@ -179,7 +179,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_binding_is_told(name, tmp_path, monkeypatch, capsys):
     words, said = WRONG[name]
-    lines = ["from draftproof.properties.values.kernel_binding import binding", f"@binding({words})"]
+    lines = ["from draftproof.properties.formats.kernel_binding import binding", f"@binding({words})"]
     lines += ["def mine(bonus, tokens, accept_lens):", "    pass"]
     (tmp_path / f"wrong_{name}.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)

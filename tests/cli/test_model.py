@@ -35,18 +35,18 @@ OF_STATES = {
     "state.balance",
     "state.bounds",
     "variant.other_commit",
-    "cache.states",
+    "prefix_cache.states",
 }
 OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.proposal", "draft.match"} | {
     "chain.ids",
     "chain.hidden",
 }
 OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
-OF_PROBES |= {"schedule.step_tokens", "output.ends", "launch.packed", "variant.unmixed", "draft.weights"}
+OF_PROBES |= {"schedule.token_budget", "output.ends", "launch.packed", "variant.unmixed", "draft.weights"}
 OF_PROBES |= {f"overlap.{name}" for name in ("buffers", "discarded", "pages", "schedule")} | {"variant.unoverlapped"}
 OF_PROBES |= {"rank.collectives", "rank.idle", "tensor.collectives", "tensor.decisions"}
-OF_PROBES |= {f"handover.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}
-OF_CONTROLLERS = {"control.average", "control.steps"}
+OF_PROBES |= {f"disaggregation.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}
+OF_CONTROLLERS = {"adaptive_steps.average", "adaptive_steps.steps"}
 """Those that concern none of a few scenarios, where none of these has a controller."""
 FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
@@ -73,11 +73,11 @@ def dense_verdicts(report: Path) -> dict[str, str]:
     rows = json.loads(report.read_text())["contracts"]
     skipped = {row["name"]: row["reason"] for row in rows if row["verdict"] == "SKIP"}
     assert set(skipped) - OF_CONTROLLERS == OF_STATES | OF_OTHER_DRAFTS | OF_PROBES
-    unreported = {name for name in skipped if name.startswith(("handover.", "overlap."))}
+    unreported = {name for name in skipped if name.startswith(("disaggregation.", "overlap."))}
     assert all(
         "draft" in reason
         for name, reason in skipped.items()
-        if name not in {"cache.pages", *unreported, *OF_CONTROLLERS}
+        if name not in {"prefix_cache.pages", *unreported, *OF_CONTROLLERS}
     )
     return {name: verdict for name, verdict in verdicts(report).items() if name not in skipped}
 
@@ -132,8 +132,8 @@ def test_a_prefix_cache_serves_pages_of_a_checkpoint(
     asked = ("--model", str(write(tmp_path / "model")), "--draft", draft, "--seed", "3", "--examples", "12")
     report = report_of(*asked)
     found = {row["name"]: row["verdict"] for row in report["contracts"]}
-    assert found["cache.matched"] == found["cache.pages"] == "PASS"
-    assert (found["cache.states"] == "PASS") == bool(of_states)
+    assert found["prefix_cache.matched"] == found["prefix_cache.pages"] == "PASS"
+    assert (found["prefix_cache.states"] == "PASS") == bool(of_states)
     assert report["counts"]["prefix_hits"] > 0
     assert min(report["counts"]["prefix_hits"], report["counts"]["prefix_hits_of_hybrids"]) >= of_states
 

@@ -8,8 +8,8 @@ import pytest
 
 from draftproof.cli import inputs
 from draftproof.cli.app import run
-from draftproof.properties.values.case import decode
-from draftproof.properties.values.files import require_writable
+from draftproof.properties.formats.case import decode
+from draftproof.properties.lib.files import require_writable
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 
 COMMANDS = {

@@ -9,10 +9,10 @@ import pytest
 
 from draftproof.cli import parts as command
 from draftproof.cli.inputs import Ended
-from draftproof.cli.parts import said
+from draftproof.cli.parts import describe_parts
 from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, found_with, pool_of
 from tests.named import named
@@ -97,5 +97,5 @@ def test_our_own_error_is_raised(case, answers):
 
 
 def test_nothing_may_be_needed():
-    assert said(()) == "It takes none of these parts: it fails with all of them off."
-    assert said(("graphs", "drafts")) == "It takes: graphs + drafts."
+    assert describe_parts(()) == "It takes none of these parts: it fails with all of them off."
+    assert describe_parts(("graphs", "drafts")) == "It takes: graphs + drafts."

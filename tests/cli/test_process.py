@@ -13,7 +13,7 @@ from draftproof.harness import replay as replays
 from draftproof.harness.replay import replay, solve_again
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome

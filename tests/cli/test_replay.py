@@ -17,7 +17,7 @@ from draftproof.fuzz.campaign.settings import Settings
 from draftproof.harness.check import WORK
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.features import features_of
-from draftproof.properties.values.case import Case, case_fault, case_text
+from draftproof.properties.formats.case import Case, case_fault, case_text
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Raising, as_it_is

@@ -18,13 +18,13 @@ from draftproof.properties import select as selecting
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.covered import not_asked_with
 from draftproof.properties.coverage.effects import EFFECTS, in_effect, together, without_effect
-from draftproof.properties.coverage.facts import NAMES
-from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
+from draftproof.properties.coverage.facts import FACT_NAMES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.select import NoScenarioError, select
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.cli.test_commands import error_of
@@ -38,19 +38,19 @@ BOTH = ("hybrid", "trees")
 
 
 def has_both(scenario: Scenario) -> bool:
-    return all(BY_NAME[name].has(scenario) for name in BOTH)
+    return all(FEATURES_BY_NAME[name].has(scenario) for name in BOTH)
 
 
 @pytest.mark.parametrize("name", [one.name for one in FEATURES if not one.of_model])
 def test_a_subject_that_lacks_a_feature_has_no_such_scenarios(name: str):
-    limits = Limits(features=tuple(one for one in BY_NAME if one != name))
+    limits = Limits(features=tuple(one for one in FEATURES_BY_NAME if one != name))
     with pytest.raises(NoScenarioError, match=f"{name}: nothing that this subject can run"):
-        select(LISTED, [BY_NAME[name]], 1, limits)
-    assert not any(map(BY_NAME[name].has, fitted(LISTED[:60], limits)))
+        select(LISTED, [FEATURES_BY_NAME[name]], 1, limits)
+    assert not any(map(FEATURES_BY_NAME[name].has, fitted(LISTED[:60], limits)))
 
 
 def test_the_first_of_the_list_that_have_all_features_are_selected():
-    wanted = [BY_NAME[name] for name in BOTH]
+    wanted = [FEATURES_BY_NAME[name] for name in BOTH]
     having = filter(has_both, LISTED)
     found = select(LISTED, wanted, 3, NO_LIMITS)
     assert found.scenarios == tuple(islice(having, 3))
@@ -63,9 +63,9 @@ def test_fewer_are_selected_where_the_search_ends(monkeypatch):
     having, others = (
         next(one for one in LISTED if bool(one.schedule.overlap) is has_overlap) for has_overlap in (True, False)
     )
-    found = select([having, *[others] * 4, having, *[others] * 5, having], [BY_NAME["overlap"]], 3, NO_LIMITS)
+    found = select([having, *[others] * 4, having, *[others] * 5, having], [FEATURES_BY_NAME["overlap"]], 3, NO_LIMITS)
     assert found == ((having, having), 11)
-    found = select([having, others], [BY_NAME["overlap"]], 3, NO_LIMITS)
+    found = select([having, others], [FEATURES_BY_NAME["overlap"]], 3, NO_LIMITS)
     assert found == ((having,), 2)
 
 
@@ -85,13 +85,13 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
         "overlap preemption",
         "prefix-cache overlap",
         "trees overlap",
-        "trees controllers",
+        "trees adaptive-steps",
         "trees windows",
         "trees mixed",
-        "aborts handover",
-        "step-budget aborts",
+        "aborts disaggregation",
+        "token-budget aborts",
         "data-parallel trees",
-        "tensor-parallel handover",
+        "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
     ],
 )
@@ -100,7 +100,7 @@ def test_features_that_exclude_each_other_are_told_at_once_with_the_definition(n
     told = f"{one} is not defined beside {other}: {refusal(one, other)}"
     assert re.search(r"S-[A-Z]+-\d+", told)
     with pytest.raises(NoScenarioError, match=re.escape(told)):
-        select(iter(()), [BY_NAME[one], BY_NAME[other]], 1, NO_LIMITS)
+        select(iter(()), [FEATURES_BY_NAME[one], FEATURES_BY_NAME[other]], 1, NO_LIMITS)
 
 
 def test_a_check_of_features_that_exclude_each_other_says_which_definition_does(capsys):
@@ -113,17 +113,17 @@ def test_a_draft_that_has_no_such_scenarios_is_told_soon_with_the_reason():
     """After each draft has had its turn, not after a thousand scenarios."""
     lookups, chains = ([named(OF_DRAFT[name])] * 40 for name in ("ngram", "mtp"))
     with pytest.raises(NoScenarioError, match="overlap is not defined with ngram: a lookup proposes from tokens that"):
-        select(iter(lookups[:30]), [BY_NAME["overlap"]], 1, NO_LIMITS)
+        select(iter(lookups[:30]), [FEATURES_BY_NAME["overlap"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="trees is not defined with mtp: it proposes chains or blocks"):
-        select(chains, [BY_NAME["trees"]], 1, NO_LIMITS)
+        select(chains, [FEATURES_BY_NAME["trees"]], 1, NO_LIMITS)
 
 
 def test_where_none_is_found_it_says_among_how_many():
     plain = [one for one in LISTED if not one.schedule.overlap][:5]
     with pytest.raises(NoScenarioError, match="none of the first 5 scenarios has it"):
-        select(plain, [BY_NAME["overlap"]], 1, NO_LIMITS)
+        select(plain, [FEATURES_BY_NAME["overlap"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="none of the first 5 scenarios has all of them"):
-        select(plain, [BY_NAME["overlap"], BY_NAME["sampling"]], 1, NO_LIMITS)
+        select(plain, [FEATURES_BY_NAME["overlap"], FEATURES_BY_NAME["sampling"]], 1, NO_LIMITS)
 
 
 def test_what_takes_another_feature_is_not_asked_for():
@@ -135,7 +135,7 @@ def test_what_takes_another_feature_is_not_asked_for():
     assert "decode_rounds" not in beyond
     assert "admitted_before_others" not in beyond
     assert "admitted_before_others" in not_asked_with(["data-parallel"])
-    assert {name for one in FEATURES for name in one.lacks} <= set(NAMES)
+    assert {name for one in FEATURES for name in one.lacks} <= set(FACT_NAMES)
 
 
 def test_a_contract_that_concerns_nothing_is_skipped_and_no_other():
@@ -197,15 +197,15 @@ def test_features_that_were_never_in_effect_together_are_inconclusive():
 
 
 def test_every_feature_has_counts_that_tell_its_effect():
-    assert set(EFFECTS) == set(BY_NAME)
-    assert {name for counts in EFFECTS.values() for name in counts} <= set(NAMES)
+    assert set(EFFECTS) == set(FEATURES_BY_NAME)
+    assert {name for counts in EFFECTS.values() for name in counts} <= set(FACT_NAMES)
 
 
 def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
     """The same scenario with few pages, and with enough for all."""
     tokens = [one for one in ALL if one.name == "accept.emitted"]
     work = Checker(EngineSubject(), tokens, tmp_path, work=(), each=None, guarded=False, features=("preemption",))
-    some = [one for one in LISTED if BY_NAME["preemption"].has(one)][:8]
+    some = [one for one in LISTED if FEATURES_BY_NAME["preemption"].has(one)][:8]
     few = work.check(some, 0)
     assert 0 < few.features["preemption"] <= len(some)
     assert few.verdict is Outcome.PASS
@@ -215,10 +215,20 @@ def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
 
 
 def test_what_a_draft_does_not_have_is_no_pass(capsys):
-    words = ["check", "--with", "handover", "--draft", "ngram", "--contract", "handover.hidden", "--examples", "2"]
+    words = [
+        "check",
+        "--with",
+        "disaggregation",
+        "--draft",
+        "ngram",
+        "--contract",
+        "disaggregation.hidden",
+        "--examples",
+        "2",
+    ]
     assert run(words) == 125
     assert (
-        "handover.hidden judged nothing: no scenario of this model and draft has handovers_of_hidden_states."
+        "disaggregation.hidden judged nothing: no scenario of this model and draft has disaggregated_hidden_states."
         in capsys.readouterr().out
     )
 
@@ -237,7 +247,9 @@ def test_a_failing_case_says_which_scenarios_it_was_among(tmp_path, capsys, monk
 
 def test_names_that_are_no_feature_are_refused_with_those_that_are(capsys):
     told = error_of(capsys, "check", "--with", "preemtion")
-    assert f"invalid --with 'preemtion': expected one of {', '.join(BY_NAME)}; did you mean preemption?" in told
+    assert (
+        f"invalid --with 'preemtion': expected one of {', '.join(FEATURES_BY_NAME)}; did you mean preemption?" in told
+    )
 
 
 @pytest.mark.parametrize("words", ["--with overlap", "--subject engine", "--with overlap --contract draft"])

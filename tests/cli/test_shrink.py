@@ -14,7 +14,7 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.values.case import Case, case_fault, decode, encode, read_case
+from draftproof.properties.formats.case import Case, case_fault, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
@@ -202,7 +202,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 def test_what_a_scenario_is_in_words():
     adaptive = msgspec.structs.replace(named("adaptive_rising"), variant="graph_vs_eager")
-    assert "adaptive, variant graph_vs_eager" in describe_scenario(adaptive)
+    assert "adaptive steps, variant graph_vs_eager" in describe_scenario(adaptive)
 
 
 @pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])

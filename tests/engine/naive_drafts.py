@@ -15,8 +15,8 @@ from draftproof.engine.models.probe import ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.properties.values import drafts
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import draft_weights, target_weights
 from tests.naive_probe import naive_block
 
 TARGET = ProbeModel(

@@ -1,8 +1,8 @@
 """Small scenarios for the engine's own tests."""
 
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import Graphs, Memory, ProbeModel, Request, RoundPlan, Scenario, Schedule
-from draftproof.properties.values.validate import validate
 
 MODEL = ProbeModel(seed=7, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=41)
 HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)

@@ -22,7 +22,7 @@ from draftproof.engine.adaptive import (
 )
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
 from draftproof.properties.values.scenario import Adaptive
-from draftproof.reference import control
+from draftproof.reference import adaptive_steps as control
 
 Advance = Callable[[AdaptiveConfig, ControllerState, Sequence[int], Sequence[int]], ControllerState]
 HALF = Fraction(1, 2)
@@ -34,7 +34,7 @@ def to_double(value: Fraction) -> Fraction:
 
 
 class Definition:
-    """docs/semantics/adaptive.md, each operation done exactly and then rounded to a double."""
+    """docs/semantics/adaptive-steps.md, each operation done exactly and then rounded to a double."""
 
     def __init__(self, config: AdaptiveConfig) -> None:
         self.config, self.candidates = config, sorted({config.initial, *config.candidates})

@@ -20,11 +20,11 @@ from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
 from draftproof.engine.subject.checkpoints import load
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from tests.checkpoints import (
     add_tensors,
     tiny_deepseek_v3,
@@ -83,7 +83,7 @@ def test_tensors_that_nobody_reads(tmp_path: Path, name: str) -> None:
     """MTP layers are known parts, but only as many as the configuration has."""
     path = TARGETS[name](tmp_path)
     load_target(path, "cpu", torch.float32)
-    add_tensors(path, {"model.layers.4.enorm.weight": torch.ones(30).numpy()})
+    add_tensors(path, {"model.layers.4.enorm.weight": torch.ones(30)})
     with pytest.raises(CheckpointError, match=r"model\.layers\.4\.enorm\.weight .* unknown to the architecture"):
         load(checkpoint(path), CheckpointDraft(), CPU)
 

@@ -16,7 +16,7 @@ from draftproof.engine.models.dflash import DFlashModel, load_dflash
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_fields
+from draftproof.properties.formats.checkpoint_config import read_fields
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_dflash, tiny_qwen3
@@ -197,7 +197,7 @@ def test_weights_are_all_that_is_read(tiny: Tiny) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": 32}, "invalid hidden_size 32 .*expected 30, that of the target"),
+        ({"hidden_size": 32}, "invalid hidden_size 32 .*expected 30, as in the target"),
         ({"block_size": 1}, "invalid block_size 1 "),
         ({"target_layer_ids": [0]}, r"tensor encoder\.fc\.weight has shape \[30, 60\]; expected \[30, 30\]"),
     ],
@@ -210,6 +210,6 @@ def test_bad_field(tiny: Tiny, tmp_path: Path, fields: dict[str, Any], message: 
 
 
 def test_tensor_that_nobody_reads(tiny: Tiny, tmp_path: Path) -> None:
-    path = add_tensors(tiny_dflash(tmp_path), {"layers.0.self_attn.q_proj.bias": torch.ones(72).numpy()})
+    path = add_tensors(tiny_dflash(tmp_path), {"layers.0.self_attn.q_proj.bias": torch.ones(72)})
     with pytest.raises(CheckpointError, match=r"q_proj\.bias .* unknown to the architecture"):
         load_dflash(path, tiny.target, "cpu", torch.float32)

@@ -13,8 +13,8 @@ from draftproof.engine.drafts.eagle3 import Eagle3Draft
 from draftproof.engine.models.eagle3_head import Eagle3Model, layers_of, load_eagle3
 from draftproof.engine.models.registry import load_target
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head, feature_layers
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import VOCAB, tiny_eagle3, tiny_qwen3
@@ -55,7 +55,7 @@ def test_what_it_needs_of_the_target_and_what_it_hands_on_are_of_their_own_width
     head, _ = built(tmp_path, "safeailab")
     target = load_target(tmp_path / "target", "cpu", torch.float64)
     assert Eagle3Draft.needed(head).width(target) == 2 * target.width
-    assert Eagle3Draft.handed(head, target) == head.width == 28
+    assert Eagle3Draft.output_width(head, target) == head.width == 28
     config = EngineConfig(steps=2, page_size=4, pages=8, request_slots=2, max_len=16, max_batch=2, chunk=4)
     shape, dtype = Eagle3Draft.memory(head, target, config)["next_hidden_states"]
     assert (shape, dtype) == ((3, 28), torch.float64)

@@ -9,15 +9,15 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from draftproof.engine.grammar import EXCLUDED, GrammarStates, masked, token_automaton
+from draftproof.engine.grammar import EXCLUDED_LOGIT, GrammarStates, masked, token_automaton
 from draftproof.engine.stages import Commit, DecodeRow, GrammarParams, PrefillRow, Proposal
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.pattern import NO_STRING, PatternError, parse
+from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.pattern import NOTHING, PatternError, parse
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.reference.grammar import State, allowed, state_after
 from tests.grammars import drawn_pattern
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
@@ -38,7 +38,7 @@ def test_automata_allow_what_the_reference_allows(seed: int):
         start = parse(pattern)
     except PatternError:
         return
-    if start == NOTHING:
+    if start == NO_STRING:
         with pytest.raises(ValueError, match="expected one with a word that tokens spell"):
             token_automaton(params(pattern, vocab))
         return
@@ -112,14 +112,14 @@ def test_every_row_has_the_mask_of_its_own_text_and_surplus_rows_none():
 def test_excluded_logits_are_below_all_others_as_whole_numbers():
     made = masked(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), 1)
     assert made.dtype == torch.int64
-    assert made.tolist() == [[EXCLUDED, 2]]
+    assert made.tolist() == [[EXCLUDED_LOGIT, 2]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_those_of_a_real_model_stay_floats(dtype: torch.dtype):
     made = masked(torch.tensor([[0.5, 2.25, -3.0]], dtype=dtype), torch.tensor([[True, False, False]]), 1 << 20)
     assert made.dtype == dtype
-    assert made.tolist() == [[EXCLUDED, 2.25, -3.0]]
+    assert made.tolist() == [[EXCLUDED_LOGIT, 2.25, -3.0]]
 
 
 def constrained(scenario: Scenario, *patterns: str, **changes: Any) -> Scenario:

@@ -16,7 +16,7 @@ from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
 from draftproof.kernels.registry import CALLS
-from draftproof.properties.values.eagle_weights import random_head
+from draftproof.properties.weights.eagle import random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.engine.naive import NaiveCache, where

@@ -15,8 +15,8 @@ from draftproof.engine.models import moe as moe_module
 from draftproof.engine.models.grouped_moe import GroupedMoe, read_grouped_moe
 from draftproof.engine.models.layers import Mlp
 from draftproof.engine.models.moe import Moe, read_moe
-from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3NextConfig
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.qwen3_next import Qwen3NextConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 
 D, INNER, SHARED = 10, 6, 8
 _SIZES: dict[str, Any] = {

@@ -16,8 +16,8 @@ from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.mtp_chain import FirstLayer, MtpChain
 from draftproof.engine.models.registry import load_target
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import read_fields
-from draftproof.properties.values.eagle_weights import random_head
+from draftproof.properties.formats.checkpoint_config import read_fields
+from draftproof.properties.weights.eagle import random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_glm4_moe, tiny_qwen3_next
@@ -159,7 +159,7 @@ def test_a_qwen_layer_is_a_chain_of_one(tmp_path: Path) -> None:
 def test_what_a_layer_repeats_has_to_be_the_targets(tmp_path: Path, name: str, original: str) -> None:
     path = tiny_glm4_moe(tmp_path)
     target = load_target(path, "cpu", torch.float32)
-    copy = open_tensors(path, "cpu", torch.float32)[f"{original}.weight"].numpy().copy()
+    copy = open_tensors(path, "cpu", torch.float32)[f"{original}.weight"].clone()
     add_tensors(path, {f"model.layers.3.{name}.weight": copy})
     chain_of(path, target)
     copy[5, 2] += 1
@@ -176,7 +176,7 @@ def test_bad_layers(tmp_path: Path) -> None:
     tensors = open_tensors(path, "cpu", torch.float32)
     with pytest.raises(CheckpointError, match=r"tensor model\.layers\.4\.\S+ is missing"):
         target.built_in_draft(two, tensors, None, chain=True)
-    add_tensors(path, {"model.layers.3.eh_proj.bias": torch.ones(30).numpy()})
+    add_tensors(path, {"model.layers.3.eh_proj.bias": torch.ones(30)})
     load_target(path, "cpu", torch.float32)
     with pytest.raises(CheckpointError, match=r"eh_proj\.bias .* unknown to the architecture"):
         chain_of(path, target)

@@ -11,12 +11,12 @@ from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Graphs, Request
 from draftproof.properties.values.tree import Tree
-from draftproof.properties.values.validate import validate
 from tests.properties.evidence import MATCHES
 
 

@@ -7,11 +7,11 @@ import torch
 
 from draftproof.engine.config import Delay
 from draftproof.engine.engine import Engine
+from draftproof.engine.future_map import FutureMap
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.probes import Probes
-from draftproof.engine.relay import Relay
 from draftproof.engine.stages import BufferUse, StepPlan
 from draftproof.engine.staging import DEPTH, Staging
 from draftproof.engine.streams import HostStream, stream_of
@@ -143,7 +143,7 @@ def test_buffers_of_a_kind_take_turns_and_tell_who_uses_them() -> None:
 
 
 def test_the_relay_hands_on_lengths_and_tokens_by_request_row() -> None:
-    relay, rows = Relay(4, 10, CPU), torch.tensor([3, 1])
+    relay, rows = FutureMap(4, 10, CPU), torch.tensor([3, 1])
     relay.begin(rows, torch.tensor([5, 7]), torch.tensor([40, 41]))
     limits = torch.tensor([8, 8])
     inputs = relay.inputs(rows.flip(0), torch.tensor([3, 2]), limits)
@@ -158,7 +158,7 @@ def test_the_relay_hands_on_lengths_and_tokens_by_request_row() -> None:
 
 
 def test_who_has_no_position_left_is_padding_and_stays_as_it_is() -> None:
-    relay, row = Relay(2, 10, CPU), torch.tensor([1])
+    relay, row = FutureMap(2, 10, CPU), torch.tensor([1])
     relay.begin(row, torch.tensor([9]), torch.tensor([4]))
     assert relay.inputs(row, torch.tensor([3]), torch.tensor([9]))["num_drafts"].tolist() == [0]
     relay.advance(row, torch.tensor([0]), torch.tensor([5]))

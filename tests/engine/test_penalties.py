@@ -18,9 +18,9 @@ from draftproof.engine.upload import uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.validate import validate
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 
 CPU = torch.device("cpu")

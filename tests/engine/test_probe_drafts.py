@@ -12,11 +12,11 @@ import torch
 from draftproof.engine.cache import PagedCache, TargetCache
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, CacheShape, LayerOutputs, LinearSizes
-from draftproof.engine.models.config_fields import FULL
+from draftproof.engine.models.config_fields import FULL_ATTENTION
 from draftproof.engine.models.probe import ProbeTarget, standalone
 from draftproof.engine.probes import Probes
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Linear, ProbeModel
+from draftproof.properties.weights.probe import draft_weights, target_weights
 from tests.engine.naive_drafts import (
     DFLASH,
     MTP,
@@ -312,7 +312,7 @@ def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[P
         for t, last in enumerate(visible or range(5)):
             scores = [naive_mix(dot(*map(unsigned, (q[t, 0], k[s, 0])))) | 1 for s in range(last + 1)]
             assert unsigned(got[t, 0]) == [dot(scores, unsigned(v[: last + 1, 0, e])) for e in range(3)]
-    assert on_layer == ([(FULL, 1)] * 2 if whose is TargetCache else [])
+    assert on_layer == ([(FULL_ATTENTION, 1)] * 2 if whose is TargetCache else [])
 
 
 def same_in_a_graph(

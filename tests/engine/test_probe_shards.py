@@ -10,14 +10,17 @@ from torch import Tensor
 from draftproof.engine.models.base import LinearSizes
 from draftproof.engine.models.probe_parallel import vocabulary_part
 from draftproof.engine.models.probe_shards import heads_of, shard
-from draftproof.engine.ranks import SOLO, Group
+from draftproof.engine.ranks import SOLO, DataParallelGroup
 from draftproof.engine.tensor_ranks import TensorGroup
 
 SIZES = LinearSizes(key_heads=2, value_heads=4, key_dim=3, value_dim=5, conv=4)
 
 
 def group(rank: int, size: int) -> TensorGroup:
-    of = cast("Group", SimpleNamespace(rank=rank, size=size, lanes=lambda count: Group.lanes(of, count)))
+    of = cast(
+        "DataParallelGroup",
+        SimpleNamespace(rank=rank, size=size, lanes=lambda count: DataParallelGroup.lanes(of, count)),
+    )
     return TensorGroup(of)
 
 

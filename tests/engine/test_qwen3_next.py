@@ -13,7 +13,7 @@ from draftproof.engine.models.checkpoint import open_tensors
 from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
-from draftproof.properties.values.checkpoint_config import read_fields
+from draftproof.properties.formats.checkpoint_config import read_fields
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.engine.naive import NaiveCache, where
 from tests.engine.test_targets import relative

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from draftproof.engine.subject import EngineSubject
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.scenario import (
@@ -23,7 +24,6 @@ from draftproof.properties.values.scenario import (
     States,
 )
 from draftproof.properties.values.trace import Trace
-from draftproof.properties.values.validate import validate
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.checkpoints import tiny_qwen3_5, tiny_qwen3_next

@@ -80,7 +80,7 @@ def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, reques
 def test_warm_up_captures_every_size_of_every_width_once_and_writes_nothing(scenario: Scenario) -> None:
     ran = trace(graphs(scenario))
     # Without drafts nothing is proposed: two graphs instead of three.
-    counts = scenario.adaptive.steps if scenario.adaptive else (scenario.steps,)
+    counts = scenario.adaptive_steps.steps if scenario.adaptive_steps else (scenario.steps,)
     widths = [1, 1, *(steps + 1 for steps in counts for _ in range(3))]
     assert captures(ran) == [(-1, size, width) for size in sorted(SIZES, reverse=True) for width in widths]
     written = ran.channel("commit.written")

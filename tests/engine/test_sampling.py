@@ -84,7 +84,7 @@ def test_weights_filters_and_choices_are_those_of_the_definition(vocabulary: int
         token = 1000 + row
         if one:
             draft = [int(drafts[row])] if drafts[row] >= 0 else []
-            token = reference.sampled(expected[row], draft, reference.coins(one.seed, int(positions[row])))
+            token = reference.sample(expected[row], draft, reference.coins(one.seed, int(positions[row])))
         assert chosen[row] == token
 
 

@@ -17,14 +17,14 @@ from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.qwen3_next import Qwen3Next
-from draftproof.engine.models.registry import MODELS, build_target
+from draftproof.engine.models.registry import ENGINE_MODELS, build_target
 from draftproof.engine.subject.checkpoints import build_pair, load
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config import CONFIGS, parse_config, read_fields
-from draftproof.properties.values.checkpoint_config.base import TargetConfig
+from draftproof.properties.formats.checkpoint_config import CONFIGS, parse_config, read_fields
+from draftproof.properties.formats.checkpoint_config.base import TargetConfig
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
-from draftproof.reference.models.registry import MODELS as REFERENCE_MODELS
+from draftproof.reference.models.registry import REFERENCE_MODELS
 from tests.checkpoints import QWEN3_5, QWEN3_NEXT, tiny_head, tiny_qwen3, tiny_qwen3_5, tiny_qwen3_next
 
 CPU = torch.device("cpu")
@@ -174,13 +174,13 @@ def test_bad_field_of_the_built_in_draft(directory: Path, fields: dict[str, Any]
 
 def test_both_sides_know_every_architecture() -> None:
     targets = {name for name, config in CONFIGS.items() if issubclass(config, TargetConfig)}
-    assert set(MODELS) == targets
+    assert set(ENGINE_MODELS) == targets
     # Of a multimodal checkpoint the engine reads the text part; the reference reads checkpoints of text only.
     assert set(REFERENCE_MODELS) == {name for name in targets if not name.endswith("ForConditionalGeneration")}
 
 
 def test_an_architecture_that_the_engine_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(MODELS, "Qwen3ForCausalLM")
+    monkeypatch.delitem(ENGINE_MODELS, "Qwen3ForCausalLM")
     with pytest.raises(
         CheckpointError, match=r"architectures \['Qwen3ForCausalLM'\] .*expected one of LlamaForCausalLM"
     ):

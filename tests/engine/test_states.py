@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import Plain
+from draftproof.engine.states.base import LogicalStates
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
@@ -64,7 +64,7 @@ class Text:
         ops.gdn_verify(out, states, qkv[None], *gates, weights.start_ssm[None], row)
         return out[0], windows[0], states[0]
 
-    def after(self, count: int) -> Plain:
+    def after(self, count: int) -> LogicalStates:
         """The state after the first `count` tokens: conv [L, C-1, Q] and ssm [L, U, H, E]."""
         windows = torch.stack([of_layer[count - 1] for of_layer in self.windows])
         return windows, torch.stack([of_layer[count - 1] for of_layer in self.matrices])
@@ -146,14 +146,14 @@ class Serving:
     def right(self) -> bool:
         """Whether the logical state of every slot is that of its text."""
         slots = torch.tensor(list(self.owned))
-        conv, ssm = self.states.plain(slots)
+        conv, ssm = self.states.logical_states(slots)
         for i, (text, n) in enumerate(self.owned.values()):
             window, matrix = text.after(n)
             if not (torch.equal(conv[:, i], window) and torch.equal(ssm[:, i], matrix)):
                 return False
         return True
 
-    def kept(self, slot: int) -> Plain:
+    def kept(self, slot: int) -> LogicalStates:
         return self.states.checkpoint_conv[:, slot], self.states.checkpoint_ssm[:, slot]
 
 
@@ -162,7 +162,7 @@ def serving(request: pytest.FixtureRequest) -> Serving:
     return Serving(request.param)
 
 
-def same(got: Plain, expected: Plain) -> bool:
+def same(got: LogicalStates, expected: LogicalStates) -> bool:
     return all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
 
 
@@ -287,7 +287,7 @@ def test_both_ways_give_the_same_states_after_every_tree() -> None:
     for parents, path, count in TREE_ROUNDS:
         for one in both:
             one.tree(1, parents, path, count)
-        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        snapshot, replay = (one.states.logical_states(torch.tensor([1, 3])) for one in both)
         assert same(snapshot, replay)
 
 
@@ -296,5 +296,5 @@ def test_both_ways_give_the_same_states_after_every_round() -> None:
     for width, accepted in ((4, {3: 4, 1: 2}), (1, {1: 1}), (3, {3: 1, 1: 3})):
         for one in both:
             one.round(width, accepted)
-        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        snapshot, replay = (one.states.logical_states(torch.tensor([1, 3])) for one in both)
         assert same(snapshot, replay)

@@ -12,7 +12,7 @@ from draftproof.engine.stages import DecodeRow, Proposal
 from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.probe_switch import ProbeSwitch
 from draftproof.engine.subject.steering import SilentRecorder, Steering
-from draftproof.properties.values.paths import put_in
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.solved import solved

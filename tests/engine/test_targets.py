@@ -21,7 +21,7 @@ from draftproof.engine.models.gated_delta import GatedDelta
 from draftproof.engine.models.grouped_moe import GroupedMoe
 from draftproof.engine.models.layers import SelfAttention
 from draftproof.engine.models.registry import load_target
-from draftproof.properties.values.checkpoint_config import read_fields
+from draftproof.properties.formats.checkpoint_config import read_fields
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import VOCAB
 from tests.engine.naive import NaiveCache, where

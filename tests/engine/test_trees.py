@@ -13,10 +13,10 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.tree import TreeConfig, ancestors, context_slots
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Graphs, Request, Scenario, States
 from draftproof.properties.values.tree import Tree
-from draftproof.properties.values.validate import validate
 from tests.properties.evidence import STATIC, TREE
 
 

@@ -10,11 +10,11 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.overlap import OverlapEngine
 from draftproof.engine.subject import EngineSubject, build
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.validate import validate
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import solved
 from tests.named import OF_DRAFT, named, with_other_draft
 
@@ -36,7 +36,11 @@ def cases(draft: Algorithm) -> dict[str, Scenario]:
     """Return one of every kind: as a chain and as a tree, with and without samples, overlapped or not, on a hybrid."""
     plain = (OF_DRAFT[draft], *TREES.get(draft, ()))
     # Nothing is looked up in a text that is not known yet (S-OVERLAP-9).
-    others = [name for name in OF_EAGLE if not (BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)]
+    others = [
+        name
+        for name in OF_EAGLE
+        if not (DRAFT_KINDS_BY_NAME[draft].proposes == "lookup" and named(name).schedule.overlap)
+    ]
     return {
         **{name: named(name) for name in plain},
         **{name: with_other_draft(named(name), draft, number) for number, name in enumerate(others)},

@@ -11,9 +11,9 @@ from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome
 from draftproof.harness.execute import Executor
 from draftproof.harness.workers.messages import PlainOrder
+from draftproof.properties.validate import validate
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.properties.values.trace import Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import Solved, solved
 from tests.faults.listed import NAMES
 from tests.faults.test_run import STEP, fault

@@ -20,7 +20,7 @@ from draftproof.cli import inputs
 from draftproof.cli.app import run
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
 from draftproof.faults.kept import KeptResults, KeptResultsError, RunSettings, beside, described
-from draftproof.faults.matrix import Made
+from draftproof.faults.matrix import MadeWith
 from draftproof.faults.orders import CLEAN, Batch, TaskResult
 from draftproof.faults.run import InterruptedRunError, run_faults
 from draftproof.faults.trial import FaultOutcome, SeedResult
@@ -151,7 +151,7 @@ OTHERS = {
     "model": (("/m (01)",), "--model /m (01): expected none"),
     "strategies": (SETTINGS.strategies + 1, f"version of the strategies {SETTINGS.strategies + 1}: expected"),
     "sources": ("0123", f"sources of Draftproof '0123': expected '{SETTINGS.sources}'"),
-    "versions": ((Made(package="torch", version="1"),), "versions torch 1: expected python 3."),
+    "versions": ((MadeWith(package="torch", version="1"),), "versions torch 1: expected python 3."),
 }
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, Made, Spread, spread, totals, versions
+from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, MadeWith, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.strategies.version import VERSION
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.matrix_page import interval_of, median_of, page
 
@@ -44,7 +44,7 @@ def report(*rows: FaultResult, device: str = "cpu") -> FaultReport:
         device=device,
         faults=rows,
         totals=totals(rows),
-        versions=(Made(package="torch", version="9.9"),),
+        versions=(MadeWith(package="torch", version="9.9"),),
     )
 
 
@@ -137,7 +137,7 @@ def test_the_page_has_both_lanes_side_by_side():
     assert "| CPU | 4 | 1 (25.0 %) | 3 (75.0 %) | 1 (25.0 %) |" in text
     assert "| GPU | 1 | 1 (100.0 %) |" in text
     assert "| each fault once | 2 | 1 (50.0 %) | 1 (50.0 %) | 2 (100.0 %) | 2 (100.0 %) |" in text
-    assert f"version {VERSION}" in text
+    assert f"version {STRATEGIES_VERSION}" in text
 
 
 def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
@@ -157,10 +157,10 @@ def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
 def test_lanes_of_different_strategies_are_not_merged(tmp_path: Path, capsys):
     cpu, gpu, out = tmp_path / "cpu.json", tmp_path / "gpu.json", tmp_path / "matrix.md"
     cpu.write_text(encode(report(*ROWS)))
-    older = msgspec.structs.replace(report(*ROWS[:1], device="cuda"), strategies=VERSION - 1)
+    older = msgspec.structs.replace(report(*ROWS[:1], device="cuda"), strategies=STRATEGIES_VERSION - 1)
     gpu.write_text(encode(older))
     assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert f"expected strategies version {VERSION}, which" in told
-    assert f"not {VERSION - 1}; run the older one again" in told
+    assert f"expected strategies version {STRATEGIES_VERSION}, which" in told
+    assert f"not {STRATEGIES_VERSION - 1}; run the older one again" in told
     assert not out.exists()

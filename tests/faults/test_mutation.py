@@ -13,16 +13,17 @@ from cosmic_ray.mutating import mutate_code
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.kept import MUTANTS, KeptResults, RunSettings
 from draftproof.faults.mutation.__main__ import described
-from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
+from draftproof.faults.mutation.mutant import NOT_MUTATED, diff, mutable
 from draftproof.faults.mutation.mutants import sample, spots
-from draftproof.faults.mutation.operators import OURS, operators
+from draftproof.faults.mutation.operators import OWN_OPERATORS, operators
 from draftproof.faults.mutation.score import Fate, JudgedMutant, Triage, judge_all, ops_of, phases_of, scored, triaged
 from draftproof.faults.orders import TaskResult
 from draftproof.faults.patching import apply, parse
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
+from draftproof.properties.strategies.version import STRATEGIES_VERSION
 
-EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
+EXAMPLES = [(operator, example) for operator in OWN_OPERATORS.values() for example in operator.examples()]
 
 
 @pytest.mark.parametrize(("operator", "example"), EXAMPLES)
@@ -100,7 +101,7 @@ def test_every_operator_applies_somewhere():
 
 def test_what_is_left_out_is_there():
     sources = read_sources()
-    for entry in LEFT_OUT:
+    for entry in NOT_MUTATED:
         path, _, name = entry.partition("::")
         assert any(one.startswith(path) for one in sources)
         assert not name or re.search(rf"^ *(def|class) {name}\b", sources[path], re.MULTILINE)
@@ -170,9 +171,8 @@ def test_the_document_tells_contracts_from_crashes_and_hangs():
     noticed = [row(Fate.CONTRACT), row(Fate.CONTRACT, "e"), row(Fate.CRASHED), row(Fate.HUNG)]
     rows = [replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
     text = described(scored(5, [*rows, row(Fate.SURVIVED, "c"), row(Fate.BROKEN)], Triage()), 60)
-    assert (
-        "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each)." in text
-    )
+    assert "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each" in text
+    assert f"strategies version {STRATEGIES_VERSION}, python 3." in text
     assert "**By a contract: 40.0 %**, 2 of 5. By a crash or a hang: 2 (1 crashed, 1 hung)." in text
     assert "| noticed by | mutants |\n|---|---:|\n| draft.ids | 2 |\n| (crashed) | 1 |\n| (hung) | 1 |\n" in text
     assert "## Survivors\n\n- `engine/x.py` (boundary): `a` -> `c`: survived\n\n## Equivalent\n\nNone.\n" in text

@@ -22,7 +22,7 @@ from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.harness.cluster import pool as pools
 from draftproof.harness.cluster.address import ClusterError
 from draftproof.harness.workers.pool import WorkerStartError
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from tests.harness.clusters import Cluster, bridges

@@ -17,9 +17,9 @@ from draftproof.faults.run import FaultReport, FaultResult, run_faults
 from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS, OF_DRAFTS, OF_TREES
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_CHANNELS, DRAFT_KINDS, TREE_CHANNELS
 from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -168,11 +168,11 @@ def test_captured_hits_count_only_if_a_graph_was_replayed():
         counters.hit(0)
 
     capture()
-    counters.settle(replays=0)
+    counters.end_run(replays=0)
     assert counters.effective == ()
     capture()
     counters.hit(1)
-    counters.settle(replays=2)
+    counters.end_run(replays=2)
     assert counters.effective == ("a", "b")
 
 
@@ -194,16 +194,16 @@ def test_the_catalogue_applies_and_names_what_exists():
         assert not summary(file, sources).stale, file.fault.id
         contract, channel = file.fault.contract, file.fault.channel
         if contract != "HANG":
-            assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
+            assert contract in CONTRACTS_BY_NAME or contract.startswith("kernel."), file.fault.id
             assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
         assert file.fault.source, file.fault.id
         assert file.fault.mechanism, file.fault.id
         tapped = [
-            kind.tapped | (OF_TREES if kind.trees else frozenset())
-            for kind in KINDS
+            kind.tapped | (TREE_CHANNELS if kind.trees else frozenset())
+            for kind in DRAFT_KINDS
             if file.fault.draft in (kind.name, "all")
         ]
-        drafted = channel in OF_DRAFTS
+        drafted = channel in DRAFT_CHANNELS
         assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.schema import CampaignFinding
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Until
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings, Until
 from draftproof.harness.workers.messages import Answer, Order
 from tests.harness.doubles import POSSIBLE, Plain, Pool, failing, passing
 
@@ -30,7 +30,7 @@ def campaign(
     """One call."""
     pool = pool or Pool()
     with RunDir(folder) as directory:
-        settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
+        settings = directory.begin(RequestedSettings(seed=3, drafts=("eagle",)), {})
         limits = CampaignLimits(seconds, until, examples)
         planner = plan or Plain(3)
         return Campaign(directory, settings, limits, pool, planner, possible=possible, width=2, versions=versions).go()

@@ -15,7 +15,7 @@ from draftproof.fuzz.campaign import standing
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.run import default_workers
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings, Settings
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.campaigns import campaign, known, only, rows, wrong_pages
@@ -55,7 +55,7 @@ def test_a_campaign_keeps_every_scenario_once(tmp_path: Path):
 def test_a_block_is_planned_while_the_one_before_it_runs(tmp_path: Path):
     plan = Plain(3)
     with RunDir(tmp_path) as directory:
-        settings = directory.begin(Asked(seed=3), {})
+        settings = directory.begin(RequestedSettings(seed=3), {})
         Campaign(
             directory, settings, CampaignLimits(60, None, 3 * BLOCK), Pool(), plan, possible=POSSIBLE, width=2
         ).go()
@@ -266,7 +266,7 @@ def on_a_full_disk(folder: Path) -> CampaignEnd:
         return wrong_pages(order)
 
     with RunDir(folder) as directory:
-        settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
+        settings = directory.begin(RequestedSettings(seed=3, drafts=("eagle",)), {})
         limits = CampaignLimits(60, None, 80)
         one = Campaign(directory, settings, limits, Pool(answer), Plain(3), possible=POSSIBLE, width=2)
         return one.go()

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import read_case
+from draftproof.properties.formats.case import read_case
 from draftproof.properties.values.relations import Different, OffBy, Poison, Zero
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome

@@ -9,10 +9,10 @@ from draftproof.fuzz.campaign.settings import Settings
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import unreached
 from draftproof.properties.coverage.covered import not_covered
-from draftproof.properties.features import BY_NAME as FEATURES
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import COMMON, REAL, WORK
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -20,12 +20,12 @@ from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.fuzz.test_store import SCENARIOS, waiting
 
 TEXT = frozenset({"accept.emitted"})
-LACKED = ("controllers", "draft-batch", "eos", "min-tokens", "stop-sequences")
+LACKED = ("adaptive-steps", "draft-batch", "eos", "min-tokens", "stop-sequences")
 LIMITS = Limits(
     models=("checkpoint",),
     steering="none",
     arrivals="together",
-    features=tuple(name for name in FEATURES if name not in LACKED),
+    features=tuple(name for name in FEATURES_BY_NAME if name not in LACKED),
     variants=(),
 )
 FOREIGN = Settings(drafts=("eagle",), subject=SubjectChoice(name="openai"), model="somewhere")
@@ -37,7 +37,7 @@ def answer(number: int, channels: frozenset[str], **counts: int) -> Answer:
     """What a subject with LIMITS says that reports these channels."""
     beyond = not_covered(LIMITS, channels)
     able = {name: count for name, count in {**COUNTS, **counts}.items() if name not in beyond}
-    judged = tuple(name for name, one in BY_NAME.items() if one.fits(channels))
+    judged = tuple(name for name, one in CONTRACTS_BY_NAME.items() if one.fits(channels))
     return Answer(
         number=number,
         outcome=Outcome.PASS,

@@ -20,7 +20,7 @@ from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, bisect_h
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search
 from draftproof.fuzz.bisect.worktree import GitError, commit
 from draftproof.harness.identity import Identity
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.histories import example, git, repository
 from tests.named import named

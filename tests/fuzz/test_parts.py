@@ -15,7 +15,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, closed, kernels_used
+from draftproof.fuzz.bisect.search import SAME_WITHOUT_PART, Alone, Bisection, bisect, closed, kernels_used
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.twins import KERNELS, twins
@@ -26,12 +26,12 @@ from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.kernels.registry import counted
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Ranks, Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.harness.forked import FORKED
 from tests.named import named, names
@@ -142,8 +142,8 @@ def test_any_parts_can_be_off_together(name):
 
 def test_what_is_off_already_is_not_there():
     scenario = named("eagle_padded")
-    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive=None)
-    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive"}
+    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive_steps=None)
+    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive-steps"}
     exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
     assert "graphs" in names_of(exact)
     assert "padding" not in names_of(exact)
@@ -286,9 +286,11 @@ def test_the_lone_request_is_one_that_fails_alone():
 def test_only_failures_of_the_same_contract_are_the_same():
     identity = FAILS.identity
     assert identity is not None
-    assert Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")).is_same(identity, SAME)
-    assert not OTHER.is_same(identity, SAME)
-    assert not GONE.is_same(identity, SAME)
+    assert Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")).is_same(
+        identity, SAME_WITHOUT_PART
+    )
+    assert not OTHER.is_same(identity, SAME_WITHOUT_PART)
+    assert not GONE.is_same(identity, SAME_WITHOUT_PART)
 
 
 def test_what_passes_or_does_not_fail_again_is_refused():

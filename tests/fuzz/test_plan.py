@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from draftproof.fuzz.campaign.plan import BLOCK, LIST, CampaignPlan
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import validate
 
 
 def test_a_block_is_a_function_of_its_number() -> None:
@@ -35,7 +35,7 @@ def test_planning_imports_no_engine_and_not_hypothesis() -> None:
     code = (
         "import sys\n"
         "from draftproof.fuzz.campaign.plan import CampaignPlan\n"
-        "from draftproof.properties.values.case import encode\n"
+        "from draftproof.properties.formats.case import encode\n"
         "from draftproof.properties.values.drafts import ALGORITHMS\n"
         "for one in CampaignPlan(3, ALGORITHMS).block(1):\n"
         "    print(encode(one.scenario), one.origin)\n"

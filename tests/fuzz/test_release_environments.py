@@ -15,7 +15,7 @@ from draftproof.cli.app import run
 from draftproof.fuzz.releases import environment, packages
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import Recipe
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from draftproof.reference.solved import solved
 from tests.named import named
 

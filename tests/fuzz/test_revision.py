@@ -189,6 +189,6 @@ def test_a_subject_comes_from_the_worktree_or_not_at_all(tmp_path, monkeypatch):
 
 def test_failures_are_the_same_by_contract_and_channel():
     one = Identity(contract="a", channel="b", phase="c", relation="d")
-    assert one.is_same(Identity(contract="a", channel="b", phase="x", relation="y"), revision.SAME)
-    assert not one.is_same(Identity(contract="a", channel="x", phase="c", relation="d"), revision.SAME)
-    assert not one.is_same(Identity(contract="x", channel="b", phase="c", relation="d"), revision.SAME)
+    assert one.is_same(Identity(contract="a", channel="b", phase="x", relation="y"), revision.SAME_IN_HISTORY)
+    assert not one.is_same(Identity(contract="a", channel="x", phase="c", relation="d"), revision.SAME_IN_HISTORY)
+    assert not one.is_same(Identity(contract="x", channel="b", phase="c", relation="d"), revision.SAME_IN_HISTORY)

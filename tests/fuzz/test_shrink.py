@@ -11,15 +11,15 @@ from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
-from draftproof.properties.features import BY_NAME, FEATURES, features_of
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import fit
-from draftproof.properties.values.case import decode, encode
+from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.paths import get, lower, put, without
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import OF_DRAFT, named, names
 from tests.properties.evidence import BLOCK
@@ -152,7 +152,7 @@ def test_nothing_is_run_twice_and_saved_ones_get_smaller():
 
 
 def test_only_what_the_subject_can_run_is_tried():
-    taken = tuple(name for name in BY_NAME if name not in ("controllers", "draft-batch"))
+    taken = tuple(name for name in FEATURES_BY_NAME if name not in ("adaptive-steps", "draft-batch"))
     limits = Limits(page_sizes=(16, 32), variants=(), arrivals="serial", features=taken, allocation="ahead")
     log: list[Scenario] = []
     start = fit(LARGE, limits)
@@ -281,7 +281,7 @@ def test_a_real_model_keeps_what_it_is():
 
 def test_fields_by_path():
     assert get(LARGE, "memory.page_size") == LARGE.memory.page_size
-    assert get(LARGE, "adaptive.warmup") is None or LARGE.adaptive
+    assert get(LARGE, "adaptive_steps.warmup") is None or LARGE.adaptive_steps
     assert get(LARGE, "memory.nothing") is None
     assert put(LARGE, "memory.page_size", 7).memory.page_size == 7
     with pytest.raises(AttributeError):

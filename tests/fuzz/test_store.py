@@ -14,23 +14,23 @@ import pytest
 
 from draftproof.fuzz.campaign.finding_rows import finding_of
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.schema import VERSION, QueuedScenario
+from draftproof.fuzz.campaign.schema import DATABASE_VERSION, QueuedScenario
 from draftproof.fuzz.campaign.settings import (
-    Asked,
     CampaignError,
     CampaignLimits,
     DiskError,
+    RequestedSettings,
     Settings,
     fresh,
     memory,
     read,
     resumed,
 )
-from draftproof.fuzz.campaign.standing import Standing, Troubles
+from draftproof.fuzz.campaign.standing import CampaignProgress, Troubles
 from draftproof.fuzz.campaign.store import Store, hash_of
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import encode
-from draftproof.properties.values.files import write_whole
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from tests.harness.doubles import failing, passing
 from tests.named import named
@@ -69,7 +69,7 @@ def filled(path: Path, numbers: list[int]) -> Store:
     store.queue(0, waiting())
     for number in numbers:
         take(store, number)
-    store.settle(range(len(SCENARIOS)))
+    store.finish_batch(range(len(SCENARIOS)))
     return store
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path: Path):
     store = Store(path)
     for number in range(taken, 12):
         take(store, number)
-    store.settle(range(12))
+    store.finish_batch(range(12))
     filled(tmp_path / "other.sqlite", list(range(12))).close()
     for table in (*TABLES, "scenarios"):
         assert rows(path, table) == rows(tmp_path / "other.sqlite", table), table
@@ -174,7 +174,7 @@ def test_a_database_of_another_version_is_refused_and_stays_as_it_is(tmp_path: P
         db.execute("PRAGMA user_version = 0")
     before = rows(path, "scenarios")
     message = (
-        rf"invalid version 0 of .*results\.sqlite: expected {VERSION}, as this Draftproof writes it; "
+        rf"invalid version 0 of .*results\.sqlite: expected {DATABASE_VERSION}, as this Draftproof writes it; "
         "resume the campaign with the Draftproof that began it, or begin a new one in another directory"
     )
     with pytest.raises(CampaignError, match=message):
@@ -182,7 +182,7 @@ def test_a_database_of_another_version_is_refused_and_stays_as_it_is(tmp_path: P
     assert rows(path, "scenarios") == before
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (0,)
-        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(f"PRAGMA user_version = {DATABASE_VERSION}")
     assert Store(path).sums().done == 12
 
 
@@ -190,7 +190,7 @@ def test_an_empty_database_is_a_new_one(tmp_path: Path):
     path = tmp_path / "results.sqlite"
     path.touch()
     assert Store(path).sums().done == 0
-    assert rows(path, "pragma_user_version") == [(VERSION,)]
+    assert rows(path, "pragma_user_version") == [(DATABASE_VERSION,)]
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -228,28 +228,28 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path):
 
 def test_a_campaign_begins_once(tmp_path: Path):
     with RunDir(tmp_path) as directory:
-        begun = directory.begin(Asked(seed=7, drafts=("mtp",)), {})
+        begun = directory.begin(RequestedSettings(seed=7, drafts=("mtp",)), {})
         assert begun == Settings(seed=7, drafts=("mtp",))
-        assert directory.begin(Asked(), {}) == begun
-        assert directory.begin(Asked(seed=7), {}) == begun
+        assert directory.begin(RequestedSettings(), {}) == begun
+        assert directory.begin(RequestedSettings(seed=7), {}) == begun
         with pytest.raises(CampaignError, match="invalid seed '8': expected 7, as in this campaign"):
-            directory.begin(Asked(seed=8), {})
+            directory.begin(RequestedSettings(seed=8), {})
         (tmp_path / "campaign.json").write_text('{"seed": "x"}')
         with pytest.raises(CampaignError, match=r"campaign\.json: invalid seed 'x': expected `int`"):
-            directory.begin(Asked(), {})
+            directory.begin(RequestedSettings(), {})
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Asked(drafts=("eagle",)), "invalid draft 'eagle': expected all"),
-        (Asked(device="cuda"), "invalid device 'cuda': expected cpu"),
-        (Asked(fault="pages-leak-on-finish"), "invalid fault 'pages-leak-on-finish': expected none"),
-        (Asked(patch="0a"), "invalid patch '0a': expected none"),
-        (Asked(subject="a:b"), "invalid subject 'a:b': expected none"),
+        (RequestedSettings(drafts=("eagle",)), "invalid draft 'eagle': expected all"),
+        (RequestedSettings(device="cuda"), "invalid device 'cuda': expected cpu"),
+        (RequestedSettings(fault="pages-leak-on-finish"), "invalid fault 'pages-leak-on-finish': expected none"),
+        (RequestedSettings(patch="0a"), "invalid patch '0a': expected none"),
+        (RequestedSettings(subject="a:b"), "invalid subject 'a:b': expected none"),
     ],
 )
-def test_other_settings_are_refused(asked: Asked, message: str):
+def test_other_settings_are_refused(asked: RequestedSettings, message: str):
     with pytest.raises(CampaignError, match=message):
         resumed(Settings(), asked)
     assert resumed(fresh(asked), asked) == fresh(asked)
@@ -282,7 +282,7 @@ def test_a_file_that_is_no_campaigns_is_told(tmp_path: Path):
 
 def test_scenarios_of_another_version_are_refused():
     with pytest.raises(CampaignError, match="invalid version 1 of the strategies: expected"):
-        resumed(msgspec.structs.replace(Settings(), strategies=1), Asked())
+        resumed(msgspec.structs.replace(Settings(), strategies=1), RequestedSettings())
 
 
 def test_sizes():
@@ -300,7 +300,7 @@ def test_a_hash_is_the_scenarios():
 
 def test_the_same_trouble_is_one(tmp_path: Path):
     store = Store(tmp_path / "one.sqlite")
-    troubles = Troubles(store, Standing(store, CampaignLimits(1.0), ()))
+    troubles = Troubles(store, CampaignProgress(store, CampaignLimits(1.0), ()))
     for what in ("full", "full", "empty"):
         troubles.add(what)
     assert troubles.kept == ["full", "empty"]

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from draftproof.engine.graphs.record import POISON
+from draftproof.engine.graphs.record import POISON_BYTE
 
-POISON_WORD = int.from_bytes(bytes([POISON]) * 8, "little", signed=True)
+POISON_WORD = int.from_bytes(bytes([POISON_BYTE]) * 8, "little", signed=True)
 
 
 def ints(*shape: int) -> Tensor:

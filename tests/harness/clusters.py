@@ -13,10 +13,10 @@ import msgspec
 
 from draftproof.harness.cluster import bridge
 from draftproof.harness.cluster.messages import ClusterNode, Ran
-from draftproof.harness.cluster.node import sources
+from draftproof.harness.own_sources import sources
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.harness.workers.start import Start, fork
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from tests.harness.doubles import passing
 
 
@@ -49,7 +49,7 @@ class Cluster:
         self.started += 1
         return Actor(self, f"node {self.started % 2}")
 
-    def needs(self, device: str) -> str:
+    def requirements(self, device: str) -> str:
         return "that is a CPU"
 
     def is_lost(self, error: BaseException) -> bool:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from draftproof.harness.workers.messages import Answer, Order, Place
+from draftproof.properties.validate import validate
 from draftproof.properties.values.relations import OffBy, Relation
 from draftproof.properties.values.scenario import Scenario, Variant
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import named
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from draftproof.fuzz.campaign.drive import Campaign
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
+from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings
 from draftproof.harness.workers.messages import Answer, Order
 from tests.harness.doubles import POSSIBLE, Plain, Pool, failing, passing
 
@@ -44,7 +44,7 @@ def end(folder: Path, examples: int, *, slow: bool) -> None:
     code = 1
     try:
         with RunDir(folder) as directory:
-            settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
+            settings = directory.begin(RequestedSettings(seed=3, drafts=("eagle",)), {})
             pool = Pool(lambda order: _answer(order, slow))
             limits = CampaignLimits(120, None, examples)
             Campaign(directory, settings, limits, pool, Plain(3), possible=POSSIBLE, width=2).go()

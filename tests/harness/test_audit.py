@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from draftproof.harness.audit.audit import Question, Seen, audit
-from draftproof.properties.values.audit import AuditReport
+from draftproof.properties.formats.audit import AuditReport
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.fast import FastSimulator
 from draftproof.reference.audit.fast_pair import FastPair, read_fast

@@ -13,10 +13,10 @@ from draftproof.harness.check import Checker, CheckReport
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.judge import judge
-from draftproof.properties.values.case import encode, read_case
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
@@ -108,7 +108,7 @@ def test_nothing_is_asked_of_single_drafts_where_that_is_said(tmp_path: Path):
     report = Checker(Altered(as_it_is), cases=tmp_path, each=None).check([named("five_in_graphs")], 3)
     assert not any(one.name.startswith("runs.") for one in report.contracts)
     few = Checker(Altered(as_it_is), cases=tmp_path, each=("scenarios",)).check([named("five_in_graphs")], 3)
-    assert set(verdict(few, "runs.eagle").missing) <= {f"{name} >= 1" for name in BY_NAME["eagle"].minimum}
+    assert set(verdict(few, "runs.eagle").missing) <= {f"{name} >= 1" for name in DRAFT_KINDS_BY_NAME["eagle"].minimum}
     every = Checker(Altered(as_it_is), cases=tmp_path).check([named("five_in_graphs")], 3)
     assert set(verdict(every, "runs.eagle").missing) > set(verdict(few, "runs.eagle").missing)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftproof.harness.cluster import address as addresses
 from draftproof.harness.cluster import bridge as bridging
 from draftproof.harness.cluster import pool as pools
 from draftproof.harness.cluster.address import ClusterError, require_cluster
@@ -17,6 +16,7 @@ from draftproof.harness.cluster.node import this_node
 from draftproof.harness.cluster.scenarios import GivenSubject, OrderPool
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import UNCALIBRATED, WorkerStartError
+from draftproof.properties.lib import extras
 from tests.fuzz.campaigns import campaign, known, rows, wrong_pages
 from tests.harness.clusters import Actor, Cluster, GoneError, OwnError, bridges, ends_after
 from tests.harness.doubles import drawn, passing
@@ -239,7 +239,6 @@ def test_what_is_no_address(address: str):
 
 
 def test_a_machine_without_ray(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(addresses, "find_spec", lambda _name: None)
-    with pytest.raises(ClusterError, match=r"'ray://h:1': expected Ray to be installed, as by pip install"):
+    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
+    with pytest.raises(ClusterError, match=r"'ray://h:1': expected ray to be installed, as by pip install"):
         require_cluster("ray://h:1")
-    require_cluster(None)

@@ -10,11 +10,11 @@ from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario, Schedule
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from tests.harness.foreign import CHANNELS, Foreign
 from tests.properties.evidence import NGRAM, request, said

@@ -12,12 +12,12 @@ from draftproof.harness.checkpoint_scenarios import KvDtypes, one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.fit import UnfitError, fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.tree import Tree
-from draftproof.properties.values.validate import validate
 from tests.checkpoints import tiny_deepseek_v3, tiny_llama
 from tests.named.real import real
 from tests.reference.test_fp8 import with_scales
@@ -87,7 +87,7 @@ def test_what_is_not_defined_is_refused(model: Path):
     built_in = msgspec.structs.replace(scenario, draft=mtp)
     refuses(built_in, r"draft\.kv_cache_dtype 'fp8_e4m3' of draft 'mtp'.*expected auto")
     eagle = CheckpointDraft(kv_cache_dtype="fp8_e4m3")
-    tree = msgspec.structs.replace(scenario, draft=eagle, adaptive=None, steps=2, tree=Tree(topk=2, nodes=3))
+    tree = msgspec.structs.replace(scenario, draft=eagle, adaptive_steps=None, steps=2, tree=Tree(topk=2, nodes=3))
     schedule = msgspec.structs.replace(scenario.schedule, draft_batch=0, preemption=False)
     refuses(msgspec.structs.replace(tree, schedule=schedule), r"draft\.kv_cache_dtype 'fp8_e4m3' beside a tree")
     with pytest.raises(UnfitError, match=r"kv_cache_dtype 'fp8_e4m3'.*expected auto"):

@@ -11,7 +11,7 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.values.scenario import Scenario
 from tests.named import named
 
-ON_DEMAND = find("schedule.on_demand")
+ON_DEMAND = find("schedule.preemption")
 
 
 def fails(scenario: Scenario) -> bool:

@@ -16,19 +16,19 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks import world as worlds
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.data_parallel import without_ranks
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put as put_at
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import Collective, MemoryRegion, WrittenPlace
-from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from tests.named import named
@@ -92,7 +92,7 @@ def changed(
 
 
 def fails(of: Evidence, contract: str, rank: int) -> bool:
-    found = judge(of, (BY_NAME[contract],)).results[contract]
+    found = judge(of, (CONTRACTS_BY_NAME[contract],)).results[contract]
     return found is not None and found.rank == rank
 
 

@@ -19,22 +19,22 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.contracts.tensor_ranks import DECISIONS
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.tensor_ranks import OF_STATES, part_of_rank
+from draftproof.properties.evidence.tensor_ranks import STATE_CHANNELS, part_of_rank
 from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put as put_at
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import Collective
-from draftproof.properties.values.paths import put as put_at
 from draftproof.properties.values.scenario import ProbeModel, Ranks, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Outcome
 from tests.named import named, with_other_draft
 
@@ -70,7 +70,7 @@ def test_ranks_make_what_one_rank_makes(name: str) -> None:
     for rank, one in enumerate(ran(name).ranks):
         part = part_of_rank(whole, scenario, rank)
         assert one.subject.texts == whole.texts
-        for channel in ("verify.hidden", "verify.choice", "commit.kv", "extend.kv", *OF_STATES):
+        for channel in ("verify.hidden", "verify.choice", "commit.kv", "extend.kv", *STATE_CHANNELS):
             assert one.subject.channel(channel) == part.channel(channel), channel
         assert bool(one.subject.channel("commit.state")) == (name == HYBRID)
 
@@ -123,7 +123,7 @@ def changed(of: Evidence, rank: int, old: Observation, *new: Observation) -> Evi
 
 
 def fails(of: Evidence, contract: str) -> bool:
-    return judge(of, (BY_NAME[contract],)).results[contract] is not None
+    return judge(of, (CONTRACTS_BY_NAME[contract],)).results[contract] is not None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -153,7 +153,7 @@ def test_a_decision_that_only_one_rank_makes_is_found(rank: int) -> None:
     of = ran(HYBRID)
     assert not fails(of, "tensor.decisions")
     reported = {one.channel: one for one in of.ranks[rank].subject.observations}
-    assert set(DECISIONS) - reported.keys() <= {"control.steps"}
+    assert set(DECISIONS) - reported.keys() <= {"adaptive_steps.steps"}
     for channel in DECISIONS:
         if channel in reported:
             assert fails(changed(of, rank, reported[channel]), "tensor.decisions"), channel

@@ -9,12 +9,12 @@ import pytest
 
 from draftproof.harness import weights as guard
 from draftproof.harness.check import Checker, CheckReport
-from draftproof.properties.values import probe
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.properties.weights import probe
 from draftproof.reference import vacuity
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run
@@ -96,16 +96,16 @@ def test_a_tensor_without_effect_ends_a_check_that_every_contract_passes(
     monkeypatch.setattr(guard, "EACH", 100)
     report = checked([fresh(telling("five_in_graphs")[0])], tmp_path, Altered(as_it_is))
     assert report.verdict is Outcome.ERROR
-    assert {one.verdict for one in report.contracts if one.name != guard.NAME} <= {
+    assert {one.verdict for one in report.contracts if one.name != guard.WEIGHTS_CONTRACT} <= {
         Outcome.PASS,
         Outcome.SKIP,
         Outcome.INCONCLUSIVE,
     }
-    reason = of(report, guard.NAME).reason
+    reason = of(report, guard.WEIGHTS_CONTRACT).reason
     assert "mlp.weight of the " in reason
     assert " in scenario " in reason
     assert "draft eagle" in reason
-    assert "properties/values/probe.py" in reason
+    assert "properties/weights/probe.py" in reason
 
 
 def fresh(scenario: Scenario) -> Scenario:
@@ -117,8 +117,8 @@ def fresh(scenario: Scenario) -> Scenario:
 def test_a_check_counts_what_it_perturbed(tmp_path: Path):
     scenarios = [telling("five_in_graphs")[0]] * 3
     report = checked(scenarios, tmp_path)
-    assert of(report, guard.NAME).verdict is Outcome.PASS
-    assert of(report, guard.NAME).scenarios == 3
+    assert of(report, guard.WEIGHTS_CONTRACT).verdict is Outcome.PASS
+    assert of(report, guard.WEIGHTS_CONTRACT).scenarios == 3
     assert sum(report.weights.values()) == 3 * guard.EACH
     # Each kind has a turn before another has its second.
     assert set(report.weights.values()) == {1}
@@ -128,6 +128,6 @@ def test_a_check_counts_what_it_perturbed(tmp_path: Path):
 def test_a_check_that_perturbed_nothing_is_inconclusive(tmp_path: Path):
     scenario = named("eagle_padded")
     assert scenario.model.logit_bits < vacuity.LEAST_BITS
-    verdict = of(checked([scenario], tmp_path), guard.NAME)
+    verdict = of(checked([scenario], tmp_path), guard.WEIGHTS_CONTRACT)
     assert verdict.verdict is Outcome.INCONCLUSIVE
     assert verdict.missing == ("weights perturbed >= 1",)

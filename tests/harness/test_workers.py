@@ -20,13 +20,13 @@ from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
 from draftproof.harness.workers import pool as workers_pool
-from draftproof.harness.workers.ends import DEADLINE, WorkerEnd
+from draftproof.harness.workers.ends import DEADLINE_PASSED, WorkerEnd
 from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, BoundOrder, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.process import WorkerProcess, environments, visible_gpus
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
-from draftproof.properties.values.base import Value
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -437,9 +437,9 @@ def _end(how: str, run: str = "base", ran: int = 0) -> WorkerEnd:
 
 def test_what_an_end_means(scenario: Scenario) -> None:
     order = Order(number=1, scenario=scenario)
-    assert _end(DEADLINE).verdict(order, again=False).outcome is Outcome.HANG
-    assert _end(DEADLINE, "reference").verdict(order, again=False).outcome is Outcome.ERROR
-    assert _end(DEADLINE, "judge").verdict(order, again=False).outcome is Outcome.ERROR
+    assert _end(DEADLINE_PASSED).verdict(order, again=False).outcome is Outcome.HANG
+    assert _end(DEADLINE_PASSED, "reference").verdict(order, again=False).outcome is Outcome.ERROR
+    assert _end(DEADLINE_PASSED, "judge").verdict(order, again=False).outcome is Outcome.ERROR
     assert _end(f"exit {OWN_ERROR}").verdict(order, again=False).outcome is Outcome.ERROR
     assert _end("SIGSEGV", "reference").verdict(order, again=False).outcome is Outcome.CRASH
     assert not _end(f"exit {BROKEN_DEVICE}", "").is_begun

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness import lockstep
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace

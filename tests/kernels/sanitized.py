@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from draftproof.harness.bound_kernels import BUILT_IN, cases, found, judged
+from draftproof.harness.bound_kernels import BOUND_PACKAGES, cases, found, judged
 from draftproof.harness.bound_releases import ReleasedKernels
 from draftproof.harness.interpreter import untuned
 from draftproof.harness.kernel_runs import cases as own_cases
@@ -46,7 +46,7 @@ def _runs(given: argparse.Namespace) -> Iterator[tuple[str, object]]:
         yield op, lambda op=op: _own(op, given.examples, given.device)
     untuned()
     released = ReleasedKernels()
-    for package in BUILT_IN:
+    for package in BOUND_PACKAGES:
         files = [file for file in given.wheel if file.name.startswith((f"{package}-", f"{package}_"))]
         for binding in found(package) if files else ():
             _, version, folder = wheels_of(files[:1], None, [binding])[0]

@@ -190,7 +190,9 @@ def relation_of(kernel: Kernel, case: KernelCase) -> rel.KernelRelation | None:
 
 def test_a_stride_of_the_width_is_told_as_a_stride():
     relation = relation_of(wrong_state.state_stride_of_the_width, states_case())
-    assert relation == rel.RowElsewhere(rel.Spot("row", (0, 3)), (1, 0), rel.WrongStride(rel.Pitch(3, 5, "W", "A")))
+    assert relation == rel.RowElsewhere(
+        rel.TensorLocation("row", (0, 3)), (1, 0), rel.WrongStride(rel.StridePair(3, 5, "W", "A"))
+    )
     (divergence,) = (diverges("gdn_verify", states_case(), "cpu", lambda _op: wrong_state.state_stride_of_the_width),)
     assert divergence is not None
     assert (divergence.channel, divergence.relation) == ("kernel.states", relation)
@@ -217,9 +219,9 @@ def test_rows_in_one_anothers_place_and_rows_left_out_are_told():
 
     relation = relation_of(next_step, states_case())
     assert isinstance(relation, rel.RowElsewhere)
-    assert (relation.at, relation.belongs) == (rel.Spot("row", (0, 0)), (0, 1))
+    assert (relation.at, relation.belongs) == (rel.TensorLocation("row", (0, 0)), (0, 1))
     assert relation_of(leaves_out_a_row, states_case()) == rel.RowUnwritten((1, 1))
-    assert relation_of(first_row_everywhere, states_case()) == rel.RowElsewhere(rel.Spot("row", (1,)), (0,))
+    assert relation_of(first_row_everywhere, states_case()) == rel.RowElsewhere(rel.TensorLocation("row", (1,)), (0,))
 
 
 def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
@@ -230,7 +232,9 @@ def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
     )
     big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
     (difference,) = check("state_scatter", wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
-    assert difference.relation == rel.RowTaken((0, 2), "steps", rel.Spot("row", (0, 1, 2)), rel.Spot("row", (0, 1, 3)))
+    assert difference.relation == rel.RowTaken(
+        (0, 2), "steps", rel.TensorLocation("row", (0, 1, 2)), rel.TensorLocation("row", (0, 1, 3))
+    )
 
 
 def large(buffer: Buffer) -> Buffer:

@@ -10,7 +10,7 @@ from draftproof.harness.bound_kernels import EVERY_TWIN
 from draftproof.properties.kernels.contract import check
 from draftproof.properties.kernels.listed import calls
 from draftproof.properties.kernels.others.cases import EVERY_CASES
-from draftproof.properties.kernels.others.table import EVERY, INDICES, OTHERS
+from draftproof.properties.kernels.others.table import ALL_OPS, INDICES, OTHERS
 from draftproof.properties.kernels.table import OPS
 from draftproof.reference import others
 from tests.kernels import wrong_others  # noqa: F401 (it lists)
@@ -20,11 +20,11 @@ MISTAKES = [one for one in WRONG if one[0] in OTHERS]
 
 
 def test_every_op_has_a_twin_a_strategy_and_a_row():
-    assert sorted(OTHERS) == sorted(others.TWINS) == list(OTHERS)
-    assert sorted(EVERY) == sorted(EVERY_CASES) == sorted(EVERY_TWIN)
+    assert sorted(OTHERS) == sorted(others.OTHER_TWINS) == list(OTHERS)
+    assert sorted(ALL_OPS) == sorted(EVERY_CASES) == sorted(EVERY_TWIN)
     assert not OPS.keys() & OTHERS.keys()
     for name, op in OTHERS.items():
-        parameters = list(inspect.signature(others.TWINS[name]).parameters)
+        parameters = list(inspect.signature(others.OTHER_TWINS[name]).parameters)
         assert set(op.writes) <= set(parameters)
         for case in islice(calls(name, 0), 2):
             assert list(case.arguments) == parameters

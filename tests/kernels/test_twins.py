@@ -45,8 +45,10 @@ def launcher_parameters(name: str) -> list[str]:
 
 
 def test_every_op_has_a_twin_a_strategy_and_a_row_of_the_table():
-    assert list(OPS) == sorted(registry.OPS) == sorted(ops.TWINS) == list(CASES)
-    assert all(getattr(kernels, op) is registry.OPS[op] and getattr(ops, op) is ops.TWINS[op] for op in OPS)
+    assert list(OPS) == sorted(registry.REGISTERED_OPS) == sorted(ops.OP_TWINS) == list(CASES)
+    assert all(
+        getattr(kernels, op) is registry.REGISTERED_OPS[op] and getattr(ops, op) is ops.OP_TWINS[op] for op in OPS
+    )
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -49,7 +49,7 @@ def main(paths: list[str]) -> None:
     """Run the scenarios of files, and print."""
     # What registers kernels is imported only now that a registration has them launched, too.
     from draftproof.engine.subject import EngineSubject
-    from draftproof.properties.values.case import decode
+    from draftproof.properties.formats.case import decode
     from draftproof.properties.values.scenario import Scenario
     from draftproof.reference.solved import solved
 

@@ -16,7 +16,7 @@ _ALL = slice(None)
 
 def unwritten(op: str, argument: str, *index: slice) -> tuple[str, str, Kernel]:
     """Return what leaves a part of an output as it was."""
-    twin = ops.TWINS[op]
+    twin = ops.OP_TWINS[op]
     place = list(inspect.signature(twin).parameters).index(argument)
 
     def wrong(*call: Any) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from draftproof.properties.kernels.contract import Kernel
 from draftproof.reference import ops
-from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sample
 from tests.kernels.wrong import WRONG, packed, takes, then, wrong
 
 _BLOCK = 8
@@ -75,7 +75,7 @@ def accepts(accept: Callable[[list[int], list[int], Coin], int | None]) -> Kerne
 
 def coins_are(coins_of: Callable[[int, int], Coin]) -> Kernel:
     """List the op with these coins."""
-    return _listed("sampled_choice", coins_of.__name__, _by_row(sampled, coins_of))
+    return _listed("sampled_choice", coins_of.__name__, _by_row(sample, coins_of))
 
 
 @accepts
@@ -181,7 +181,7 @@ def a_token_of_no_weight_is_drawn(rest, number):
 
 @chooses
 def a_draft_of_no_weight_is_accepted(row, drafts, coin):
-    return next((draft for draft in drafts if not row[draft]), sampled(row, drafts, coin))
+    return next((draft for draft in drafts if not row[draft]), sample(row, drafts, coin))
 
 
 takes("sampled_choice", "no_draft_is_token_zero", drafts=lambda drafts: drafts.clamp(min=0))

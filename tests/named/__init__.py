@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.scenario import Scenario
 

@@ -14,8 +14,8 @@ def _of(draft: Algorithm, *features: str) -> Callable[[Scenario], bool]:
 
 NAMES: dict[str, Callable[[Scenario], bool]] = {
     "grammar_sampled": _of("dflash", "sampling", "grammars"),
-    "ngram_adaptive": _of("ngram", "controllers"),
+    "ngram_adaptive": _of("ngram", "adaptive-steps"),
     "tree_coded_ngram": lambda one: (
-        _of("ngram", "hybrid", "trees", "codes", "sampling")(one) and one.states.commit == "snapshot"
+        _of("ngram", "hybrid", "trees", "kv-quantization", "sampling")(one) and one.states.commit == "snapshot"
     ),
 }

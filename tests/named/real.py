@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from draftproof.harness.checkpoint_scenarios import RealDraft, RealTarget, one_draft
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.fit import fitted
 from draftproof.properties.values.drafts import Algorithm, KvCacheDtype
 from draftproof.properties.values.limits import Limits
@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Scenario
 from tests.named import named
 
 NOT_GREEDY = ("sampling", "drawn-drafts", "penalties", "grammars", "logprobs", "prompt-logprobs")
-GREEDY = Limits(models=("checkpoint",), features=tuple(name for name in BY_NAME if name not in NOT_GREEDY))
+GREEDY = Limits(models=("checkpoint",), features=tuple(name for name in FEATURES_BY_NAME if name not in NOT_GREEDY))
 
 
 def real(

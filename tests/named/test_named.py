@@ -11,9 +11,9 @@ import draftproof
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features import FEATURES, features_of
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
-from draftproof.properties.values.validate import validate
 from tests.named import FOLDER, OF_DRAFT, named, names
 
 
@@ -42,34 +42,34 @@ NAMED: dict[str, Named] = {
     "aborted": Named("eagle", "aborts", "aborted_in_decode"),
     "adaptive_hybrid": Named(
         "eagle",
-        "hybrid controllers",
+        "hybrid adaptive-steps",
         "step_switches_up step_switches_down accept_partial snapshot_rounds",
-        lambda one: isinstance(one.adaptive, Adaptive),
+        lambda one: isinstance(one.adaptive_steps, Adaptive),
     ),
     "adaptive_quarter": Named(
         "eagle",
-        "hybrid controllers",
+        "hybrid adaptive-steps",
         "step_switches_up step_switches_down accept_partial snapshot_rounds",
-        lambda one: isinstance(one.adaptive, Adaptive) and one.adaptive.alpha == 1 / 4,
+        lambda one: isinstance(one.adaptive_steps, Adaptive) and one.adaptive_steps.alpha == 1 / 4,
     ),
     "adaptive_rising": Named(
-        "standalone", "controllers", "step_switches_up", lambda one: isinstance(one.adaptive, Adaptive)
+        "standalone", "adaptive-steps", "step_switches_up", lambda one: isinstance(one.adaptive_steps, Adaptive)
     ),
     "alone_preempted": Named("mtp", "preemption", "variant_alone_of_resumed", lambda one: one.variant == "alone"),
-    "budgeted": Named("dflash", "step-budget", "drafts_cut_by_step_tokens"),
+    "budgeted": Named("dflash", "token-budget", "drafts_cut_by_token_budget"),
     "by_batch": Named(
         "eagle3",
-        "controllers",
+        "adaptive-steps",
         "step_switches_up step_switches_down batches_without_steps",
-        lambda one: isinstance(one.adaptive, AdaptiveByBatch),
+        lambda one: isinstance(one.adaptive_steps, AdaptiveByBatch),
     ),
-    "codes_both": Named("eagle3", "codes", "coded_targets coded_drafts"),
+    "codes_both": Named("eagle3", "kv-quantization", "quantized_targets quantized_drafts"),
     "dflash_block": Named("dflash", "", "blocks accept_partial"),
     "draft_batch": Named(
         "eagle",
         "hybrid draft-batch",
         "batches_too_large_for_drafts drafts_after_batch_without",
-        lambda one: one.schedule.draft_batch and not one.adaptive,
+        lambda one: one.schedule.draft_batch and not one.adaptive_steps,
     ),
     "drawn_drafts": Named("eagle3", "sampling drawn-drafts", "drafts_drawn sampled_residuals"),
     "eagle3_features": Named("eagle3", "", "accept_partial", lambda one: len(one.draft.features) > 1),  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ NAMED: dict[str, Named] = {
     ),
     "grammar": Named("dflash", "grammars", "grammar_changed_choice"),
     "grammar_sampled": Named("dflash", "sampling grammars", "grammar_changed_choice grammar_sampled_rounds"),
-    "handed_over": Named("dflash", "handover", "handovers"),
+    "handed_over": Named("dflash", "disaggregation", "disaggregated_requests"),
     "hybrid_replay": Named("eagle", "hybrid", "replays_folded hybrid_padded_replays", _commits("replay")),
     "hybrid_snapshot": Named(
         "eagle",
@@ -90,13 +90,13 @@ NAMED: dict[str, Named] = {
         "states_committed_partial hybrid_padded_replays checkpoints_kept",
         _commits("snapshot"),
     ),
-    "images": Named("ngram", "images", "image_prompts"),
+    "images": Named("ngram", "mrope", "mrope_prompts"),
     "logprobs": Named("eagle", "logprobs", "logprobs_behind_rejection"),
     "mixed_eagle": Named("eagle", "mixed", "mixed_launches accept_partial"),
     "mtp_chain_partial": Named("mtp", "", "accept_partial layers_chained", lambda one: one.draft.chain),  # type: ignore[union-attr]
     "mtp_one_step": Named("mtp", "hybrid", "chunked_prefills chains_of_one", lambda one: one.steps == 1),
     "mtp_unchained": Named("mtp", "", "layers_unchained", lambda one: not one.draft.chain),  # type: ignore[union-attr]
-    "ngram_adaptive": Named("ngram", "controllers", "step_switches_up step_switches_down matches no_matches"),
+    "ngram_adaptive": Named("ngram", "adaptive-steps", "step_switches_up step_switches_down matches no_matches"),
     "ngram_matches": Named("ngram", "", "matches no_matches", lambda one: one.model.logit_bits == 1),
     "overlapped_hybrid": Named("eagle", "hybrid overlap", "overlap_late_steps states_committed_partial"),
     "overlapped_stop": Named("eagle3", "overlap", "overlap_late_steps overlap_rounds_after_end"),
@@ -124,7 +124,7 @@ NAMED: dict[str, Named] = {
     "five_in_graphs": Named("eagle", "", "accept_partial stops_in_accepted_run", lambda one: 6 in one.graphs.sizes),
     "standalone": Named("standalone", "", "accept_partial"),
     "tree_coded_ngram": Named(
-        "ngram", "hybrid trees codes sampling", "coded_targets matches_branched sampled_tree_residuals"
+        "ngram", "hybrid trees kv-quantization sampling", "quantized_targets matches_branched sampled_tree_residuals"
     ),
     "tree_eagle": Named("eagle", "trees", "trees_off_first_branch beams"),
     "tree_hybrid_replay": Named(

@@ -10,10 +10,10 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import with_observations
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from draftproof.properties.values.checkpoint_config import parse_config
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats.checkpoint_config import parse_config
+from draftproof.properties.formats.checkpoint_config.base import (
     DecoderConfig,
 )
 

@@ -14,7 +14,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
-from draftproof.properties.values.channels import OF_HANDOVERS, OF_OVERLAP
+from draftproof.properties.validate import validate
+from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
@@ -36,7 +37,6 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import validate
 from tests.named import Nth
 from tests.properties.ideal import IdealSubject
 
@@ -129,7 +129,7 @@ ADAPTIVE = validate(
     msgspec.structs.replace(
         STATIC,
         states=States(commit="replay", checkpoint=3),
-        adaptive=Adaptive(initial=1, candidates=(1, 3), alpha=0.5, interval=1, warmup=1, down=0.0),
+        adaptive_steps=Adaptive(initial=1, candidates=(1, 3), alpha=0.5, interval=1, warmup=1, down=0.0),
         schedule=Schedule(max_batch=3, chunk=4, draft_batch=2),
         memory=Memory(page_size=3, pages=24, request_slots=3, max_len=30),
         requests=(request(0, 7, 14, _SWINGS), request(0, 5, 17, _SWINGS), request(5, 3, 4, "3/1")),
@@ -289,7 +289,7 @@ ENDED = validate(
         STATIC,
         eos=(1,),
         requests=tuple(
-            msgspec.structs.replace(one, min_tokens=3, stop_at=3, sequences_at=(TokenSpan(first=2, last=4),))
+            msgspec.structs.replace(one, min_tokens=3, stop_at=3, stop_sequences_at=(TokenSpan(first=2, last=4),))
             for one in STATIC.requests
         ),
     )
@@ -297,7 +297,7 @@ ENDED = validate(
 """With a minimum, a stop sequence, and an id of the model."""
 
 
-BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.replace(STATIC.schedule, step_tokens=4)))
+BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.replace(STATIC.schedule, token_budget=4)))
 """With a budget of tokens for a step, fewer than a chunk and a round."""
 
 
@@ -350,7 +350,7 @@ def overlapped() -> Evidence:
 
 HANDED_OVER = validate(
     msgspec.structs.replace(
-        STATIC, schedule=msgspec.structs.replace(STATIC.schedule, handover=True, services=1, max_batch=1)
+        STATIC, schedule=msgspec.structs.replace(STATIC.schedule, disaggregation=True, services=1, max_batch=1)
     )
 )
 """With two engines, of which the one that decodes takes one request at a time."""
@@ -447,7 +447,13 @@ def evidence_of(channel: str) -> Evidence:
     if channel == "rank.collectives":
         return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
-    rest = overlapped if channel in OF_OVERLAP else handed_over if channel in OF_HANDOVERS else cached_states
+    rest = (
+        overlapped
+        if channel in OVERLAP_CHANNELS
+        else handed_over
+        if channel in DISAGGREGATION_CHANNELS
+        else cached_states
+    )
     return next((of for of in known if of.subject.channel(channel)), rest())
 
 

@@ -4,13 +4,13 @@ import pytest
 
 from draftproof.properties.coverage.fact import words
 from draftproof.properties.coverage.facts import FACTS
-from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.features.feature import Feature
 
 
 def names_of(*features: str) -> tuple[str, ...]:
     """Return the names of the facts in the rows of features."""
-    return tuple(fact.name for feature in features for fact in BY_NAME[feature].facts)
+    return tuple(fact.name for feature in features for fact in FEATURES_BY_NAME[feature].facts)
 
 
 def taking(what: str) -> frozenset[str]:

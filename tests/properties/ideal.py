@@ -14,9 +14,9 @@ from functools import lru_cache
 from msgspec import structs
 
 from draftproof.properties.evidence.forms import form_of
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import OF_DRAFTS, Ngram, tapped
+from draftproof.properties.values.drafts import DRAFT_CHANNELS, Ngram, tapped
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.observed import (
     GRAPHED,
@@ -41,13 +41,13 @@ from draftproof.properties.values.scenario import Scenario, columns_freed, draft
 from draftproof.properties.values.script import Finish, RoundScript, Script, forced
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.reference.control import after, begin, observations, slot_of
+from draftproof.reference.adaptive_steps import after, begin, observations, slot_of
 from draftproof.reference.drafts.ngram import ReferenceNgram
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
 
-SHARED = frozenset(CHANNELS) - OF_DRAFTS
+SHARED = frozenset(CHANNELS) - DRAFT_CHANNELS
 
 
 def channels_of(scenario: Scenario) -> frozenset[str]:
@@ -106,7 +106,7 @@ class _Play:
         self.slots = list(range(1, memory.request_slots + 1))
         order = sorted(range(len(scenario.requests)), key=lambda request: (scenario.requests[request].arrival, request))
         self.waiting, self.live = order, list[_Live]()
-        self.controls = begin(scenario.adaptive) if scenario.adaptive else ()
+        self.controls = begin(scenario.adaptive_steps) if scenario.adaptive_steps else ()
         self.drafts: dict[tuple[int, int], int] = {}
         self.rows: dict[tuple[int, int], tuple[int, int]] = {}
         self.tables: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -176,7 +176,7 @@ class _Play:
 
     def steps(self, rows: int) -> int:
         """The steps in force for a batch of so many rows."""
-        adaptive = self.scenario.adaptive
+        adaptive = self.scenario.adaptive_steps
         return self.controls[slot_of(adaptive, rows)].steps if adaptive else self.scenario.steps
 
     def text(self, request: int) -> tuple[int, ...]:
@@ -365,8 +365,8 @@ class _Play:
         for layer in self.layers if len(ended) < len(batch) else ():
             self.launch(LaunchKind.EXTEND, len(batch) - len(ended), extended[layer], width, layer)
             self.discarded("extend", entries, range(width + len(self.layers) - 1))
-        if self.scenario.adaptive:
-            self.controls = after(self.scenario.adaptive, self.controls, pairs)
+        if self.scenario.adaptive_steps:
+            self.controls = after(self.scenario.adaptive_steps, self.controls, pairs)
         return ended
 
     def round(self, live: _Live, count: int) -> RoundScript:
@@ -436,7 +436,7 @@ class _Play:
         return more
 
 
-_NOT_ITS_OWN = ("aborts", "prefix-cache", "step-budget", "mixed", "handover", "overlap")
+_NOT_ITS_OWN = ("aborts", "prefix-cache", "token-budget", "mixed", "disaggregation", "overlap")
 
 
 def idealized(scenario: Scenario) -> Scenario:
@@ -446,5 +446,5 @@ def idealized(scenario: Scenario) -> Scenario:
     """
     whole = scenario
     for name in _NOT_ITS_OWN:
-        whole = BY_NAME[name].without(whole)
+        whole = FEATURES_BY_NAME[name].without(whole)
     return structs.replace(whole, variant="none") if whole.variant in ("chain_as_tree", "alone") else whole

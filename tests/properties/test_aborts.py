@@ -9,14 +9,14 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import CachedPages, PoolReport
 from draftproof.properties.values.relations import Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.breaking import later
 from tests.properties.evidence import (
@@ -50,7 +50,7 @@ def test_every_phase_is_told_and_passes() -> None:
 def test_a_text_is_cut_and_no_other_changes(scenario: Scenario) -> None:
     texts, whole = (
         aborted(scenario).subject.texts,
-        lockstep(EngineSubject(), BY_NAME["aborts"].without(scenario)).subject.texts,
+        lockstep(EngineSubject(), FEATURES_BY_NAME["aborts"].without(scenario)).subject.texts,
     )
     for index, request in enumerate(scenario.requests):
         own = texts.get(index, ())
@@ -148,7 +148,7 @@ def test_rows_behind_an_abort_are_noticed() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidScenarioError, match=r"requests\[2\]\.abort_at 0: expected at least .*arrival = 1"):
         with_aborts(STATIC, None, None, 0, None)
-    with pytest.raises(InvalidScenarioError, match=r"requests of which all are aborted as they come: expected one"):
+    with pytest.raises(InvalidScenarioError, match=r"requests that are all aborted as they arrive: expected one"):
         with_aborts(STATIC, 0, 0, 1, 9)
 
 
@@ -160,4 +160,4 @@ def test_shrinking_drops_them_and_moves_them_along() -> None:
         PREEMPTED, requests=tuple(replace(one, arrival=one.arrival + 2, abort_at=30) for one in PREEMPTED.requests)
     )
     assert {one.abort_at for one in at_once(validate(later)).requests} == {28}
-    assert size(BY_NAME["aborts"].without(ABORTED)) < size(ABORTED)
+    assert size(FEATURES_BY_NAME["aborts"].without(ABORTED)) < size(ABORTED)

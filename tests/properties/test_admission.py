@@ -9,11 +9,11 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder
 from draftproof.properties.values.scenario import Memory, Scenario, Schedule
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 from tests.properties.breaking import edited
 from tests.properties.evidence import STATIC, request
 from tests.properties.ideal import IdealSubject

@@ -17,14 +17,14 @@ from transformers import (
 )
 
 from draftproof.errors import CheckpointError
-from draftproof.properties.values import checkpoint_config as ours
-from draftproof.properties.values.checkpoint_config import parse_config, read_config
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats import checkpoint_config as ours
+from draftproof.properties.formats.checkpoint_config import parse_config, read_config
+from draftproof.properties.formats.checkpoint_config.base import (
     Llama3RopeParameters,
     MropeParameters,
     RopeParameters,
 )
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 from tests.checkpoints import DEEPSEEK_V3, GLM4_MOE, LLAMA3_ROPE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT, SIZES
 from tests.properties.configs import (
     DEEPSEEK,

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from draftproof.errors import CheckpointError
-from draftproof.properties.values import checkpoint_config as ours
-from draftproof.properties.values.checkpoint_config import parse_config, read_config
-from draftproof.properties.values.checkpoint_config.base import (
+from draftproof.properties.formats import checkpoint_config as ours
+from draftproof.properties.formats.checkpoint_config import parse_config, read_config
+from draftproof.properties.formats.checkpoint_config.base import (
     DecoderConfig,
 )
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
 from tests.checkpoints import LLAMA3_ROPE
 from tests.properties.configs import (
     DEEPSEEK,
@@ -188,7 +188,7 @@ def test_a_head_is_one_layer_of_llama_or_qwen3_that_fits() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": 32}, "hidden_size 32 .*expected 30, that of the target"),
+        ({"hidden_size": 32}, "hidden_size 32 .*expected 30, as in the target"),
         ({"mask_token_id": 53}, "mask_token_id 53 .*expected less than the target's vocab_size, 53"),
         ({"target_layer_ids": [2]}, r"target_layer_ids \[2\] .*expected layers 0 \.\. 1"),
     ],

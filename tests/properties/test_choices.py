@@ -7,7 +7,7 @@ import pytest
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.facts import BY_NAME
+from draftproof.properties.coverage.facts import FACTS_BY_NAME
 from draftproof.properties.coverage.read_trees import read_tree
 from draftproof.properties.features.sampling import SAMPLING
 from draftproof.properties.values.sampling import Sampling
@@ -78,6 +78,6 @@ def test_memory_that_was_given_back_and_shared() -> None:
     gave, kept, plain = counts(preempted()), counts(cached()), counts(evidence(scenario=STATIC))
     assert gave["preemptions"] > 0
     assert kept["prefix_hits"] > 0
-    of_memory = [name for name in BY_NAME if name.startswith(("prefix_", "preempt", "resumed_"))]
+    of_memory = [name for name in FACTS_BY_NAME if name.startswith(("prefix_", "preempt", "resumed_"))]
     assert not any(plain[name] for name in of_memory)
     assert not any(gave[name] for name in of_memory if name.startswith("prefix_"))

@@ -27,7 +27,7 @@ def test_codes_of_two_formats_pass(subject: EngineSubject | IdealSubject) -> Non
     ran = evidence(subject, CODED)
     assert judge(ran).passed
     counted = counts(ran)
-    assert [counted[name] for name in names_of("codes")] == [1, 1, 1, 1, 1]
+    assert [counted[name] for name in names_of("kv-quantization")] == [1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("bits", [8, 16])

@@ -46,7 +46,7 @@ def test_a_dynamic_scenario_is_resolved_by_what_ran() -> None:
     drafts = {round_.drafts for request in done.script.requests for round_ in request.rounds}
     assert drafts >= {0, 1, 3}
     assert done.trace is not None
-    assert done.trace.channel("control.steps") == ran.channel("control.steps")
+    assert done.trace.channel("adaptive_steps.steps") == ran.channel("adaptive_steps.steps")
     still = solved(STATIC)
     assert follow(still, read_run(STATIC, IdealSubject().run(STATIC, still.script))) is still
 
@@ -65,7 +65,7 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
             return Trace(trace.subject, trace.channels, made)
 
     of = lockstep(Eager(), ADAPTIVE)
-    found = failure("control.num_drafts", of)
+    found = failure("adaptive_steps.num_drafts", of)
     assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", OffBy(2))
     assert failure("draft.verified", of).relation == Resized(-2)
 
@@ -73,16 +73,18 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
 def test_an_average_in_another_order_of_operations_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
 
-    near = edited(of, "control.average", lambda _, value: struct.pack("<d", struct.unpack("<d", value)[0] + 2**-50))
-    assert failure("control.average", near).channel == "control.average"
+    near = edited(
+        of, "adaptive_steps.average", lambda _, value: struct.pack("<d", struct.unpack("<d", value)[0] + 2**-50)
+    )
+    assert failure("adaptive_steps.average", near).channel == "adaptive_steps.average"
 
 
 def test_a_switch_too_late_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
-    steps = of.subject.typed("control.steps", StepsInForce)
+    steps = of.subject.typed("adaptive_steps.steps", StepsInForce)
     late = next(key for key in sorted(steps) if steps[key].steps == 3)
-    wrong = edited(of, "control.steps", lambda _, value: put(value, steps=1), lambda key: key == late)
-    assert failure("control.steps", wrong).round == late.round
+    wrong = edited(of, "adaptive_steps.steps", lambda _, value: put(value, steps=1), lambda key: key == late)
+    assert failure("adaptive_steps.steps", wrong).round == late.round
 
 
 class Tied(Evidence):
@@ -97,7 +99,7 @@ def tied(of: Evidence) -> Evidence:
     return Tied(**{field.name: getattr(of, field.name) for field in fields(of)})
 
 
-@pytest.mark.parametrize("contract", ["control.steps", "control.average", "control.num_drafts"])
+@pytest.mark.parametrize("contract", ["adaptive_steps.steps", "adaptive_steps.average", "adaptive_steps.num_drafts"])
 def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
     of = evidence(scenario=ADAPTIVE)
     assert contract in judge(of).results
@@ -106,7 +108,7 @@ def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
 
 def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() -> None:
     of = tied(evidence())
-    assert judge(of).results["control.num_drafts"] is None
+    assert judge(of).results["adaptive_steps.num_drafts"] is None
     one, other = (
         edited(
             of,
@@ -116,13 +118,13 @@ def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() ->
         )
         for request in (0, 1)
     )
-    assert list(find("control.num_drafts").check(one)) == []
-    assert failure("control.num_drafts", other).request == 1
+    assert list(find("adaptive_steps.num_drafts").check(one)) == []
+    assert failure("adaptive_steps.num_drafts", other).request == 1
 
 
 def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None:
     of = evidence(scenario=ADAPTIVE)
-    as_one = edited(replace(of, subject=of.reference), "control.steps", lambda _, value: put(value, steps=1))
+    as_one = edited(replace(of, subject=of.reference), "adaptive_steps.steps", lambda _, value: put(value, steps=1))
     elsewhere = as_one.subject
     assert failure("launch.graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
     assert list(find("launch.graphs").check(tied(replace(of, reference=elsewhere)))) == []

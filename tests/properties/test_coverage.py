@@ -19,12 +19,12 @@ from draftproof.properties.coverage.bins import bins, holes, name_of, split, uni
 from draftproof.properties.coverage.counts import came_up, counts, total
 from draftproof.properties.coverage.effects import acts
 from draftproof.properties.coverage.fact import has, one_of, within, words
-from draftproof.properties.coverage.facts import BY_NAME, EFFECTS, FACTS, GROUPS, NAMES, SHOWN
+from draftproof.properties.coverage.facts import EFFECTS, FACT_NAMES, FACTS, FACTS_BY_NAME, GROUPS, SHOWN
 from draftproof.properties.coverage.shares import PATTERNS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import FEATURES, features_of
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS, algorithm
 from draftproof.properties.values.sampling import Sampling
 from tests.named import named, names
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
@@ -42,18 +42,20 @@ def ran(name: str) -> Evidence:
 
 def test_every_fact_is_asked_for() -> None:
     """By a contract, a draft, a check, its shares, its output, or to know whether a feature did anything."""
-    asked = {name for contract in ALL for name in contract.minimum} | {name for kind in KINDS for name in kind.minimum}
+    asked = {name for contract in ALL for name in contract.minimum} | {
+        name for kind in DRAFT_KINDS for name in kind.minimum
+    }
     asked |= {*judge.COMMON, *judge.WORK, *judge.REAL, *judge.TIES, *judge_log._SHOWN, *_TOLD}
     asked |= {name for one in PATTERNS for name in (one.asked, one.of, one.came) if name}
     asked |= {name for of_feature in EFFECTS.values() for name in of_feature} | {fact.name for fact in SHOWN}
-    assert asked == set(NAMES)
+    assert asked == set(FACT_NAMES)
 
 
 def test_facts_are_named_and_shown_once() -> None:
-    assert [name for name, times in Counter(NAMES).items() if times > 1] == []
+    assert [name for name, times in Counter(FACT_NAMES).items() if times > 1] == []
     assert [shown for shown, times in Counter(fact.shown for fact in SHOWN).items() if times > 1] == []
     assert all(fact.group and fact.words for fact in SHOWN)
-    assert all(re.fullmatch(r"\w+", name) for name in NAMES)
+    assert all(re.fullmatch(r"\w+", name) for name in FACT_NAMES)
 
 
 def test_facts_name_channels_that_there_are() -> None:
@@ -185,7 +187,7 @@ def test_a_subject_that_keeps_something_to_itself_is_no_error(name: str) -> None
     of = evidence(scenario=OF_DRAFTS[name])
     for channel in sorted({one.channel for one in of.subject.observations}):
         less = with_observations(of, (one for one in of.subject.observations if one.channel != channel))
-        assert set(counts(less)) == set(NAMES)
+        assert set(counts(less)) == set(FACT_NAMES)
 
 
 def test_a_text_that_the_schedule_decides_is_not_settled() -> None:
@@ -218,7 +220,7 @@ def test_ranks_are_one_scenario_and_their_work_is_added_up() -> None:
 
 def test_scenarios_are_counted_and_not_what_happened_in_them() -> None:
     shares = came_up([{"steps_after_none": 5}, {"step_switches_up": 1, "steps_after_none": 2}, {}])
-    assert shares["adaptive"] | {"steps up": 1, "and back": 2} == shares["adaptive"]
+    assert shares["adaptive steps"] | {"steps up": 1, "and back": 2} == shares["adaptive steps"]
     assert sum(sum(named.values()) for named in shares.values()) == 3
     assert {(group, name) for group, named in shares.items() for name in named} == {
         (fact.group, fact.words) for fact in SHOWN
@@ -228,7 +230,7 @@ def test_scenarios_are_counted_and_not_what_happened_in_them() -> None:
 
 
 def test_totals_have_every_name() -> None:
-    assert total([]) == dict.fromkeys(NAMES, 0)
+    assert total([]) == dict.fromkeys(FACT_NAMES, 0)
     assert total([{"scenarios": 1, "ties": 2}, {"scenarios": 1}])["scenarios"] == 2
 
 
@@ -247,7 +249,7 @@ def test_what_cannot_be_is_no_hole() -> None:
     assert {"dflash: blocks_cut", "ngram: matches", "eagle: drafts_drawn"} <= every
     assert not {"eagle: blocks_cut", "mtp: matches", "ngram: overlap_waits", "ngram: window_drafts"} & every
     assert not {"mtp: tree_rounds", "ngram: drafts_drawn", "mtp: beams", "eagle: matches_branched"} & every
-    assert "eagle: handovers" not in universe(["eagle"], {"handovers"})
+    assert "eagle: disaggregated_requests" not in universe(["eagle"], {"disaggregated_requests"})
 
 
 def test_holes_are_what_was_not_seen() -> None:
@@ -271,8 +273,8 @@ def test_a_universe_is_of_drafts(drafts: list[str]) -> None:
 
 
 def test_a_fact_of_a_feature_takes_it_and_what_it_adds_to() -> None:
-    assert words(BY_NAME["drafts_drawn"].takes) == (("drawn-drafts",), ("sampling",))
-    assert words(BY_NAME["tree_states_replay"].takes) == (("trees",), ("hybrid",))
+    assert words(FACTS_BY_NAME["drafts_drawn"].takes) == (("drawn-drafts",), ("sampling",))
+    assert words(FACTS_BY_NAME["tree_states_replay"].takes) == (("trees",), ("hybrid",))
     assert words("one|other, third") == (("one", "other"), ("third",))
     assert words("") == ()
 

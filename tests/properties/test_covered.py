@@ -19,12 +19,12 @@ from draftproof.properties.coverage.covered import (
     unreachable_by_draft,
 )
 from draftproof.properties.coverage.facts import FACTS
-from draftproof.properties.coverage.shown import OF_DRAFTS
+from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.features import FEATURES
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import BY_NAME, KINDS
+from draftproof.properties.values.drafts import DRAFT_KINDS, DRAFT_KINDS_BY_NAME
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.trace import Trace
 from tests.named import named
@@ -75,7 +75,7 @@ def test_without_a_channel_nothing_is_counted_of_what_is_read_from_it(channel: s
 def test_no_count_is_read_from_any_other_channel() -> None:
     # What a subject says that it served decides what its cache keeps, and so which pages it evicts.
     hidden = ALL - frozenset(READ) - {"round.drafts", "round.cached"}
-    assert counted(hidden - OF_DRAFTS) == counted()
+    assert counted(hidden - CHANNELS_THAT_SHOW_DRAFTS) == counted()
 
 
 def test_whoever_shows_everything_is_let_off_nothing() -> None:
@@ -116,7 +116,7 @@ def test_selected_scenarios_are_not_asked_for_other_features() -> None:
     assert "admitted_before_others" in not_asked_with(("data-parallel",))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.name)
+@pytest.mark.parametrize("kind", DRAFT_KINDS, ids=lambda one: one.name)
 def test_what_a_draft_must_reach_it_can(kind) -> None:
     never = unreachable_by_draft(Form(kind, 2), real=False)
     assert not never & set(kind.minimum)
@@ -125,14 +125,14 @@ def test_what_a_draft_must_reach_it_can(kind) -> None:
 
 
 def test_a_real_model_is_what_it_is() -> None:
-    one, three = (unreachable_by_draft(Form(BY_NAME["mtp"], layers), real=True) for layers in (1, 3))
+    one, three = (unreachable_by_draft(Form(DRAFT_KINDS_BY_NAME["mtp"], layers), real=True) for layers in (1, 3))
     assert {"accept_partial", "layers_unchained", "taps_off_long_proposals"} <= one
     assert "chains_of_one" not in one
     assert not {"accept_partial", "taps_off_long_proposals"} & three
     assert "chains_of_one" in three
-    assert {fact.name for fact in FACTS if "handover" in fact.takes} <= one
-    assert "tree_rounds" in unreachable_by_draft(Form(BY_NAME["ngram"], 1), real=True)
-    assert "tree_rounds" not in unreachable_by_draft(Form(BY_NAME["eagle"], 1), real=True)
+    assert {fact.name for fact in FACTS if "disaggregation" in fact.takes} <= one
+    assert "tree_rounds" in unreachable_by_draft(Form(DRAFT_KINDS_BY_NAME["ngram"], 1), real=True)
+    assert "tree_rounds" not in unreachable_by_draft(Form(DRAFT_KINDS_BY_NAME["eagle"], 1), real=True)
 
 
 def test_probes_have_states_where_they_are_generated() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.coverage.facts import NAMES
+from draftproof.properties.coverage.facts import FACT_NAMES
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, KINDS, SPECS
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS, DRAFT_KINDS_BY_NAME, SPECS
 from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,7 +18,7 @@ ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "f
 # Its own files, and the readers and writers of checkpoints, one function an algorithm.
 OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/", "reference/audit/mistakes.py")
 READERS = (
-    "properties/values/checkpoint_config/eagle3.py",
+    "properties/formats/checkpoint_config/eagle3.py",
     "engine/subject/checkpoints.py",
     "reference/audit/fast_pair.py",
     "reference/audit/pair.py",
@@ -26,8 +26,13 @@ READERS = (
     "faults/checkpoints.py",
     "faults/tiny_checkpoints.py",
 )
-# There it is the name of an option.
-PLUGIN = ("draftproof/plugin.py", "draftproof/pytest_apart.py", "draftproof/pytest_options.py")
+# There it is the name of an option, or of a part of a release.
+PLUGIN = (
+    "fuzz/releases/packages.py",
+    "draftproof/plugin.py",
+    "draftproof/pytest_apart.py",
+    "draftproof/pytest_options.py",
+)
 # There it is the name of a page of docs/semantics/.
 CHAPTERS = ("report/definitions.py",)
 
@@ -48,7 +53,7 @@ def test_only_its_own_files_know_an_algorithm_by_name() -> None:
     assert named("if draft == 'mtp': pass") == ["mtp"]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=ALGORITHMS)
+@pytest.mark.parametrize("kind", DRAFT_KINDS, ids=ALGORITHMS)
 def test_a_kind_reports_what_it_declares(kind) -> None:
     stages = {name.rpartition(".")[0] for name in kind.tapped}
     assert ("draft.step" in stages) == (kind.proposes == "steps")
@@ -57,11 +62,11 @@ def test_a_kind_reports_what_it_declares(kind) -> None:
     assert ("extend.proposal" in kind.tapped) == kind.proposes_at_extend
     assert kind.tapped <= CHANNELS.keys()
     assert {channel.name for channel in kind.channels} <= kind.tapped
-    assert set(kind.minimum) <= set(NAMES)
+    assert set(kind.minimum) <= set(FACT_NAMES)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_both_sides_have_a_probe_of_every_draft(name: str) -> None:
-    assert SPECS[name].__struct_config__.tag == BY_NAME[name].name == name
+    assert SPECS[name].__struct_config__.tag == DRAFT_KINDS_BY_NAME[name].name == name
     for side in ("engine", "reference"):
         assert callable(import_module(f"draftproof.{side}.drafts.{name}").probe)

@@ -4,14 +4,15 @@ from functools import cache
 
 import pytest
 
-from draftproof.cli.check import EXAMPLES
+from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    BY_NAME,
+    DRAFT_KINDS_BY_NAME,
     Algorithm,
     DFlash,
     Eagle3,
@@ -21,7 +22,6 @@ from draftproof.properties.values.drafts import (
     algorithm,
 )
 from draftproof.properties.values.scenario import ProbeModel, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.named import named
 
@@ -30,7 +30,7 @@ COUNT = 160
 
 @cache
 def listed(*drafts: Algorithm) -> list[Listed]:
-    return list(listed_anew(1, COUNT if len(drafts) == 1 else EXAMPLES, drafts))
+    return list(listed_anew(1, COUNT if len(drafts) == 1 else CHECK_EXAMPLES, drafts))
 
 
 def generate(*drafts: Algorithm) -> list[Scenario]:
@@ -126,7 +126,9 @@ def test_no_steps_at_all_are_refused() -> None:
 
 def test_only_some_drafts_have_trees_and_all_have_rounds_that_force_nothing() -> None:
     made = generate(*ALGORITHMS)
-    assert {algorithm(one.draft) for one in made if one.tree} == {name for name in ALGORITHMS if BY_NAME[name].trees}
+    assert {algorithm(one.draft) for one in made if one.tree} == {
+        name for name in ALGORITHMS if DRAFT_KINDS_BY_NAME[name].trees
+    }
     for name in ALGORITHMS:
         plans = [plan for one in made if algorithm(one.draft) == name for of in one.requests for plan in of.rounds]
         assert {min(plan.num_correct, 1) for plan in plans} == {-1, 0, 1}

@@ -10,18 +10,19 @@ import pytest
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.coverage.counts import NAMES, counts, total
+from draftproof.properties.coverage.counts import FACT_NAMES, counts, total
 from draftproof.properties.evidence.comparison import may_leave_out
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import COMMON, by_draft, judge, summarise
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft, algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
+from draftproof.properties.validate import validate
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, CheckpointDraft, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.relations import (
     ChoiceOf,
     Missing,
@@ -38,7 +39,6 @@ from draftproof.properties.values.relations import (
 )
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.named import named, names
 from tests.properties.breaking import changed, edited, failure, with_value
@@ -82,7 +82,7 @@ def test_who_has_no_fault_passes_with_steps_that_change(name: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_variants_hold_for_every_draft(name: str, variant: Variant) -> None:
-    if variant == "chain_as_tree" and not BY_NAME[name].trees:
+    if variant == "chain_as_tree" and not DRAFT_KINDS_BY_NAME[name].trees:
         with pytest.raises(InvalidScenarioError, match="but invalid trees with draft"):
             validate(msgspec.structs.replace(OF_DRAFTS[name], variant=variant))
         return
@@ -351,7 +351,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
         return one._replace(value=msgspec.structs.replace(one.value, count=one.value.count + 1)) if mine else one
 
-    assert failure("control.num_drafts", changed(of, more)).relation == OffBy(1)
+    assert failure("adaptive_steps.num_drafts", changed(of, more)).relation == OffBy(1)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -359,8 +359,8 @@ def test_counts_of_a_draft_are_its_own(name: str) -> None:
     of = evidence(scenario=OF_DRAFTS[name])
     counted, out_of_reach = counts(of), judge(of).unreachable
     assert not [count for count in out_of_reach if counted[count]]
-    assert not out_of_reach & {*COMMON, *BY_NAME[name].minimum}
-    assert out_of_reach <= set(NAMES)
+    assert not out_of_reach & {*COMMON, *DRAFT_KINDS_BY_NAME[name].minimum}
+    assert out_of_reach <= set(FACT_NAMES)
     assert counted["own_accepted"] + counted["own_rejected"] > 0
 
 
@@ -386,7 +386,7 @@ def test_counts_see_what_is_special_of_each_draft() -> None:
     block = counts(evidence(scenario=BLOCK))
     assert block["blocks"] > block["blocks_cut"] > 0
     found = counts(evidence(scenario=NGRAM))
-    assert [name for name in BY_NAME["ngram"].minimum if not found[name]] == ["unfound_beside_found"]
+    assert [name for name in DRAFT_KINDS_BY_NAME["ngram"].minimum if not found[name]] == ["unfound_beside_found"]
 
 
 def test_counts_see_prompts_whose_later_chunks_begin_with_token_0() -> None:
@@ -402,7 +402,7 @@ def test_counts_see_prompts_whose_later_chunks_begin_with_token_0() -> None:
 def test_counts_see_rows_that_found_nothing_beside_others_under_a_controller() -> None:
     seen: Counter[bool] = Counter()
     for scenario in [one for one in map(named, names()) if algorithm(one.draft) == "ngram"]:
-        seen[scenario.adaptive is not None] += counts(lockstep(EngineSubject(), scenario))["unfound_beside_found"]
+        seen[scenario.adaptive_steps is not None] += counts(lockstep(EngineSubject(), scenario))["unfound_beside_found"]
     assert seen[True] > 0
     assert not seen[False]
 
@@ -417,13 +417,13 @@ def test_a_chain_of_one_layer_is_counted() -> None:
 def test_a_draft_is_inconclusive_until_its_own_scenarios_reach_all_that_it_needs() -> None:
     judged = [judge(evidence(scenario=scenario)) for scenario in OF_DRAFTS.values()]
     counted = [counts(evidence(scenario=scenario)) for scenario in OF_DRAFTS.values()]
-    enough = [dict.fromkeys(NAMES, 1)] * len(judged)
+    enough = [dict.fromkeys(FACT_NAMES, 1)] * len(judged)
     assert {v.name: v.verdict for v in by_draft(judged, enough)} == {
         f"runs.{name}": Outcome.PASS for name in ALGORITHMS
     }
     nothing = by_draft(judged, [total([])] * len(judged))
     assert {verdict.verdict for verdict in nothing} == {Outcome.INCONCLUSIVE}
-    for name in (*COMMON, *BY_NAME["ngram"].minimum):
+    for name in (*COMMON, *DRAFT_KINDS_BY_NAME["ngram"].minimum):
         at = [judgement.draft for judgement in judged].index("ngram")
         few = [one | ({name: 0} if place == at else {}) for place, one in enumerate(enough)]
         wrong = [verdict for verdict in by_draft(judged, few) if verdict.verdict is not Outcome.PASS]

@@ -12,12 +12,12 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.ends import end_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import ends
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.grammar import Grammar
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, Resized
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, TokenSpan
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.reference.solve import solve
 from tests.properties.breaking import edited, ran
 from tests.properties.evidence import PREEMPTED, STATIC, TREE
@@ -79,7 +79,7 @@ def test_ids_of_the_request_end_one_that_ignores_those_of_the_model() -> None:
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
 def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) -> None:
     span = TokenSpan(first=max(0, last - length + 1), last=last)
-    of = ran(ended(sequences_at=(span,)))
+    of = ran(ended(stop_sequences_at=(span,)))
     own = PLAIN[span.first : last + 1]
     ends = [end for end in range(len(own), len(PLAIN) + 1) if PLAIN[end - len(own) : end] == own]
     assert of.subject.texts[0] == PLAIN[: ends[0]]
@@ -88,7 +88,7 @@ def test_a_sequence_ends_a_text_wherever_its_rounds_are(last: int, length: int) 
 
 
 def test_what_is_committed_follows_the_cut() -> None:
-    of = ran(ended(sequences_at=(TokenSpan(first=5, last=6),)))
+    of = ran(ended(stop_sequences_at=(TokenSpan(first=5, last=6),)))
     assert emitted(of) == [PLAIN[:1], PLAIN[1:5], PLAIN[5:7]]
     lengths = [value for key, value in sorted(of.subject.typed("commit.length", int).items()) if not key.request]
     prompt = len(of.scenario.requests[0].prompt)
@@ -97,7 +97,7 @@ def test_what_is_committed_follows_the_cut() -> None:
 
 
 def test_a_sequence_that_begins_in_the_prompt_is_none() -> None:
-    of = ran(ended(sequences_at=(TokenSpan(first=-2, last=1),)))
+    of = ran(ended(stop_sequences_at=(TokenSpan(first=-2, last=1),)))
     assert of.subject.texts[0] == PLAIN
     assert "sequences_from_prompt" in told(of)
 
@@ -139,22 +139,22 @@ def test_ids_of_the_model_are_excluded_though_they_are_ignored() -> None:
 
 
 def test_a_sequence_before_the_minimum_ends_nothing_and_one_behind_does() -> None:
-    early = ran(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=3),)))
+    early = ran(ended(min_tokens=4, stop_sequences_at=(TokenSpan(first=2, last=3),)))
     again = [end for end in range(5, 10) if PLAIN[end - 2 : end] == PLAIN[2:4]]
     assert early.subject.texts[0] == PLAIN[: min(again, default=9)]
     assert "sequences_before_minimum" in told(early)
-    behind = ran(ended(min_tokens=4, sequences_at=(TokenSpan(first=2, last=4),)))
+    behind = ran(ended(min_tokens=4, stop_sequences_at=(TokenSpan(first=2, last=4),)))
     assert behind.subject.texts[0] == PLAIN[:5]
 
 
 def test_the_first_in_the_text_ends_it() -> None:
     """Not that of the run: a stop before a budget, a budget before a stop, in one accepted run."""
-    of = ran(ended(budget=5, sequences_at=(TokenSpan(first=2, last=3),)))
+    of = ran(ended(budget=5, stop_sequences_at=(TokenSpan(first=2, last=3),)))
     assert of.subject.texts[0] == PLAIN[:4]
     assert "stops_before_budget_in_run" in told(of)
-    assert ran(ended(budget=5, sequences_at=(TokenSpan(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
+    assert ran(ended(budget=5, stop_sequences_at=(TokenSpan(first=4, last=5),))).subject.texts[0] == PLAIN[:5]
     longest = len(STATIC.requests[0].prompt) + 5
-    limited = ended(sequences_at=(TokenSpan(first=5, last=6),))
+    limited = ended(stop_sequences_at=(TokenSpan(first=5, last=6),))
     limited = replace(limited, memory=replace(limited.memory, max_len=longest))
     limited = replace(limited, requests=limited.requests[:1])
     assert ran(limited).subject.texts[0] == PLAIN[:5]
@@ -203,12 +203,12 @@ def test_the_order_of_ends_at_one_token() -> None:
         ({"stop_sequences": ((1, 99),)}, r"token in requests\[0\].stop_sequences 99: expected below model.vocab = "),
         ({"min_tokens": 10}, r"requests\[0\].min_tokens 10: expected at most requests\[0\].budget = 9"),
         (
-            {"sequences_at": (TokenSpan(first=-8, last=1),)},
-            r"requests\[0\].sequences_at\[0\].first -8: expected at least -7, the first token of the prompt",
+            {"stop_sequences_at": (TokenSpan(first=-8, last=1),)},
+            r"requests\[0\].stop_sequences_at\[0\].first -8: expected at least -7, the first token of the prompt",
         ),
         (
-            {"sequences_at": (TokenSpan(first=3, last=2),)},
-            r"requests\[0\].sequences_at\[0\].last 2: expected at least requests\[0\].sequences_at\[0\].first = 3",
+            {"stop_sequences_at": (TokenSpan(first=3, last=2),)},
+            r"requests\[0\].stop_sequences_at\[0\].last 2: expected at least requests\[0\]\S*first = 3",
         ),
         (
             {"min_tokens": 1, "stops": tuple(range(STATIC.model.vocab))},
@@ -227,12 +227,14 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
 
 def test_shrinking_drops_them() -> None:
     span = TokenSpan(first=2, last=5)
-    scenario = ended(eos=(1, 2), min_tokens=4, ignore_eos=True, stop_at=7, sequences_at=(span,), stop_sequences=((3,),))
+    scenario = ended(
+        eos=(1, 2), min_tokens=4, ignore_eos=True, stop_at=7, stop_sequences_at=(span,), stop_sequences=((3,),)
+    )
     request = scenario.requests[0]
     smaller = list(fewer_ends(request))
     assert not smaller[0].has_ends
-    assert any(one.sequences_at and one.sequences_at[0].last < 5 for one in smaller)
-    assert any(one.sequences_at and one.sequences_at[0].first > 2 for one in smaller)
+    assert any(one.stop_sequences_at and one.stop_sequences_at[0].last < 5 for one in smaller)
+    assert any(one.stop_sequences_at and one.stop_sequences_at[0].first > 2 for one in smaller)
     assert not list(fewer_ends(ended().requests[0]))
     for one in (*smaller, *no_stops(request)):
         made = replace(scenario, requests=(one, *scenario.requests[1:]))

@@ -12,32 +12,32 @@ from msgspec.structs import replace
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import NAMES, counts
+from draftproof.properties.coverage.counts import FACT_NAMES, counts
 from draftproof.properties.coverage.covered import not_covered, unreachable_by_draft
 from draftproof.properties.coverage.effects import EFFECTS, acts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME, FEATURES, features_of, refusal
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import KINDS, Algorithm, CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.values.drafts import DRAFT_KINDS, Algorithm, CheckpointDraft
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
-from draftproof.properties.values.validate import is_valid, validate
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
 from tests.named import OF_DRAFT, Nth, named, names
 from tests.properties.facts import each, needing, taking
 
 HAVING = {
     "hybrid": "hybrid_replay",
-    "controllers": "adaptive_rising",
+    "adaptive-steps": "adaptive_rising",
     "draft-batch": "draft_batch",
     "trees": "tree_eagle",
     "preemption": "preempted_hybrid",
-    "step-budget": "budgeted",
+    "token-budget": "budgeted",
     "sampling": "sampled_eagle",
     "drawn-drafts": "drawn_drafts",
     "penalties": "penalized",
@@ -48,9 +48,9 @@ HAVING = {
     "eos": "ends",
     "min-tokens": "ends",
     "stop-sequences": "ends",
-    "codes": "codes_both",
-    "images": "images",
-    "handover": "handed_over",
+    "kv-quantization": "codes_both",
+    "mrope": "images",
+    "disaggregation": "handed_over",
     "aborts": "aborted",
     "windows": "windowed",
     "data-parallel": "ranks_data",
@@ -59,11 +59,11 @@ HAVING = {
     "mixed": "mixed_eagle",
 }
 """Feature -> the name of a scenario that has it."""
-REFUSED = [pair for pair in combinations(BY_NAME, 2) if refusal(*pair)]
+REFUSED = [pair for pair in combinations(FEATURES_BY_NAME, 2) if refusal(*pair)]
 NOT_COMPARED = [
     (variant, name)
     for variant in VARIANTS
-    for name in BY_NAME
+    for name in FEATURES_BY_NAME
     if refused_by_variant(variant, name)
     # Otherwise there is nothing that could be compared.
     if not (needed_by_variant(variant) and refusal(needed_by_variant(variant), name))
@@ -76,7 +76,7 @@ def ran(scenario: Scenario) -> Evidence:
 
 
 def test_there_is_a_scenario_of_each() -> None:
-    assert list(HAVING) == list(EFFECTS) == list(BY_NAME)
+    assert list(HAVING) == list(EFFECTS) == list(FEATURES_BY_NAME)
 
 
 @each(*FEATURES)
@@ -92,7 +92,7 @@ def test_a_scenario_has_it_and_its_effect_is_counted(feature: Feature) -> None:
 @each(*(one for one in FEATURES if not one.of_model))
 def test_a_subject_without_it_is_given_none_and_asked_for_none(feature: Feature) -> None:
     scenario = named(HAVING[feature.name])
-    limits = Limits(features=tuple(name for name in BY_NAME if name != feature.name))
+    limits = Limits(features=tuple(name for name in FEATURES_BY_NAME if name != feature.name))
     assert fit(scenario, NO_LIMITS) == scenario
     fitted = fit(scenario, limits)
     assert not feature.has(fitted)
@@ -108,10 +108,10 @@ def test_a_subject_without_it_is_given_none_and_asked_for_none(feature: Feature)
 
 
 def test_who_says_how_another_is_drawn_comes_before_it_and_alone() -> None:
-    order, said = list(BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
+    order, said = list(FEATURES_BY_NAME), [(feature, name) for feature in FEATURES for name in feature.beside]
     for feature, name in said:
         assert order.index(feature.name) < order.index(name)
-        assert BY_NAME[name].draw
+        assert FEATURES_BY_NAME[name].draw
         assert not refusal(feature.name, name)
     names = [name for _, name in said]
     assert names
@@ -141,8 +141,8 @@ def both(one: str, other: str) -> list[Scenario]:
     """Return scenarios of one feature, to which the other was added as its row draws it."""
     made = [TOGETHER[one, other]] if (one, other) in TOGETHER else []
     for first, second in ((one, other), (other, one)):
-        draw = BY_NAME[second].draw
-        having = filter(BY_NAME[first].has, map(named, names()))
+        draw = FEATURES_BY_NAME[second].draw
+        having = filter(FEATURES_BY_NAME[first].has, map(named, names()))
         made += [draw(Nth(0), scenario) for scenario in having if draw]
     return [each for each in made if {one, other} <= set(features_of(each))]
 
@@ -162,7 +162,7 @@ def test_what_is_refused_together_is_no_scenario(one: str, other: str) -> None:
 def test_what_is_defined_for_probes_is_no_scenario_of_a_checkpoint(feature: Feature) -> None:
     for scenario in filter(feature.has, map(named, names())):
         real = as_checkpoint(scenario)
-        first, *others = (name for name in features_of(real) if BY_NAME[name].of_probes)
+        first, *others = (name for name in features_of(real) if FEATURES_BY_NAME[name].of_probes)
         assert feature.name in (first, *others)
         with pytest.raises(
             InvalidScenarioError, match=f"^invalid {first} of a checkpoint: expected none: it is defined"
@@ -171,11 +171,11 @@ def test_what_is_defined_for_probes_is_no_scenario_of_a_checkpoint(feature: Feat
 
 
 @pytest.mark.parametrize(
-    ("name", "draft"), [(one.name, kind.name) for one in FEATURES for kind in KINDS if not one.drafts(kind)]
+    ("name", "draft"), [(one.name, kind.name) for one in FEATURES for kind in DRAFT_KINDS if not one.drafts(kind)]
 )
 def test_a_draft_that_cannot_have_it_is_told(name: str, draft: Algorithm) -> None:
-    feature, other = BY_NAME[name], named(OF_DRAFT[draft]).draft
-    takers = ", ".join(one.name for one in KINDS if feature.drafts(one))
+    feature, other = FEATURES_BY_NAME[name], named(OF_DRAFT[draft]).draft
+    takers = ", ".join(one.name for one in DRAFT_KINDS if feature.drafts(one))
     told = []
     for scenario in filter(feature.has, map(named, names())):
         with pytest.raises(InvalidScenarioError) as refused:
@@ -189,7 +189,7 @@ def test_a_draft_that_cannot_have_it_is_told(name: str, draft: Algorithm) -> Non
 def test_a_variant_that_cannot_be_compared_beside_a_feature_is_no_scenario(variant: Variant, name: str) -> None:
     needed = needed_by_variant(variant)
     told = []
-    for scenario in both(needed, name) if needed else filter(BY_NAME[name].has, map(named, names())):
+    for scenario in both(needed, name) if needed else filter(FEATURES_BY_NAME[name].has, map(named, names())):
         with pytest.raises(InvalidScenarioError) as refused:
             validate(replace(scenario, variant=variant))
         told.append(str(refused.value))
@@ -204,13 +204,13 @@ ELSEWHERE = {
     "drawn-drafts": "drawn_after_all drawn_accepted",
     "prefix-cache": "prefix_hits_by_batch_size prefix_hits_of_trees prefix_hits_after_preemption "
     "prefix_hits_on_running aborted_on_served_pages checkpoints_evicted_with_pages variant_alone_of_served "
-    "prefix_hits_cut_by_logprobs prefix_hits_of_emitted prefix_hits_without_checkpoint prefix_hits_under_controllers "
+    "prefix_hits_cut_by_logprobs prefix_hits_of_emitted prefix_hits_without_checkpoint prefix_hits_with_adaptive_steps "
     "prompt_logprobs_behind_prefix",
     "min-tokens": "minimum_of_first_row minimum_in_accepted_run ends_as_minimum_is_reached",
     "stop-sequences": "sequences_across_resume sequences_from_prompt",
-    "codes": "formats_differ",
-    "images": "image_rounds prompts_of_several_images images_cut deltas_beside_each_other",
-    "handover": "handovers_of_partial_pages handovers_of_hidden_states handovers_of_states",
+    "kv-quantization": "kv_formats_differ",
+    "mrope": "mrope_rounds mrope_prompts_of_several_images mrope_images_cut mrope_deltas_beside_each_other",
+    "disaggregation": "disaggregated_partial_pages disaggregated_hidden_states disaggregated_states",
     "aborts": "aborted_in_prefill aborted_before_others aborted_waiting aborted_preempted",
     "windows": "windows_left",
     "tensor-parallel": "tensor_windows tensor_draws",
@@ -233,7 +233,7 @@ def test_every_fact_of_it_is_reached_and_none_without_it(feature: Feature) -> No
 
 
 # A hybrid is one by its files; trees and codes ask for a draft and a dtype that go with them.
-@each(*(one for one in FEATURES if not one.of_probes and one.name not in ("hybrid", "trees", "codes")))
+@each(*(one for one in FEATURES if not one.of_probes and one.name not in ("hybrid", "trees", "kv-quantization")))
 def test_what_a_checkpoint_may_have_is_a_scenario_of_one(feature: Feature) -> None:
     """But of its facts a few scenarios reach only those that are real."""
     made = [as_checkpoint(scenario) for scenario in filter(feature.has, map(named, names()))]
@@ -245,5 +245,5 @@ def test_what_a_checkpoint_may_have_is_a_scenario_of_one(feature: Feature) -> No
 
 @each(*FEATURES)
 def test_effects_and_what_a_feature_lacks_are_counts_that_there_are(feature: Feature) -> None:
-    assert {*EFFECTS[feature.name], *feature.lacks} <= set(NAMES)
+    assert {*EFFECTS[feature.name], *feature.lacks} <= set(FACT_NAMES)
     assert EFFECTS[feature.name]

@@ -11,12 +11,12 @@ from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 from draftproof.reference.solved import solved
 from tests.properties.evidence import ADAPTIVE, CHAIN, STATIC
 from tests.properties.ideal import IdealSubject

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.features import BY_NAME, FEATURES, features_of
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
+from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.validate import is_valid
 from tests.named import named, names
 from tests.properties.configs import LLAMA
 
 DRAWN = [named(name) for name in names()]
 OF_MODEL = {one.name for one in FEATURES if one.of_model}
-TAKEN = [name for name in BY_NAME if name not in OF_MODEL]
+TAKEN = [name for name in FEATURES_BY_NAME if name not in OF_MODEL]
 """Features that a subject may lack."""
 TIGHT = Limits(
     max_rows=2,
@@ -75,9 +75,9 @@ def test_a_subject_that_names_one_feature_gets_that_alone(name: str) -> None:
     limits = Limits(features=(name,))
     made = [fit(one, limits) for one in DRAWN]
     assert {one for scenario in made for one in features_of(scenario)} <= OF_MODEL | {name}
-    had = [fitted_ for one, fitted_ in zip(DRAWN, made, strict=True) if BY_NAME[name].has(one)]
+    had = [fitted_ for one, fitted_ in zip(DRAWN, made, strict=True) if FEATURES_BY_NAME[name].has(one)]
     assert had
-    assert any(map(BY_NAME[name].has, had)) == (not BY_NAME[name].needs)
+    assert any(map(FEATURES_BY_NAME[name].has, had)) == (not FEATURES_BY_NAME[name].needs)
     assert all(map(is_valid, made))
 
 
@@ -86,7 +86,7 @@ def test_a_subject_that_lacks_one_feature_gets_all_others(name: str) -> None:
     limits = Limits(features=tuple(one for one in TAKEN if one != name))
     for one in DRAWN:
         made = fit(one, limits)
-        if not BY_NAME[name].has(one):
+        if not FEATURES_BY_NAME[name].has(one):
             continue
         lost = set(features_of(one)) - set(features_of(made))
         assert lost == {name} | {other.name for other in FEATURES if name in other.needs and other.has(one)}

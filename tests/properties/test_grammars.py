@@ -8,16 +8,16 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import plainer_grammar, plainer_tokens
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject
@@ -104,7 +104,7 @@ def emitting(place: int, *tokens: int) -> Evidence:
 
 
 def test_a_text_that_disobeys_is_found_without_the_reference():
-    contract, vocab = BY_NAME["output.grammar"], CASE.scenario.model.vocab
+    contract, vocab = CONTRACTS_BY_NAME["output.grammar"], CASE.scenario.model.vocab
     assert contract.check(CASE) == []
     spelled = {text: token for token, text in enumerate(token_texts(vocab))}
     found = contract.check(emitting(0, spelled["b"]))

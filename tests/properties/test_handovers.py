@@ -1,4 +1,4 @@
-"""One engine runs prompts and hands requests over to one that decodes (S-HANDOVER)."""
+"""One engine runs prompts and hands requests over to one that decodes (S-DISAGG)."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.values.channels import OF_HANDOVERS as CHANNELS
+from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS
 from draftproof.properties.values.observed import Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario, States
 from draftproof.properties.values.trace import Key
@@ -26,8 +26,8 @@ SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "ex
 
 
 def served_by_two(scenario: Scenario, **schedule: Any) -> Scenario:
-    """Return the scenario with a hand-over."""
-    return replace(scenario, schedule=replace(scenario.schedule, handover=True, services=1, **schedule))
+    """Return the scenario with PD disaggregation."""
+    return replace(scenario, schedule=replace(scenario.schedule, disaggregation=True, services=1, **schedule))
 
 
 @pytest.mark.parametrize("draft", OF_DRAFTS)
@@ -42,14 +42,14 @@ def test_two_engines_do_what_one_does(draft: str) -> None:
 @pytest.mark.parametrize("commit", ["snapshot", "replay"])
 def test_states_and_checkpoints_go_along(commit: Any) -> None:
     counted = counts(ran(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
-    assert counted["handovers"] == counted["handovers_of_states"] == 4
+    assert counted["disaggregated_requests"] == counted["disaggregated_states"] == 4
 
 
 def test_what_is_handed_over_is_counted() -> None:
     counted = counts(handed_over())
-    assert all(counted[f"handovers_of_{name}"] for name in ("chunks", "several_pages", "partial_pages"))
-    assert counted["handovers_waiting"] > 0
-    assert counted["handovers_of_hidden_states"] == counted["handovers"]
+    assert all(counted[f"disaggregated_{name}"] for name in ("in_chunks", "several_pages", "partial_pages"))
+    assert counted["disaggregated_waiting"] > 0
+    assert counted["disaggregated_hidden_states"] == counted["disaggregated_requests"]
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:
@@ -71,12 +71,12 @@ def test_a_request_on_its_way_owns_nothing() -> None:
 def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
     first, *rest = HANDED_OVER.requests
     of = ran(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
-    assert counts(of)["handovers"] == 3
-    assert not any(key.request == 0 for key in of.subject.channel("handover.token"))
+    assert counts(of)["disaggregated_requests"] == 3
+    assert not any(key.request == 0 for key in of.subject.channel("disaggregation.token"))
 
 
 def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
-    contract, first = find("handover.schedule"), handed_over().schedule.decode_steps[0, 1]
+    contract, first = find("disaggregation.schedule"), handed_over().schedule.decode_steps[0, 1]
     assert contract.check(handed_over()) == []
     assert contract.check(later(handed_over(), 0, first))
     assert contract.check(later(handed_over(), 0))
@@ -94,10 +94,10 @@ def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
 
 
 def test_a_page_of_the_other_engine_is_noticed() -> None:
-    (found,) = find("handover.engines").check(with_value(handed_over(), "round.table", Key(0, 0, row=0), 1))
+    (found,) = find("disaggregation.engines").check(with_value(handed_over(), "round.table", Key(0, 0, row=0), 1))
     assert found.channel == "round.table"
 
 
 def test_who_has_one_engine_tells_nothing_of_two() -> None:
-    assert not CHANNELS & EngineSubject().channels(STATIC)
-    assert EngineSubject().channels(HANDED_OVER) >= CHANNELS
+    assert not DISAGGREGATION_CHANNELS & EngineSubject().channels(STATIC)
+    assert EngineSubject().channels(HANDED_OVER) >= DISAGGREGATION_CHANNELS

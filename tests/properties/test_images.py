@@ -9,9 +9,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.scenario import Image, Scenario, delta_of
-from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.mrope import RopePlaces
 from draftproof.reference.probe.target import ReferenceProbeTarget
@@ -52,10 +52,10 @@ def test_images_pass(subject: EngineSubject | IdealSubject) -> None:
     ran = evidence(subject, SCENE)
     assert judge(ran).passed
     counted = counts(ran)
-    assert [name for name in names_of("images") if not counted[name]] == ["prompts_of_several_images"]
+    assert [name for name in names_of("mrope") if not counted[name]] == ["mrope_prompts_of_several_images"]
     two = evidence(subject, validate(replace(SCENE, requests=(replace(FIRST, images=(SQUARE, DOT)), SECOND))))
     assert judge(two).passed
-    assert counts(two)["prompts_of_several_images"] == 1
+    assert counts(two)["mrope_prompts_of_several_images"] == 1
 
 
 def test_images_change_states_and_not_the_carry() -> None:

@@ -9,7 +9,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.facts import NAMES
+from draftproof.properties.coverage.facts import FACT_NAMES
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.relations import OffBy, Zero
@@ -23,7 +23,7 @@ from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, wit
 from tests.properties.facts import taking
 from tests.properties.ideal import IdealSubject
 
-ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
+ENOUGH = dict.fromkeys(FACT_NAMES, 1) | {"ties": 0, "token_ties": 0}
 
 
 def shifted(channel: str, by: int) -> Evidence:
@@ -39,23 +39,23 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
     failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
     assert failed == []
     others = {
-        "schedule.on_demand",
+        "schedule.preemption",
         "schedule.aborted",
-        "schedule.step_tokens",
+        "schedule.token_budget",
         "launch.packed",
-        "handover.committed",
-        "handover.engines",
-        "handover.entries",
-        "handover.hidden",
-        "handover.schedule",
-        "handover.state",
+        "disaggregation.committed",
+        "disaggregation.engines",
+        "disaggregation.entries",
+        "disaggregation.hidden",
+        "disaggregation.schedule",
+        "disaggregation.state",
         "overlap.buffers",
         "overlap.discarded",
         "overlap.pages",
         "overlap.schedule",
-        "cache.matched",
-        "cache.pages",
-        "cache.states",
+        "prefix_cache.matched",
+        "prefix_cache.pages",
+        "prefix_cache.states",
         "rank.collectives",
         "rank.idle",
         "tensor.collectives",
@@ -203,8 +203,8 @@ def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> Non
 
 
 def test_every_minimum_is_a_count() -> None:
-    assert {name for contract in ALL for name in contract.minimum} <= set(NAMES)
-    assert set(counts(evidence())) == set(NAMES)
+    assert {name for contract in ALL for name in contract.minimum} <= set(FACT_NAMES)
+    assert set(counts(evidence())) == set(FACT_NAMES)
 
 
 def test_extending_a_finished_request_is_tolerated() -> None:

@@ -8,8 +8,8 @@ from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.scenario import Graphs, PromptLogprobs, Scenario
-from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 from tests.properties.facts import names_of

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put_in
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import validate
 from tests.properties.breaking import edited
 from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
 

@@ -16,7 +16,7 @@ from draftproof.properties.evidence.comparison import may_leave_out
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import KINDS, tapped
+from draftproof.properties.values.drafts import DRAFT_KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.scenario import States
 from draftproof.properties.values.trace import Observation, Trace
@@ -50,7 +50,7 @@ PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
 # What follows from the draft alone, for every draft; the rest is the same whoever proposes.
 SHARED = ("config.draft", "propose.tokens", "graph.replay", "graph.work", "commit.written")
-OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tapped, *SHARED})]
+OWN = [(kind.name, channel) for kind in DRAFT_KINDS for channel in sorted({*kind.tapped, *SHARED})]
 _OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
 _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
 OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]

@@ -9,13 +9,13 @@ from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.delays import Delay
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import SharedUse, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
-from draftproof.reference.control import steps_in_force
+from draftproof.reference.adaptive_steps import steps_in_force
 from tests.properties.breaking import edited, ran, with_value
 from tests.properties.evidence import (
     ADAPTIVE,
@@ -132,7 +132,7 @@ def test_a_controller_decides_a_step_late() -> None:
 
 def test_controllers_and_limits_of_batches_are_judged_behind_too() -> None:
     of = ran(behind(replace(ADAPTIVE, variant="none"), ("late", "late", "none")))
-    assert of.subject.channel("control.steps")
+    assert of.subject.channel("adaptive_steps.steps")
     assert counts(of)["overlapped_steps"] > 0
 
 

@@ -8,11 +8,11 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import is_valid, validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE
 from tests.properties.ideal import IdealSubject

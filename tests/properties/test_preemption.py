@@ -15,7 +15,7 @@ from draftproof.properties.values.scenario import Scenario
 from tests.properties.breaking import later
 from tests.properties.evidence import PREEMPTED, EngineSubject, preempted
 
-ON_DEMAND: Contract = find("schedule.on_demand")
+ON_DEMAND: Contract = find("schedule.preemption")
 
 
 def test_requests_that_give_way_emit_what_they_would_have() -> None:

@@ -13,13 +13,13 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.features import BY_NAME as BY_FEATURE
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import BY_NAME, Mtp
-from draftproof.properties.values.observed import CachedPages, CheckpointReport, KeptCheckpoint
+from draftproof.properties.validate import validate
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, Mtp
+from draftproof.properties.values.observed import CachedCheckpoint, CachedPages, CheckpointReport
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
 from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
-from draftproof.properties.values.validate import validate
 from tests.properties.breaking import edited
 from tests.properties.evidence import (
     ADAPTIVE,
@@ -49,7 +49,7 @@ def alone(prompt: tuple[int, ...], arrival: int) -> Request:
 @pytest.mark.parametrize("base", DENSE, ids=list(OF_DRAFTS))
 def test_what_is_served_is_what_counting_says(base: Scenario) -> None:
     """Of two prompts the second is served whole pages of what both have, by a formula."""
-    kind, steps = BY_NAME[base.draft.__struct_config__.tag], 1
+    kind, steps = DRAFT_KINDS_BY_NAME[base.draft.__struct_config__.tag], 1
     ahead = base.draft.layers if isinstance(base.draft, Mtp) else int(kind.proposes_at_extend)
     vocab = base.model.vocab
     text = tuple((3 * place + place // 4) % vocab for place in range(9))
@@ -119,12 +119,12 @@ def test_who_begins_while_another_runs_is_served_what_that_has_run() -> None:
 
 
 def test_who_keeps_no_pages_keeps_no_states() -> None:
-    assert BY_FEATURE["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
+    assert FEATURES_BY_NAME["prefix-cache"].without(CACHED_STATES).memory.checkpoint_slots == 0
 
 
 @pytest.mark.parametrize(
     ("base", "count"),
-    [(TREE, "prefix_hits_of_trees"), (ADAPTIVE, "prefix_hits_under_controllers")],
+    [(TREE, "prefix_hits_of_trees"), (ADAPTIVE, "prefix_hits_with_adaptive_steps")],
     ids=["tree", "adaptive"],
 )
 def test_trees_and_controllers_are_served_and_change_no_text(base: Scenario, count: str) -> None:
@@ -186,7 +186,7 @@ def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], plac
 def test_a_cache_that_keeps_something_else_is_noticed(
     change: Callable[[CachedPages], CachedPages], relation: type[Relation]
 ) -> None:
-    (found,) = find("cache.pages").check(_with_pages(cached(), change))
+    (found,) = find("prefix_cache.pages").check(_with_pages(cached(), change))
     assert isinstance(found.relation, relation)
 
 
@@ -207,7 +207,7 @@ def test_states_of_a_hybrid_are_kept_as_defined() -> None:
     ("change", "relation"),
     [
         (lambda one: replace(one, kept=one.kept[1:]), Missing),
-        (lambda one: replace(one, kept=(*one.kept, KeptCheckpoint(6, (1, 2, 3)))), Surplus),
+        (lambda one: replace(one, kept=(*one.kept, CachedCheckpoint(6, (1, 2, 3)))), Surplus),
         (lambda one: replace(one, kept=(*one.kept, replace(one.kept[0], slot=6))), Surplus),
         (lambda one: replace(one, kept=(replace(one.kept[0], slot=1), *one.kept[1:])), OutOfRange),
         (lambda one: replace(one, free_slots=one.free_slots + 1), Different),
@@ -217,7 +217,7 @@ def test_states_of_a_hybrid_are_kept_as_defined() -> None:
 def test_a_cache_that_keeps_other_states_is_noticed(
     change: Callable[[CheckpointReport], CheckpointReport], relation: type[Relation]
 ) -> None:
-    (found,) = find("cache.states").check(_with_states(cached_states(), change))
+    (found,) = find("prefix_cache.states").check(_with_states(cached_states(), change))
     assert isinstance(found.relation, relation)
 
 
@@ -233,14 +233,14 @@ def _served(of: Evidence, more: int) -> Evidence:
 
 @pytest.mark.parametrize("more", [-2, 1, 2], ids=["a page less", "no whole page", "a page more"])
 def test_a_request_that_is_served_something_else_is_noticed(more: int) -> None:
-    assert find("cache.matched").check(_served(cached(), more))
+    assert find("prefix_cache.matched").check(_served(cached(), more))
 
 
 def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
     of = dataclasses.replace(cached(), scenario=replace(CACHED, schedule=STATIC.schedule))
-    assert not find("cache.matched").applies(of)
-    assert not find("cache.pages").applies(of)
-    assert not find("cache.states").applies(cached())
+    assert not find("prefix_cache.matched").applies(of)
+    assert not find("prefix_cache.pages").applies(of)
+    assert not find("prefix_cache.states").applies(cached())
 
 
 def test_what_is_told_of_a_prompt_comes_in_the_order_of_positions() -> None:

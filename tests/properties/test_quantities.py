@@ -9,9 +9,9 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import EXAMPLES
+from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.features import BY_NAME, FEATURES
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.strategies.quantities import (
     QUANTITIES,
     RELATIONS,
@@ -23,22 +23,22 @@ from draftproof.properties.strategies.quantities import (
 )
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.validate import is_valid, validate
 
 POWERS = {2**power for power in range(4, 13)}
 LARGE = {("steps", "above a power"), ("logprobs", "above a power")}
 """Boundaries beyond what a quantity may be."""
 READ_APART = {
     "repeats": lambda one: [len(list(same)) for of in one.requests for _, same in groupby(of.prompt)],
-    "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.sequences_at],
+    "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.stop_sequences_at],
 }
 
 
 @cache
 def listed(seed: int) -> list[Listed]:
-    return list(listed_anew(seed, EXAMPLES, ALGORITHMS))
+    return list(listed_anew(seed, CHECK_EXAMPLES, ALGORITHMS))
 
 
 def values(quantity: Quantity, name: str, scenario: Scenario) -> list[int]:
@@ -70,11 +70,11 @@ def having(name: str) -> list[Scenario]:
     """Return scenarios that have the quantity."""
     feature = QUANTITIES[name].feature
     made = [one.scenario for one in listed(0)]
-    found = [one for one in made if not feature or BY_NAME[feature].has(one)]
+    found = [one for one in made if not feature or FEATURES_BY_NAME[feature].has(one)]
     if name == "checkpoint":
         found = [one for one in found if one.states.checkpoint]
     if name == "sequence":
-        found = [one for one in found if any(of.sequences_at for of in one.requests)]
+        found = [one for one in found if any(of.stop_sequences_at for of in one.requests)]
     return found[:12]
 
 

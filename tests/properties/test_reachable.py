@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
-from draftproof.engine.handover import Handover
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.pages import PagePool
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.stages import PrefillRow
@@ -16,9 +16,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.reachable import footprint, nodes_beyond
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.observed import Footprint
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.relations import Different, Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
@@ -90,7 +90,7 @@ def left(scenario: Scenario) -> list[object]:
     return [one.value for one in trace.observations if one.channel == "pool.reachable"]
 
 
-@pytest.mark.parametrize("scenario", [HANDED_OVER, CACHED, ADAPTIVE], ids=["handover", "cached", "adaptive"])
+@pytest.mark.parametrize("scenario", [HANDED_OVER, CACHED, ADAPTIVE], ids=["disaggregation", "cached", "adaptive"])
 def test_a_healthy_engine_keeps_nothing_beside_another_engine_a_cache_or_a_controller(scenario: Scenario) -> None:
     first, second = left(scenario)
     assert first == second
@@ -100,7 +100,7 @@ def test_copies_that_an_engine_keeps_of_requests_it_was_handed_are_seen(monkeypa
     install = Exchange.install
 
     def keeping(self: Exchange, rows: tuple[PrefillRow, ...]) -> None:
-        kept: dict[int, Handover] = {row.request: self.received[row.request] for row in rows}
+        kept: dict[int, KvTransfer] = {row.request: self.received[row.request] for row in rows}
         install(self, rows)
         self.received.update(kept)
 

@@ -20,8 +20,10 @@ SAME = [
     (rel.WrongFeature(0, 2, "feature", 1), rel.WrongFeature(1, 3, "feature", 2)),
     (rel.WrongMatch("length", 1), rel.WrongMatch("length", -2)),
     (
-        rel.Stride(rel.Pitch(1, 4, "W", "A"), rel.VerifyRow(0, 1), 6, 6),
-        rel.Stride(rel.Pitch(3, 5, "", "A"), rel.VerifyRow(1, 0), 2, 4, source=rel.VerifyRow(0, -1, 2), how="lies"),
+        rel.Stride(rel.StridePair(1, 4, "W", "A"), rel.VerifyRow(0, 1), 6, 6),
+        rel.Stride(
+            rel.StridePair(3, 5, "", "A"), rel.VerifyRow(1, 0), 2, 4, source=rel.VerifyRow(0, -1, 2), how="lies"
+        ),
     ),
 ]
 OTHER = [
@@ -61,7 +63,7 @@ def test_a_relation_reads_as_words():
 def test_relations_come_back_from_json():
     relations = [
         *(one for pair in SAME for one in pair),
-        rel.RowElsewhere(rel.Spot("row", (0, 3)), (1, 0), rel.Shifted(3, 2)),
+        rel.RowElsewhere(rel.TensorLocation("row", (0, 3)), (1, 0), rel.Shifted(3, 2)),
     ]
     assert msgspec.json.decode(msgspec.json.encode(relations), type=list[rel.Relation]) == relations
     assert msgspec.json.encode(rel.OffBy(1)) == b'{"kind":"off_by","by":1}'

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
 from draftproof.properties.features.sampling import unplanned
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario
-from draftproof.properties.values.validate import validate
 from tests.named import named
 
 SCENARIO = named("sampled_eagle")

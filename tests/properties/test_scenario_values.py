@@ -33,8 +33,8 @@ OF_REQUESTS: list[tuple[str, object, str]] = [
     ("ignore_eos", 1, "`bool`, got `int`"),
     ("min_tokens", -1, "`int` >= 0"),
     ("stop_sequences", [[]], "length >= 1"),
-    ("sequences_at", [{"first": 0, "last": -1}], "`int` >= 0"),
-    ("sequences_at", [{"last": 1}], "missing required field `first`"),
+    ("stop_sequences_at", [{"first": 0, "last": -1}], "`int` >= 0"),
+    ("stop_sequences_at", [{"last": 1}], "missing required field `first`"),
     *(("logprobs", value, said) for value, said in ((-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int"))),
     ("grammar", {}, "missing required field `pattern`"),
     ("grammar", {"pattern": "a", "regex": "a"}, "unknown field `regex`"),
@@ -55,6 +55,6 @@ def test_a_value_that_is_not_allowed_is_named(field: str, value: object, said: s
 
 def test_fewer_tokens_a_step_than_none_are_refused() -> None:
     raw = msgspec.to_builtins(named("every_choice"))
-    raw["schedule"]["step_tokens"] = -1
-    with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.step_tokens`"):
+    raw["schedule"]["token_budget"] = -1
+    with pytest.raises(msgspec.ValidationError, match=r"`int` >= 0 - at `\$\.schedule\.token_budget`"):
         msgspec.convert(raw, Scenario)

@@ -7,7 +7,7 @@ import pytest
 from draftproof.harness.check import Checker
 from draftproof.properties.coverage import shares
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.facts import NAMES
+from draftproof.properties.coverage.facts import FACT_NAMES
 from draftproof.properties.coverage.shares import PATTERNS, Pattern
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference import request_solver as solving
@@ -44,7 +44,7 @@ def test_the_usual_shares_pass():
 
 
 def test_patterns_are_counted():
-    assert {name for one in PATTERNS for name in (one.asked, one.of, one.came) if name} <= set(NAMES) | set(USUAL)
+    assert {name for one in PATTERNS for name in (one.asked, one.of, one.came) if name} <= set(FACT_NAMES) | set(USUAL)
     assert all(0 < one.least < one.most < 100 for one in PATTERNS)
 
 

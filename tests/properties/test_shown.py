@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, drafts_seen, shown_in_part, unseen
+from draftproof.properties.coverage.shown import (
+    CHANNELS_THAT_SHOW_DRAFTS,
+    ObservationGaps,
+    drafts_seen,
+    observation_gaps,
+    shown_in_part,
+)
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.properties.evidence import evidence
@@ -36,7 +42,7 @@ SHOWN = {
 
 
 def test_every_channel_of_drafts_is_tried() -> None:
-    assert set(SHOWN) == OF_DRAFTS
+    assert set(SHOWN) == CHANNELS_THAT_SHOW_DRAFTS
 
 
 @pytest.mark.parametrize("channel", sorted(SHOWN))
@@ -71,19 +77,29 @@ def seen(scenarios: int, shown: int, texts: int, drafts: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("counted", "channels", "missing", "told"),
     [
-        (seen(12, 12, 12, 5), OF_DRAFTS | TEXT, (), ()),
-        (seen(12, 12, 0, 5), OF_DRAFTS, (), ()),
+        (seen(12, 12, 12, 5), CHANNELS_THAT_SHOW_DRAFTS | TEXT, (), ()),
+        (seen(12, 12, 0, 5), CHANNELS_THAT_SHOW_DRAFTS, (), ()),
         (seen(12, 12, 12, 0), TEXT, (), (NO_DRAFT,)),
         (seen(12, 12, 12, 0), TEXT | {"round.drafts"}, ("drafts_seen >= 1",), (NO_DRAFT,)),
-        (seen(12, 9, 9, 5), OF_DRAFTS, ("scenarios_shown >= 12",), ("3 of 12 scenarios showed nothing",)),
-        (seen(12, 12, 9, 5), OF_DRAFTS, ("texts_shown >= 12",), ("3 of 12 scenarios showed no text, and others did",)),
+        (
+            seen(12, 9, 9, 5),
+            CHANNELS_THAT_SHOW_DRAFTS,
+            ("scenarios_shown >= 12",),
+            ("3 of 12 scenarios showed nothing",),
+        ),
+        (
+            seen(12, 12, 9, 5),
+            CHANNELS_THAT_SHOW_DRAFTS,
+            ("texts_shown >= 12",),
+            ("3 of 12 scenarios showed no text, and others did",),
+        ),
         (seen(0, 0, 0, 0), TEXT, (), ()),
     ],
 )
 def test_what_was_not_seen_is_told_and_forbids_a_pass_unless_nobody_said_it_shows(
     counted: dict[str, int], channels: frozenset[str], missing: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
-    assert unseen(counted, channels) == Unseen(missing, told)
+    assert observation_gaps(counted, channels) == ObservationGaps(missing, told)
 
 
 def test_channels_that_come_and_go_are_told() -> None:

@@ -8,6 +8,7 @@ import pytest
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.validate import validate
 from draftproof.properties.values.observed import (
     Datum,
     LaunchKind,
@@ -22,19 +23,18 @@ from draftproof.properties.values.relations import (
     OtherRow,
     OtherState,
     OutOfRange,
-    Pitch,
     Poison,
     Relation,
     Resized,
     Stale,
     StateSlotOf,
     Stride,
+    StridePair,
     VerifyRow,
     Zero,
 )
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.validate import validate
 from tests.properties.breaking import edited, failure, with_value
 from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request
 from tests.properties.ideal import IdealSubject
@@ -56,7 +56,7 @@ NARROW = validate(
     msgspec.structs.replace(
         TOGETHER,
         steps=3,
-        adaptive=Adaptive(initial=2, candidates=(2, 3)),
+        adaptive_steps=Adaptive(initial=2, candidates=(2, 3)),
         requests=tuple(request(0, prompt, 12, "3/1 3/3 2/0") for prompt in (5, 6, 7)),
     )
 )
@@ -66,7 +66,7 @@ WIDER = validate(
     msgspec.structs.replace(
         TOGETHER,
         steps=5,
-        adaptive=Adaptive(initial=2, candidates=(2, 5)),
+        adaptive_steps=Adaptive(initial=2, candidates=(2, 5)),
         requests=tuple(request(0, prompt, 12, "5/1 5/5") for prompt in (5, 6)),
     )
 )
@@ -99,7 +99,7 @@ def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) ->
     assert {of.plans.width(row.step) for row in of.schedule.rows if row.phase} >= {3}
     found = failure(channel, strided(of, channel, written=4, read=3))
     assert isinstance(found.relation, Stride)
-    assert found.relation.pitch == Pitch(3, 4, "W", "A")
+    assert found.relation.pitch == StridePair(3, 4, "W", "A")
     assert found.relation.source is not None
     assert (found.relation.belongs, found.relation.how) == (None, "lies")
 
@@ -110,7 +110,7 @@ def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str,
     found = failure(channel, strided(lockstep(IdealSubject(), TOGETHER), channel, written, read))
     wrong = read if written == 5 else written
     assert isinstance(found.relation, Stride)
-    assert found.relation.pitch == Pitch(wrong, 5, "", "A")
+    assert found.relation.pitch == StridePair(wrong, 5, "", "A")
     assert found.relation.source is not None
     assert found.relation.how == ("lies" if written == 5 else "written")
 
@@ -135,7 +135,7 @@ def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
     for place in (3, 4, 5):
         lost = written(lost, LaunchKind.VERIFY, 4, place)
     assert failure("commit.intermediate", lost).relation == Stride(
-        Pitch(3, 6, "W", "A"), VerifyRow(0, 1), explained=6, wrong=6, belongs=VerifyRow(3, 0)
+        StridePair(3, 6, "W", "A"), VerifyRow(0, 1), explained=6, wrong=6, belongs=VerifyRow(3, 0)
     )
     assert failure("commit.intermediate", written(lost, LaunchKind.VERIFY, 4, 2 * 6 - 1)).relation == Poison()
 

@@ -22,12 +22,12 @@ from tests.properties.evidence import (
 )
 from tests.properties.facts import names_of
 
-CONTRACT = find("schedule.step_tokens")
+CONTRACT = find("schedule.token_budget")
 
 
 def budgeted(tokens: int, scenario: Scenario = STATIC) -> Scenario:
     """Return the scenario with so many tokens a step."""
-    return replace(scenario, schedule=replace(scenario.schedule, step_tokens=tokens))
+    return replace(scenario, schedule=replace(scenario.schedule, token_budget=tokens))
 
 
 def taken(of: Evidence) -> dict[int, int]:
@@ -49,7 +49,7 @@ def test_as_many_as_all_would_take_change_nothing() -> None:
     plain, whole = lockstep(EngineSubject(), STATIC), ran(budgeted(1000))
     rows = [of.subject.channel("round.rows") for of in (plain, whole)]
     assert rows[0] == rows[1]
-    assert not any(counts(whole)[name] for name in names_of("step-budget"))
+    assert not any(counts(whole)[name] for name in names_of("token-budget"))
 
 
 def test_who_was_admitted_first_takes_first() -> None:
@@ -57,14 +57,14 @@ def test_who_was_admitted_first_takes_first() -> None:
     of = ran(budgeted(5))
     first = [(row.step, row.request, row.count) for row in of.schedule.rows if row.step < 2]
     assert first == [(0, 0, 4), (0, 1, 1), (1, 0, 3), (1, 1, 2)]
-    assert counts(of)["chunks_cut_by_step_tokens"] > 0
+    assert counts(of)["chunks_cut_by_token_budget"] > 0
 
 
 def test_a_round_is_cut_to_what_is_left_and_one_token_is_enough() -> None:
     of = ran(budgeted(4))
     counted = counts(of)
-    assert counted["drafts_cut_by_step_tokens"] > 0
-    assert counted["waits_for_step_tokens"] > 0
+    assert counted["drafts_cut_by_token_budget"] > 0
+    assert counted["waits_for_token_budget"] > 0
     # One that wants a draft and more, behind one that takes three of four.
     assert any(row.phase and not row.count and taken(of)[row.step] == 4 for row in of.schedule.rows)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from draftproof.properties.diagnosis.timeline import LONGEST, Timeline, timeline
+from draftproof.properties.diagnosis.timeline import LONGEST_VALUE, Timeline, timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS, PHASES
@@ -161,7 +161,7 @@ def test_long_values_are_cut_and_all_of_it_is_json():
     long = tuple(range(200))
     seen = [one._replace(value=long) if one.channel == "accept.emitted" else one for one in of.subject.observations]
     drawn_ = timeline(with_observations(of, seen), invented())
-    assert max(len(mark.got) for mark in drawn_.marks) == LONGEST
+    assert max(len(mark.got) for mark in drawn_.marks) == LONGEST_VALUE
     assert msgspec.json.decode(msgspec.json.encode(drawn_), type=Timeline) == drawn_
 
 

@@ -13,14 +13,14 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.trees import with_nodes, without_tree
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Algorithm
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
-from draftproof.properties.values.validate import validate
 from tests.named import named
 from tests.properties.evidence import STATIC, TREE, evidence_of, forced_tree
 from tests.properties.facts import taking

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.values.durations import DurationError, parse_duration, show_duration
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.lib.durations import DurationError, parse_duration, show_duration
+from draftproof.properties.lib.files import write_whole
+from draftproof.properties.lib.names import did_you_mean, is_factory_name
 
 
 @pytest.mark.parametrize(

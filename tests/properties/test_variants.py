@@ -9,12 +9,12 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import LaunchRecord, MemoryRegion
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario
-from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import unchanged, varied
 from tests.named import with_other_draft
 from tests.properties.evidence import (

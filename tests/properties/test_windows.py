@@ -12,10 +12,11 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.windows import large_enough, without_windows
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put_in
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Eagle, Mtp
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import (
     Graphs,
     Memory,
@@ -27,7 +28,6 @@ from draftproof.properties.values.scenario import (
     columns_freed,
 )
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import ReferenceProbeTarget
 from tests.properties.evidence import with_observations

@@ -1,6 +1,6 @@
 """What every draft has to report, written out by hand: channels and keys, without slots, which the reference lacks."""
 
-from draftproof.properties.values.drafts import KINDS, Mtp, Ngram, algorithm
+from draftproof.properties.values.drafts import DRAFT_KINDS, Mtp, Ngram, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -20,7 +20,7 @@ _TOLD = {
 # Of a draft that has no row, what its kind says; slots are the subject's.
 TOLD = {
     kind.name: _TOLD.get(kind.name, {channel for channel in kind.tapped if not channel.endswith(".slots")})
-    for kind in KINDS
+    for kind in DRAFT_KINDS
 }
 
 

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Graphs,
@@ -20,7 +21,6 @@ from draftproof.properties.values.scenario import (
     Schedule,
     States,
 )
-from draftproof.properties.values.validate import validate
 
 BRIEF = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 _SIZES = {"heads": 3, "kv_heads": 1, "key_dim": 2, "value_dim": 4, "lanes": 6}

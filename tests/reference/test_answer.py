@@ -79,10 +79,10 @@ def test_rounds_are_those_that_ran(scenario: Scenario) -> None:
 
 def test_the_steps_in_force_are_those_of_the_batches() -> None:
     known, observed = ran(ADAPTIVE)
-    told = answer(known, observed).trace.typed("control.steps", StepsInForce)
+    told = answer(known, observed).trace.typed("adaptive_steps.steps", StepsInForce)
     assert {key.round for key in told} == {step for step, _ in observed.batches.rows.values()}
     unknown = answer(known, forgotten(observed, batches=replace(observed.batches, rows={})))
-    assert not unknown.trace.channel("control.steps")
+    assert not unknown.trace.channel("adaptive_steps.steps")
 
 
 def test_rows_that_a_cache_served_are_left_out() -> None:
@@ -150,7 +150,7 @@ def test_a_variant_run_that_verified_something_else_is_followed_in_the_batches_o
     other = forgotten(observed, drafts=drafts, batches=replace(observed.batches, rows={}))
     of_variant = answer_variant(known, right, observed, other)
     assert of_variant.script != right.script
-    steps, base = (one.trace.typed("control.steps", StepsInForce) for one in (of_variant, right))
+    steps, base = (one.trace.typed("adaptive_steps.steps", StepsInForce) for one in (of_variant, right))
     assert steps.keys() == base.keys()
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
+from draftproof.properties.formats.round_log import LoggedRound
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.round_log import LoggedRound
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.pair import AuditedPair, load_pair

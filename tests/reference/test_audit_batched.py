@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from draftproof.faults import tiny_checkpoints as tiny
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
-from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.reference.audit.fast import FastSimulator
 from draftproof.reference.audit.fast_pair import FastPair, read_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
@@ -49,14 +49,14 @@ class Case(NamedTuple):
 
 def mimo(path: Path) -> Path:
     """Write a MiMo with two MTP layers."""
-    shared = tiny.shared_tensors(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    alike = tiny.Alike(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), path, alike), alike, 2)
     return path
 
 
 def step(path: Path) -> Path:
     """Write a Step-3.5 with three MTP layers."""
-    tiny.write_step(path, tiny.shared_tensors(2), 3)
+    tiny.write_step(path, tiny.Alike(2), 3)
     return path
 
 

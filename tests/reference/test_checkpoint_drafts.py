@@ -236,7 +236,7 @@ def test_a_key_of_latent_attention_is_whole(folder: Path) -> None:
             {"algorithm": "standalone", "path": "qwen3-next"},
             r"architectures \['Qwen3NextForCausalLM'\] .*a standalone draft",
         ),
-        ("llama", {"algorithm": "standalone", "path": "other"}, r"vocab_size 57 .*expected 53, that of the target"),
+        ("llama", {"algorithm": "standalone", "path": "other"}, r"vocab_size 57 .*expected 53, as in the target"),
         ("llama", {"algorithm": "standalone", "path": "dflash"}, r"architectures \['MuseGlimmer.*expected one of"),
     ],
 )

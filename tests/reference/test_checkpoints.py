@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from draftproof.properties.values.checkpoint_config import read_config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.trace import Key, Trace

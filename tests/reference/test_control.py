@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from draftproof.properties.values.observed import StepsInForce
 from draftproof.properties.values.scenario import Adaptive, Scenario
 from draftproof.properties.values.trace import Key
-from draftproof.reference.control import Control, Row, observations, start, steps_in_force, update
+from draftproof.reference.adaptive_steps import Control, Row, observations, start, steps_in_force, update
 from tests.reference.scenarios import request, scenario
 
 MANY = settings(max_examples=300, deadline=None, derandomize=True)
@@ -21,7 +21,7 @@ Batches = list[list[Row]]
 
 
 def adapted(adaptive: Adaptive) -> Scenario:
-    return msgspec.structs.replace(scenario(request()), adaptive=adaptive, steps=max(adaptive.steps))
+    return msgspec.structs.replace(scenario(request()), adaptive_steps=adaptive, steps=max(adaptive.steps))
 
 
 @st.composite
@@ -192,7 +192,7 @@ def test_observations_by_engine_step() -> None:
     rows = {(0, 1): (5, 3), (1, 4): (5, 0), (0, 2): (7, 3)}
     told = list(observations(made, rows, {(0, 1): 0, (1, 4): 0, (0, 2): 2}))
     assert [(one.channel, one.key) for one in told] == [
-        (name, Key(-1, step)) for step in (5, 7) for name in ("control.steps", "control.average")
+        (name, Key(-1, step)) for step in (5, 7) for name in ("adaptive_steps.steps", "adaptive_steps.average")
     ]
     assert [one.value for one in told] == [
         StepsInForce(3, 0),

@@ -12,10 +12,19 @@ import pytest
 
 from draftproof.engine.controller import BatchController
 from draftproof.engine.subject.build import config
-from draftproof.properties.values.invalid import InvalidScenarioError
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario
-from draftproof.properties.values.validate import is_valid, validate
-from draftproof.reference.control import Control, Row, after, begin, slot_of, start_slot, steps_in_force, update_slot
+from draftproof.reference.adaptive_steps import (
+    Control,
+    Row,
+    after,
+    begin,
+    slot_of,
+    start_slot,
+    steps_in_force,
+    update_slot,
+)
 from tests.reference.scenarios import request, scenario
 
 CLOSE = Fraction(1, 10**9)
@@ -23,7 +32,7 @@ HALF = Fraction(1, 2)
 
 
 def adapted(adaptive: AdaptiveByBatch) -> Scenario:
-    return msgspec.structs.replace(scenario(request()), adaptive=adaptive, steps=max(adaptive.steps))
+    return msgspec.structs.replace(scenario(request()), adaptive_steps=adaptive, steps=max(adaptive.steps))
 
 
 def controller(rng: random.Random) -> AdaptiveByBatch:
@@ -81,19 +90,19 @@ class Compared:
     """One controller: the reference beside the engine, and beside averages in exact fractions."""
 
     def __init__(self, adaptive: AdaptiveByBatch, found: Counter[str]) -> None:
-        self.adaptive, self.controls, self.found = adaptive, begin(adaptive), found
-        self.engine = BatchController(config(adapted(adaptive)).adaptive)  # type: ignore[arg-type]
+        self.adaptive_steps, self.controls, self.found = adaptive, begin(adaptive), found
+        self.engine = BatchController(config(adapted(adaptive)).adaptive_steps)  # type: ignore[arg-type]
         self.exact = [Fraction(control.average) for control in self.controls]
 
     def steps(self, rows: int) -> int:
-        steps = self.controls[slot_of(self.adaptive, rows)].steps
+        steps = self.controls[slot_of(self.adaptive_steps, rows)].steps
         assert self.engine.steps(rows) == steps
         return steps
 
     def see(self, batch: list[Row]) -> None:
-        own = slot_of(self.adaptive, len(batch))
+        own = slot_of(self.adaptive_steps, len(batch))
         before = self.controls[own]
-        self.controls = after(self.adaptive, self.controls, batch)
+        self.controls = after(self.adaptive_steps, self.controls, batch)
         old, new = self.engine.update([drafts for drafts, _ in batch], [right for _, right in batch])
         assert (old.steps, old.count, old.average) == before
         assert (new.steps, new.count, new.average) == self.controls[own]
@@ -103,14 +112,18 @@ class Compared:
             self.found["nothing drafted"] += 1
             return
         if before.steps:
-            alpha = Fraction(self.adaptive.alpha)
+            alpha = Fraction(self.adaptive_steps.alpha)
             self.exact[own] = (1 - alpha) * self.exact[own] + alpha * Fraction(sum(means), len(means))
         self.compare(own, before)
 
     def compare(self, own: int, before: Control) -> None:
-        slot, now, past = self.adaptive.slots[own], self.controls[own], before.verifies + 1 - self.adaptive.warmup
+        slot, now, past = (
+            self.adaptive_steps.slots[own],
+            self.controls[own],
+            before.verifies + 1 - self.adaptive_steps.warmup,
+        )
         wanted = before.steps
-        if past > 0 and not past % self.adaptive.interval:
+        if past > 0 and not past % self.adaptive_steps.interval:
             if before.steps and close(slot, self.exact[own]):
                 self.found["too close to call"] += 1
                 self.exact[own] = Fraction(now.average)
@@ -124,7 +137,7 @@ class Compared:
         self.found["later slot"] += own > 0
 
     def probed(self, own: int) -> int:
-        wanted = min([count for count in self.adaptive.slots[own].candidates if count] or [0])
+        wanted = min([count for count in self.adaptive_steps.slots[own].candidates if count] or [0])
         self.found["probe"] += wanted > 0
         if wanted and self.exact[own] < 0:
             self.exact[own] = Fraction(wanted - 1)
@@ -207,11 +220,11 @@ def test_slots_by_rounded_numbers_of_rows() -> None:
 
 def test_what_cannot_be_chosen_from_is_refused() -> None:
     made = scenario(request())
-    several = r"invalid adaptive\.candidates \[4\]: expected two step counts or more"
+    several = r"invalid adaptive_steps\.candidates \[4\]: expected two step counts or more"
     with pytest.raises(InvalidScenarioError, match=several):
-        validate(msgspec.structs.replace(made, steps=4, adaptive=Adaptive(initial=4, candidates=(4,))))
+        validate(msgspec.structs.replace(made, steps=4, adaptive_steps=Adaptive(initial=4, candidates=(4,))))
     lone = msgspec.structs.replace(ONE, slots=(msgspec.structs.replace(SLOT, candidates=(4,)),))
-    assert is_valid(msgspec.structs.replace(made, steps=4, adaptive=lone))
+    assert is_valid(msgspec.structs.replace(made, steps=4, adaptive_steps=lone))
     twice = msgspec.structs.replace(lone, slots=lone.slots * 2)
-    with pytest.raises(InvalidScenarioError, match=r"invalid adaptive\.slots\.batch \[1, 1\]: expected distinct"):
-        validate(msgspec.structs.replace(made, steps=4, adaptive=twice))
+    with pytest.raises(InvalidScenarioError, match=r"invalid adaptive_steps\.slots\.batch \[1, 1\]: expected distinct"):
+        validate(msgspec.structs.replace(made, steps=4, adaptive_steps=twice))

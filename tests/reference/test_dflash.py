@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM, MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
@@ -220,7 +220,7 @@ def test_errors_name_field_value_and_what_is_allowed(pair: Pair, tmp_path: Path,
 
 def test_a_draft_of_another_width(tmp_path: Path) -> None:
     target = load_target(tiny_llama(tmp_path / "target", hidden_size=36))
-    with pytest.raises(CheckpointError, match=r"hidden_size 30 .*expected 36, that of the target"):
+    with pytest.raises(CheckpointError, match=r"hidden_size 30 .*expected 36, as in the target"):
         ReferenceDFlashModel.load(target, tiny_dflash(tmp_path / "draft"))
 
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.values.drafts import Eagle3
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import draft_vocabulary, draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.properties.weights.probe import draft_vocabulary, draft_weights, target_weights
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose, choose_rows
 from draftproof.reference.memo import Memo

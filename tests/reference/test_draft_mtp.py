@@ -7,9 +7,9 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import draft_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.properties.weights.probe import draft_weights
 from draftproof.reference.build import build
 from draftproof.reference.drafts import eagle as eagle_draft
 from draftproof.reference.drafts import mtp as mtp_draft

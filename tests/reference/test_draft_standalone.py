@@ -7,9 +7,9 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.properties.weights.probe import draft_weights, target_weights
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import standalone

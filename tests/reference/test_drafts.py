@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Draft, kind_of
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Draft, kind_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
-from draftproof.reference.run import CHANNELS, channels
+from draftproof.reference.run import REFERENCE_CHANNELS, channels
 from draftproof.reference.solve import solve
 from tests.reference.draft_rows import TOLD, by_place
 from tests.reference.scenarios import BRIEF, DRAFTS, hybrid, model, request, scenario, scenarios
@@ -94,10 +94,10 @@ def test_a_proposal_and_an_extend_are_functions_of_their_arguments(made: Scenari
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_it_declares_what_its_kind_reports_but_for_slots(kind: str) -> None:
     made = scenario(request(), draft=DRAFTS[kind])
-    told = {name for name in BY_NAME[kind].tapped if not name.endswith((".slots", ".discarded"))}
+    told = {name for name in DRAFT_KINDS_BY_NAME[kind].tapped if not name.endswith((".slots", ".discarded"))}
     assert told == TOLD[kind]
     declared = channels(made, made.model.types)
-    assert declared <= CHANNELS
+    assert declared <= REFERENCE_CHANNELS
     others = set().union(*TOLD.values()) - told
     assert told <= declared
     assert not others & declared

@@ -15,7 +15,7 @@ from tests.reference.scenarios import BRIEF, request, scenario, scenarios
 
 
 def dynamic(made: Scenario) -> Scenario:
-    return msgspec.structs.replace(made, adaptive=Adaptive(initial=made.steps, candidates=(1,)))
+    return msgspec.structs.replace(made, adaptive_steps=Adaptive(initial=made.steps, candidates=(1,)))
 
 
 def with_drafts(made: Scenario, count: int) -> Scenario:

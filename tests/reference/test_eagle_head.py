@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from draftproof.errors import CheckpointError
-from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget

@@ -20,7 +20,7 @@ from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Key
 from draftproof.reference.checkpoints import load
 from draftproof.reference.memo import ALL_SURE, Memo
-from draftproof.reference.models.fp8 import LARGEST, Fp8, e4m3, scales_of
+from draftproof.reference.models.fp8 import LARGEST_FP8, Fp8, e4m3, scales_of
 from draftproof.reference.stored import Following
 from tests.checkpoints import SIZES, VOCAB, tiny_llama, tiny_qwen3
 from tests.reference.witness import TOKENS, load_witness
@@ -43,7 +43,7 @@ def boundaries() -> Tensor:
 
 
 def witness(x: Tensor) -> Tensor:
-    return x.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).double()
+    return x.clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn).double()
 
 
 def test_every_byte_is_read_as_torch_reads_it():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from draftproof.properties.lib.pattern import NO_STRING, PatternError, derivative, has_empty, parse
+from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
-from draftproof.properties.values.pattern import NOTHING, PatternError, derivative, has_empty, parse
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.validate import validate
 from draftproof.reference.decode import verify
-from draftproof.reference.grammar import EXCLUDED, ConstrainedTarget, allowed, state_after, state_of
+from draftproof.reference.grammar import LOGIT_OF_EXCLUDED, ConstrainedTarget, allowed, state_after, state_of
 from draftproof.reference.memo import Pass
 from draftproof.reference.run import run
 from draftproof.reference.sampling import probe_weights
@@ -35,14 +35,14 @@ def test_words_are_those_of_re(seed: int):
             left = derivative(left, letter)
         assert has_empty(left) == (text in words), (pattern, text)
         if any(word.startswith(text) for word in words):
-            assert left != NOTHING, (pattern, text)
+            assert left != NO_STRING, (pattern, text)
 
 
 def test_an_expression_that_is_not_nothing_has_a_word():
     for seed in range(200):
         pattern = drawn_pattern(random.Random(seed), depth=2)
         some = any(re.fullmatch(pattern, text) for text in STRINGS)
-        assert (parse(pattern) != NOTHING) == some, pattern
+        assert (parse(pattern) != NO_STRING) == some, pattern
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ FIXED = Fixed(1.0, 2.0, 3.0, 4.0, 5.0)
 def test_rows_of_the_prompt_stay_and_each_row_behind_has_the_mask_of_its_text():
     target = ConstrainedTarget(FIXED, 2, Grammar(pattern="(ab|c)*"))
     logits = target.forward((4, 4, 0, 1, 2, 2)).logits
-    kept = [[token for token in range(5) if row[token] != EXCLUDED] for row in logits]
+    kept = [[token for token in range(5) if row[token] != LOGIT_OF_EXCLUDED] for row in logits]
     assert kept == [[0, 1, 2, 3, 4], [0, 2, 4], [1], [0, 2, 4], [0, 2, 4], [0, 2, 4]]
     assert all(row[token] == token + 1 for row, tokens in zip(logits, kept, strict=True) for token in tokens)
     known = ConstrainedTarget(FIXED, 2, Grammar(pattern="(ab|c)*"), known=3).forward((4, 4, 0, 1, 2)).logits
@@ -170,7 +170,7 @@ def test_texts_obey_whatever_drafts_are(pattern: str, sampling: Sampling | None)
     left = parse(pattern)
     for letter in spelled:
         left = derivative(left, letter)
-    assert left != NOTHING
+    assert left != NO_STRING
     if text[-1] == end:
         assert re.fullmatch(pattern, spelled)
     trace = run(case, solved)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from draftproof.properties.validate import validate
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.validate import validate
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run

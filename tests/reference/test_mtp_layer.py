@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import MtpCache

@@ -24,8 +24,8 @@ from draftproof.errors import CheckpointError
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import evidence
+from draftproof.properties.formats.checkpoint_config import parse_config
 from draftproof.properties.judge import judge
-from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import load_target
@@ -38,15 +38,15 @@ BOUND = 1e-12
 
 @pytest.fixture(scope="module")
 def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, shared = tmp_path_factory.mktemp("tiny") / "mimo", tiny.shared_tensors(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    path, alike = tmp_path_factory.mktemp("tiny") / "mimo", tiny.Alike(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.TINY_SIZES), path, alike), alike, 2)
     return path
 
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "step3p5"
-    tiny.write_step(path, tiny.shared_tensors(2), 3)
+    tiny.write_step(path, tiny.Alike(2), 3)
     return path
 
 
@@ -88,7 +88,7 @@ def qwen2(path: Path, prefix: str, layers: int) -> Witness:
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + tiny.SIZES["rms_norm_eps"]) * weight
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + tiny.TINY_SIZES["rms_norm_eps"]) * weight
 
 
 def close(ours: Tensor, theirs: Tensor) -> bool:

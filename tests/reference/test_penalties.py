@@ -11,17 +11,17 @@ import torch
 from msgspec.structs import replace
 from transformers import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
 
+from draftproof.properties.validate import validate
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.tree import Tree, TreeShape
-from draftproof.properties.values.validate import validate
 from draftproof.reference.build import build
 from draftproof.reference.decode import verify
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.penalties import OfToken, PenalizedTarget, others, penalized, with_penalties
+from draftproof.reference.penalties import OfToken, PenalizedTarget, penalized, weakened_targets, with_penalties
 from draftproof.reference.run import run
-from draftproof.reference.sampling import coins, probe_weights, sampled
+from draftproof.reference.sampling import coins, probe_weights, sample
 from draftproof.reference.solve import solve
 from draftproof.reference.trees import verify_tree
 from tests.reference.scenarios import model, request, scenario
@@ -137,7 +137,7 @@ def test_a_text_is_decoded_by_its_own_penalties_whatever_was_drafted(seed: int, 
         logits = by_definition(raw, one.prompt, output, one.penalties)
         if one.sampling:
             weights = probe_weights(np.array(logits), one.sampling)
-            assert token == sampled(weights, (), coins(one.sampling.seed, at))
+            assert token == sample(weights, (), coins(one.sampling.seed, at))
         else:
             assert token == logits.index(max(logits))
     right = [round_.correct_len for round_ in script.rounds if round_.forced]
@@ -164,7 +164,7 @@ def test_drafts_of_a_chain_are_in_the_text_of_the_rows_behind_them():
 def test_a_request_without_penalties_has_the_target_itself():
     target = Fixed([1, 2])
     assert with_penalties(target, request()) is target
-    assert list(others(target, request(), 3)) == []
+    assert list(weakened_targets(target, request(), 3)) == []
 
 
 def test_what_changed_a_choice_is_known_of_every_round():

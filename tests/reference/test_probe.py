@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.probe import splitmix, target_weights
 from draftproof.properties.values.scenario import ProbeModel
+from draftproof.properties.weights.probe import splitmix, target_weights
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import ProbeEagleHead

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.probe import target_weights
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
+from draftproof.properties.weights.probe import target_weights
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead

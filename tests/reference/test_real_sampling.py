@@ -17,9 +17,9 @@ from draftproof.engine.models.target import CheckpointTarget
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.sampling import Sampling
 from draftproof.reference.memo import Pass
-from draftproof.reference.penalties import UNIT, PenalizedTarget
+from draftproof.reference.penalties import LOGIT_UNIT, PenalizedTarget
 from draftproof.reference.real_sampling import FARTHEST, RealRow, real_weights
-from draftproof.reference.sampling import coins, sampled
+from draftproof.reference.sampling import coins, sample
 
 VOCAB = 53
 FIELDS = [(1.0, None, 1.0, 0.0), (0.5, 3, 1.0, 0.0), (2.0, None, 0.75, 0.0), (4.0, None, 1.0, 0.25)]
@@ -72,7 +72,7 @@ def test_probabilities_are_those_of_transformers(sampling: Sampling) -> None:
 def test_so_are_penalised_logits() -> None:
     """Bias and repetition in transformers' order; frequency and presence are in no processor of theirs."""
     own = Penalties(bias=(TokenBias(token=3, amount=3 << 20), TokenBias(token=9, amount=-(1 << 19))), repetition=1.25)
-    bias = SequenceBiasLogitsProcessor({(one.token,): one.amount * UNIT for one in own.bias})
+    bias = SequenceBiasLogitsProcessor({(one.token,): one.amount * LOGIT_UNIT for one in own.bias})
     processors = LogitsProcessorList([bias, RepetitionPenaltyLogitsProcessor(own.repetition)])
     logits, tokens = np.stack([drawn_logits(seed) for seed in range(6)]), (3, 8, 8, 40, 9, 2)
 
@@ -106,7 +106,7 @@ def test_what_logits_draw_that_are_off_by_little_has_a_small_gap(sampling: Sampl
             split = np.arange(VOCAB) < generator.integers(VOCAB)
             for signs in (generator.choice((-1.0, 1.0), VOCAB), np.where(split, 1, -1), np.where(split, -1, 1)):
                 near = real_weights(logits + d * signs, sampling)
-                token = sampled(near, placed, coins(sampling.seed, position))
+                token = sample(near, placed, coins(sampling.seed, position))
                 assert row.gap(token) <= 2 * d
                 others += token != row.token
     assert others
@@ -128,7 +128,7 @@ def test_a_gap_is_no_larger_an_error_than_it_takes() -> None:
                 moved = [
                     logits + (gap / 2 + 1e-9) * np.where(raised, 1, -1) for raised in (up_to, ~before, before, ~up_to)
                 ]
-                assert token in [sampled(real_weights(one, sampling), (), coin) for one in moved]
+                assert token in [sample(real_weights(one, sampling), (), coin) for one in moved]
                 shown += 1
     assert shown > 30
 

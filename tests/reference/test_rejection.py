@@ -14,7 +14,7 @@ import torch
 from draftproof import kernels
 from draftproof.properties.values.sampling import Sampling
 from draftproof.reference import chooser, decode
-from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, draft_coins, rejected_or_not, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, draft_coins, rejected_or_not, sample
 from tests.distribution import critical, statistic
 from tests.reference.enumerated import Coins, law_of
 from tests.reference.test_sampling import text_law, weights_after
@@ -29,7 +29,7 @@ def round_law(p: Row, q: Row, verify: Verify = rejected_or_not) -> list[Fraction
 
     def choice(of: Coins) -> int:
         # Seed 1 stands for the key with its highest bit set.
-        return verify(p, q, sampled(q, (), lambda draw, most: of(1, 1)(draw, most)), of(0, 0))
+        return verify(p, q, sample(q, (), lambda draw, most: of(1, 1)(draw, most)), of(0, 0))
 
     law = law_of(choice)
     return [law.get(token, Fraction(0)) for token in range(len(p))]
@@ -70,7 +70,7 @@ def test_rounds_one_after_another_emit_the_targets_texts(
             proposed, by = (), tuple[tuple[int, ...], ...]()
             for place in range(drafts):
                 by += (tuple(own(text + proposed)),)
-                proposed += (sampled(list(by[-1]), (), of(0, (1, len(text) + place))),)
+                proposed += (sample(list(by[-1]), (), of(0, (1, len(text) + place))),)
             text += decode.verify(
                 SimpleNamespace(forward=forward, widened=0.0), text, proposed, (), Sampling(), by
             ).emitted
@@ -94,7 +94,7 @@ def test_so_do_chains_of_larger_vocabularies(vocabulary: int, drafts: int):
             return {(-1, token): Fraction(weight, sum(p)) for token, weight in enumerate(p) if weight}
 
         def both(of: Coins) -> tuple[int, int]:
-            draft = sampled(q, (), of(1, 1))
+            draft = sample(q, (), of(1, 1))
             return draft, rejected_or_not(p, q, draft, of(0, 0))
 
         return law_of(both)
@@ -121,7 +121,7 @@ def inverted(p: Row, q: Row, draft: int, coin: Coin) -> int:
 def bonus_from_all(p: Row, q: Row, draft: int, coin: Coin) -> int:
     """Draw from p, and not from what it has more than q."""
     accepts = coin(ACCEPT, q[draft] * sum(p)) < p[draft] * sum(q)
-    return draft if accepts else sampled(p, (), coin)
+    return draft if accepts else sample(p, (), coin)
 
 
 def coin_reused(p: Row, q: Row, draft: int, coin: Coin) -> int:
@@ -168,7 +168,7 @@ LAW = np.array([float(Fraction(weight, sum(P))) for weight in P])
 
 
 def drafted(seed: int) -> int:
-    return sampled(Q, (), draft_coins(seed, 5))
+    return sample(Q, (), draft_coins(seed, 5))
 
 
 def looked_at(chosen: np.ndarray) -> dict[int, float]:

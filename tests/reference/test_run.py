@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from draftproof.properties.features import BY_NAME
+from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, OF_TREES, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, TREE_CHANNELS, algorithm
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -148,7 +148,7 @@ def check_round(
 
 
 @BRIEF
-@given(scenarios().map(BY_NAME["handover"].without).map(BY_NAME["overlap"].without))
+@given(scenarios().map(FEATURES_BY_NAME["disaggregation"].without).map(FEATURES_BY_NAME["overlap"].without))
 def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> None:
     script = solve(made)
     trace = run(made, script)
@@ -168,9 +168,9 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
     # Nothing of these scenarios is handed over, or planned ahead: see test_handovers.py and test_overlap.py.
-    alone = ("round.", "pool.", "graph.", "control.", "total.", "rank.", "handover.", "overlap.")
+    alone = ("round.", "pool.", "graph.", "adaptive_steps.", "total.", "rank.", "disaggregation.", "overlap.")
     # None of these scenarios has a tree: see test_trees.py.
-    drafts = set(OF_TREES).union(*TOLD.values())
+    drafts = set(TREE_CHANNELS).union(*TOLD.values())
     without = {"accept.returned", "config.seen", "config.index_bytes", "commit.written"}
     without |= {name for name in CHANNELS if name.endswith((".slots", ".discarded", ".packed"))}
     if made.model.linear is None:

@@ -19,7 +19,7 @@ from draftproof.reference.build import build
 from draftproof.reference.decode import verify
 from draftproof.reference.memo import Memo
 from draftproof.reference.request_target import target_of as request_target
-from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sampled
+from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sample
 from draftproof.reference.solve import solve
 from draftproof.reference.trees import verify_tree
 from tests.named import named
@@ -31,7 +31,7 @@ Parents = tuple[int, ...]
 
 def row_law(weights: list[int], siblings: tuple[int, ...]) -> list[Fraction]:
     """Return the probability of each token from all values of both coins."""
-    law = law_of(lambda coins: sampled(weights, siblings, coins(0, 0)))
+    law = law_of(lambda coins: sample(weights, siblings, coins(0, 0)))
     return [law.get(token, Fraction(0)) for token in range(len(weights))]
 
 

@@ -13,7 +13,7 @@ from draftproof.properties.kernels.cases import sampling as cases
 from draftproof.properties.values.sampling import Sampling
 from draftproof.reference import chooser, decode
 from draftproof.reference import sampling as reference
-from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, philox, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, philox, sample
 from tests.distribution import critical, statistic
 from tests.reference.enumerated import Coins, law_of
 
@@ -97,7 +97,7 @@ def test_the_coins_that_calls_are_aimed_with_are_those_of_the_definition():
 
 def row_law(weights: list[int], draft: int | None) -> list[Fraction]:
     """Return the probability of each token from all values of both coins."""
-    law = law_of(lambda coins: sampled(weights, () if draft is None else (draft,), coins(0, 0)))
+    law = law_of(lambda coins: sample(weights, () if draft is None else (draft,), coins(0, 0)))
     return [law.get(token, Fraction(0)) for token in range(len(weights))]
 
 
@@ -240,11 +240,11 @@ def test_drafts_that_know_their_coins_change_the_law(monkeypatch: pytest.MonkeyP
 def test_a_wrong_choice_changes_the_law(wrong: str, monkeypatch: pytest.MonkeyPatch):
     def choose(weights: list[int], drafts: tuple[int, ...], coin: Coin) -> int:
         if wrong == "one coin":
-            return sampled(weights, drafts, lambda _draw, most: coin(ACCEPT, most))
+            return sample(weights, drafts, lambda _draw, most: coin(ACCEPT, most))
         if wrong == "accepted too often":
-            return sampled(weights, drafts, lambda draw, most: max(0, coin(draw, most) - (draw == ACCEPT)))
+            return sample(weights, drafts, lambda draw, most: max(0, coin(draw, most) - (draw == ACCEPT)))
         taken = [draft for draft in drafts if coin(ACCEPT, sum(weights)) < weights[draft]]
-        return sampled(weights, taken, coin)
+        return sample(weights, taken, coin)
 
     monkeypatch.setattr(chooser, "sampled", choose)
 

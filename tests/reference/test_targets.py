@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
+from draftproof.properties.formats.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.experts import BIAS, ROUTER, grouped_shares
 from draftproof.reference.models.qwen3_next_layer import DeltaNetSizes
 from draftproof.reference.models.registry import load_target

@@ -12,10 +12,10 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.invalid import InvalidScenarioError
 from draftproof.properties.values.trace import Trace
-from draftproof.properties.values.validate import validate
 from tests.checkpoints import tiny_llama, tiny_qwen3_next
 from tests.named.real import real
 

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.matrix import FaultReport, FaultResult, Made, spread, totals
+from draftproof.faults.matrix import FaultReport, FaultResult, MadeWith, spread, totals
 from draftproof.faults.trial import FaultOutcome
-from draftproof.fuzz.campaign.schema import FINDING, SCHEMA
+from draftproof.fuzz.campaign.schema import FINDING_COLUMNS, SCHEMA
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Timeline, timeline
+from draftproof.properties.formats.case import encode
 from draftproof.properties.judge import judge
-from draftproof.properties.values.case import encode
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from tests.properties.evidence import evidence
@@ -74,7 +74,7 @@ def finding(**fields: Any) -> tuple[Any, ...]:
         "node": "",
         **fields,
     }
-    return tuple(row[name] for name in FINDING)
+    return tuple(row[name] for name in FINDING_COLUMNS)
 
 
 CRASH = finding(
@@ -122,7 +122,7 @@ def make(
     (path / "campaign.json").write_text(encode(settings) + "\n")
     findings = tuple(findings)
     for row in findings:
-        _folder(path, dict(zip(FINDING, row, strict=True)))
+        _folder(path, dict(zip(FINDING_COLUMNS, row, strict=True)))
     tables = _tables(settings, seconds, share)
     tables["findings"] = findings
     tables["campaign"] = list({**dict(tables["campaign"]), **(facts or {})}.items())
@@ -186,7 +186,7 @@ def matrix(device: str = "cpu") -> FaultReport:
         device=device,
         faults=rows,
         totals=totals(rows),
-        versions=(Made(package="torch", version="2.13.0"),),
+        versions=(MadeWith(package="torch", version="2.13.0"),),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from draftproof.cli.report import write_report
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
 from tests.report.report_run import make, matrix
 from tests.report.test_report import evil_matrix, evil_run
 

@@ -73,11 +73,11 @@ def test_a_square_lies_where_a_fact_meets_a_draft():
 
 
 def test_what_cannot_be_is_no_hole():
-    never = {"eagle: handovers", "eagle: accept_all"}
+    never = {"eagle: disaggregated_requests", "eagle: accept_all"}
     shown = covered([{"name": "eagle: accept_all", "hits": 1}], ("eagle",), never)
     assert shown.possible == len(universe(("eagle",))) - 1
     assert dict(shown.holes).keys() == {"eagle"}
-    assert "handovers" not in dict(shown.holes)["eagle"]
+    assert "disaggregated_requests" not in dict(shown.holes)["eagle"]
     assert shown.covered == {"eagle: accept_all"}
     assert "lookup" not in [group.name for group in shown.groups]
     assert shown.drafts == ("eagle",)

@@ -24,14 +24,14 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
 from draftproof.properties.coverage.bins import universe
 from draftproof.properties.diagnosis.timeline import Mark
-from draftproof.properties.values.case import encode
+from draftproof.properties.formats.case import encode
+from draftproof.properties.lib.files import write_whole
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.relations import RowTaken, Spot
+from draftproof.properties.values.relations import RowTaken, TensorLocation
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.page import render, report
-from draftproof.report.html.source import LONGEST, read_run
+from draftproof.report.html.source import LONGEST_DETAIL, read_run
 from draftproof.report.text import sentence
 from tests.report.report_run import CRASH, EVIL, FINDINGS, MERGED, drawn, finding, make, matrix
 
@@ -159,7 +159,7 @@ def test_tables_headings_and_pictures_can_be_read_aloud(page):
 
 def evil_run(path: Path) -> Path:
     """A run in which every text that can be anything is hostile."""
-    hostile = RowTaken((1,), EVIL, Spot("row", (2,)), Spot("row", (3,)))
+    hostile = RowTaken((1,), EVIL, TensorLocation("row", (2,)), TensorLocation("row", (3,)))
     first = msgspec.structs.replace(drawn().first, expected=EVIL, got=EVIL, relation=hostile, channel=EVIL, total=4)
     told = msgspec.json.encode(first).decode()
     names = ("identity", "contract", "channel", "phase", "relation", "place", "detail", "runs")
@@ -342,10 +342,10 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(tmp_path):
 
 
 def test_long_stacks_are_cut_in_the_middle(tmp_path):
-    stacks = "first\n" + "x" * 10 * LONGEST + "\nlast"
+    stacks = "first\n" + "x" * 10 * LONGEST_DETAIL + "\nlast"
     run = make(tmp_path / "run", [finding(detail=stacks)])
     (found,) = read_run(run).findings
-    assert len(found.detail) < LONGEST + 100
+    assert len(found.detail) < LONGEST_DETAIL + 100
     assert found.detail.startswith("first")
     assert found.detail.endswith("last")
     assert "characters left out" in found.detail

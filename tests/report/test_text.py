@@ -29,7 +29,7 @@ SEED_BUG = Divergence(
     total=4,
     output_changed=False,
 )
-SPOT = rel.Spot("row", (0, 3))
+SPOT = rel.TensorLocation("row", (0, 3))
 PHRASES = {
     rel.OffBy(12): "12 ahead",
     rel.Resized(-2): "shorter by 2",
@@ -48,18 +48,18 @@ PHRASES = {
     rel.WrongFeature(0, 2, "last"): "feature 0 of 2 is the last hidden state",
     rel.WrongMatch("length", 1): "1 token more",
     rel.WrongMatch("place", -2): "the place is two behind",
-    rel.Stride(rel.Pitch(3, 5, "", "A"), rel.VerifyRow(0, 1), 4, 6, source=rel.VerifyRow(2, -1, 3), how="lies"): (
+    rel.Stride(rel.StridePair(3, 5, "", "A"), rel.VerifyRow(0, 1), 4, 6, source=rel.VerifyRow(2, -1, 3), how="lies"): (
         "stride 3 instead of A=5: row 0 of request 1 reads where row 2 of batch place 3 lies; "
         "this explains 4 of 6 wrong states of the batch"
     ),
-    rel.RowElsewhere(SPOT, (1, 0), rel.WrongStride(rel.Pitch(3, 5, "W", "A"))): (
+    rel.RowElsewhere(SPOT, (1, 0), rel.WrongStride(rel.StridePair(3, 5, "W", "A"))): (
         "row (0, 3) holds what belongs to row (1, 0); a stride of W=3 instead of A=5 explains it"
     ),
-    rel.RowElsewhere(rel.Spot("around", (7,)), (1, 0), rel.Shifted(3, 2)): (
+    rel.RowElsewhere(rel.TensorLocation("around", (7,)), (1, 0), rel.Shifted(3, 2)): (
         "the memory around it, at offset 7, holds what belongs to row (1, 0); "
         "so it is with 3 rows, all moved by 2 elements"
     ),
-    rel.RowTaken((1,), "steps", rel.Spot("inside", (0, 1)), SPOT, rel.SwappedStrides(0, 1)): (
+    rel.RowTaken((1,), "steps", rel.TensorLocation("inside", (0, 1)), SPOT, rel.SwappedStrides(0, 1)): (
         "row (1,) holds what begins at (0, 1) of steps instead of row (0, 3); "
         "the strides of dimensions 0 and 1 taken for one another explain it"
     ),
@@ -96,7 +96,7 @@ def test_the_seed_bug_reads_as_a_line():
 
 def test_a_long_cause_is_wrapped_below_itself():
     told = rel.Stride(
-        rel.Pitch(1, 4, "W", "A"), rel.VerifyRow(0, 1), 6, 6, rel.VerifyRow(3, 0), rel.VerifyRow(0, 0), "earlier"
+        rel.StridePair(1, 4, "W", "A"), rel.VerifyRow(0, 1), 6, 6, rel.VerifyRow(3, 0), rel.VerifyRow(0, 0), "earlier"
     )
     found = other("commit.intermediate", layer=0, row=0, relation=told, count=6, total=78)
     lines = block(found).splitlines()

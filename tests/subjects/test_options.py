@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.properties.values.case import Case, encode
-from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.formats.case import Case, encode
+from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario

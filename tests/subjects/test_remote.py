@@ -19,7 +19,7 @@ from draftproof.harness.execute import Executor
 from draftproof.harness.remote import RemoteError, RemoteStartError, RemoteSubject
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.conformance import conformance, same
+from draftproof.properties.conformance import conformance, same_observations
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.scenario import Scenario
@@ -69,7 +69,7 @@ def test_the_engine_reports_there_what_it_reports_here(scenario, script):
         there, here = remote.run(scenario, script), local.run(scenario, script)
         assert there.subject == here.subject == remote.name
         assert there.channels == here.channels == remote.channels(scenario)
-        assert same(there, here)
+        assert same_observations(there, here)
         kinds = [(type(a.value), a.key) for a in here.observations]
         assert [(type(b.value), b.key) for b in there.observations] == kinds
         assert list(malformed(there)) == []
@@ -179,7 +179,7 @@ def test_in_a_worker_it_has_a_place_and_a_deadline(pool, scenario, tmp_path):
         ("lean_subjects:absent", "AttributeError: module 'lean_subjects' has no attribute 'absent'"),
         ("no_such_module:Lean", "expected a module that"),
         ("engine", "expected a Python in which torch is installed, which subject 'engine' needs"),
-        ("engin", "a name that is registered here (engine, openai, sglang-adaptive, "),
+        ("engin", "a name that is registered here (engine, openai, sglang, "),
         ("engin", ", transformers, vllm) or in /"),
         ("engin", "bin/python (none); did you mean engine?"),
     ],

@@ -12,15 +12,15 @@ from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
+from draftproof.properties.validate import validate
 from draftproof.properties.values.scenario import Adaptive, Graphs
-from draftproof.properties.values.validate import validate
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.dflash import BlockAcceptance
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.eagle_extend import EagleExtend
 from draftproof.subjects.sglang.mtp import ChainExtend
-from draftproof.subjects.sglang.policy import KINDS, AdaptivePolicy
+from draftproof.subjects.sglang.policy import POLICY_KINDS, AdaptivePolicy
 from draftproof.subjects.sglang.pools import PoolSteps
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
@@ -154,8 +154,8 @@ def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
     ("old", "new", "contract"),
     [
         ("i -= 1", "i -= 1", ""),
-        ("(1 - alpha) * self", "alpha * self", "control.average"),
-        ("self.ema_accept_len > steps[i]", "self.ema_accept_len > 1 + steps[i]", "control.steps"),
+        ("(1 - alpha) * self", "alpha * self", "adaptive_steps.average"),
+        ("self.ema_accept_len > steps[i]", "self.ema_accept_len > 1 + steps[i]", "adaptive_steps.steps"),
     ],
 )
 def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
@@ -180,7 +180,9 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
     subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")))
     fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
     scenarios = [
-        validate(replace(scenario, variant="none", steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
+        validate(
+            replace(scenario, variant="none", steps=5, adaptive_steps=fewer, graphs=Graphs(sizes=(4,), capture=True))
+        )
         for scenario in map(named, (*EAGLE, "logprobs", "hybrid_snapshot"))
     ]
     judged = [judge(evidence(subject, scenario)) for scenario in fitted(scenarios, subject.limits)]
@@ -189,7 +191,7 @@ def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
 
 def test_policies_of_other_kinds_are_lacking(tmp_path):
     wheel = str(tiny_wheel(tmp_path, "1.0"))
-    assert [AdaptivePolicy(wheel, kind=kind).hooks()[0].found for kind in KINDS] == [True, False, False]
+    assert [AdaptivePolicy(wheel, kind=kind).hooks()[0].found for kind in POLICY_KINDS] == [True, False, False]
     with pytest.raises(ValueError, match="invalid setting kind='lists': expected list, slots, slots with none"):
         AdaptivePolicy(wheel, kind="lists")
 

@@ -65,7 +65,7 @@ def worker_with(folder: Path, old: str, new: str) -> str:
 
 def test_a_mistake_is_found(tmp_path):
     place = worker_with(tmp_path, "forward_batch.positions.add_(1)", "forward_batch.positions.add_(2)")
-    choice = SubjectChoice(name="sglang-draft", python=sys.executable, settings={"wheel": place})
+    choice = SubjectChoice(name="sglang", python=sys.executable, settings={"part": "draft", "wheel": place})
     with closing(RemoteSubject(choice)) as subject:
         scenarios = fitted(map(named, ("eagle_padded", "five_in_graphs")), subject.limits)
         firsts = [judge(evidence(subject, scenario)).first for scenario in scenarios]

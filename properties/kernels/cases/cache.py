@@ -16,7 +16,7 @@ from draftproof.properties.kernels.case import Buffer
 
 # Most positions of a usual table.
 _POSITIONS = 216
-# From so many positions on, other sizes are small: the twin looks at every number that a token sees.
+# From this many positions on, other sizes are small: the twin looks at every number that a token sees.
 _MANY = 64
 
 
@@ -38,7 +38,7 @@ def _written(choose: Choose, dtype: torch.dtype, stored: torch.dtype, aim: Sizes
 
 
 def _entries(choose: Choose, aim: Sizes) -> list[int]:
-    """Return tokens, heads, head sizes of keys and values, and slots, of which there are more than tokens."""
+    """Return tokens, heads, head sizes of keys and values, and a number of slots larger than the number of tokens."""
     tokens, heads, *widths, extra = bf.distinct(choose, "tokens", "heads", "keys", "values", "spare", aim=aim)
     k_width, v_width = bf.alike(choose, widths[0], widths[1], asked=bool(aim))
     return [tokens, heads, k_width, v_width, aim.get("slots", tokens + extra)]
@@ -56,7 +56,7 @@ def _targets(choose: Choose, tokens: int, size: int, aim: Sizes) -> list[int]:
 
 
 def _ending_in(slots: Sequence[int], last: int) -> list[int]:
-    """Return as many slots, the last of which is this one, and no other."""
+    """Return as many slots, with `last` in the last place and nowhere else."""
     return [*[slot for slot in slots if slot != last][: len(slots) - 1], last]
 
 
@@ -131,7 +131,7 @@ def quantised_write(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arg
 
 @calls(codes)
 def quantised_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
-    """Choose the calls of `windowed_attention` in the ring, over codes and scales that all are somebody's."""
+    """Choose the calls of `windowed_attention` in the ring, over codes and scales with a value in every slot."""
     arguments, made = _windowed(choose, torch.int64, aim), Arguments()
     for name, value in arguments.items():
         is_pool = name in ("k_pool", "v_pool")
@@ -165,7 +165,7 @@ def fp8_attention(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Argum
     scales = [choose.one_of((0.75, 0.25, 1.0, 3.0)) for _ in range(2)]
     for name, scale in zip(("k_pool", "v_pool"), scales, strict=True):
         pool = _tensor(arguments, name).float() / scale
-        # What nobody owns is NaN, or far beyond.
+        # Slots without an owner hold NaN, or numbers far beyond.
         arguments[name] = bf.place(choose, pool.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8))
     return {**arguments, "k_scale": scales[0], "v_scale": scales[1]}
 
@@ -214,7 +214,7 @@ def _asked(choose: Choose, tokens: int, lengths: Sequence[int], most: int) -> tu
     rows, positions = [], []
     for _ in range(tokens):
         row = choose.integer(0, len(lengths) - 1)
-        # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.
+        # Only a full row may be asked for more than it holds: elsewhere that memory was never written.
         positions.append(choose.integer(-1, lengths[row] - 1 + (3 if lengths[row] == most else 0)))
         rows.append(choose.one_of((row, row, row, -1, len(lengths), 1 << 40)))
     return rows, positions

@@ -68,7 +68,7 @@ def launch_sizes(choose: Choose, aim: Sizes = ANY, convs: tuple[int, ...] = ()) 
     width = size("width", 1, 4)
     keys, heads = _heads(choose, aim, rows, used)
     steps = aim["pending"] if "pending" in aim else bf.apart(choose, used, width + 1, width + 2)
-    # Keys of one component come near zero too often, where their direction hangs on a rounding.
+    # Keys of one component come near zero too often, where their direction depends on rounding.
     height, values = size("key_size", 2, 6), size("value_size", 1, 6)
     if not aim.keys() & {"key_size", "value_size"}:
         height, values = bf.alike(choose, height, values)
@@ -91,7 +91,7 @@ def _heads(choose: Choose, aim: Sizes, rows: int, used: set[int]) -> tuple[int, 
 
 
 def tree_sizes(choose: Choose, aim: Sizes = ANY) -> LaunchSizes:
-    """Choose sizes of a launch whose rows are trees: of up to 7 tokens, in up to two rows."""
+    """Choose the sizes of a launch of trees: up to 7 tokens a row, in one or two rows."""
     width = choose.one_of((6, 7, 5, choose.integer(1, 4)))
     return launch_sizes(choose, {"rows": choose.integer(1, 2), "width": width, **aim})
 

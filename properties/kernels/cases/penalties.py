@@ -11,10 +11,10 @@ from draftproof.properties.kernels.buffers import ANY, Arguments, Sizes, calls
 
 @calls()
 def apply_penalties(choose: Choose, aim: Sizes = ANY) -> Arguments:
-    """Choose chains and trees of few tokens, of which some have been counted; logits on both sides of 0, and at it.
+    """Choose chains and trees of few tokens, some of which have been counted; logits above 0, below it, and at it.
 
-    Tokens that are in no vocabulary, as ids of padding, are none. In a large vocabulary they are near a block's border
-    or the end.
+    Ids outside the vocabulary, as padding has them, are not counted. In a large vocabulary the tokens are near a
+    block's border or the end.
     """
     batch, width, rows, vocabulary = bf.distinct(choose, "batch", "width", "requests", "vocabulary", aim=aim)
     batch, width = aim.get("batch", min(batch, 5)), max(width, 2)

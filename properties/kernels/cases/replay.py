@@ -64,9 +64,9 @@ def gdn_replay_tree(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arg
 
 @calls(ring_and_floats)
 def replay_move(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
-    """Choose paths from nothing to every row, some of which stay where they are.
+    """Choose paths from no row at all to every row; some rows stay where they are.
 
-    What is asked for moves in the last row.
+    An aim's move is in the last row.
     """
     sizes = launch.tree_sizes(choose, {name: size for name, size in aim.items() if name not in ("layers", "places")})
     layers, most = aim.get("layers", choose.integer(1, 3)), aim.get("places", choose.integer(1, 6))
@@ -162,7 +162,7 @@ def _cursors(choose: Choose, aim: Sizes) -> tuple[Buffer, Buffer, int]:
 
 @calls()
 def replay_commit(choose: Choose, aim: Sizes = ANY) -> Arguments:
-    """Choose rows of which nothing was verified, and some that accept one token or several."""
+    """Choose rows without anything verified, and rows that accept one token or several."""
     cursor, slots, rows = _cursors(choose, aim)
     last = [choose.one_of((choose.integer(-1, 7), choose.integer(-1, 0))) for _ in range(rows)]
     if aim:

@@ -20,7 +20,7 @@ _SIBLINGS = 3
 
 
 class _Row(NamedTuple):
-    """One token's weights [V], its drafts [K], of which -1 is none, and what its random numbers are of."""
+    """One token's weights [V], its drafts [K] with -1 for none, and the seed and position of its random numbers."""
 
     weights: list[int]
     drafts: list[int]
@@ -30,9 +30,9 @@ class _Row(NamedTuple):
 
 @calls()
 def sampled_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
-    """Choose rows of few weights, of none, and of weights whose sums end just at a coin or just behind it.
+    """Choose rows with few weights, with none, and with weights whose sums end exactly at a coin or just behind it.
 
-    Where drafts are asked for, every row has so many.
+    Every row has as many drafts as the aim asks for.
     """
     tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=_SMALL)
     tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
@@ -53,9 +53,9 @@ def sampled_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
 
 @calls()
 def rejection_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
-    """Choose rows whose drafts have more or less weight than the target gives them, or none, and rows without any.
+    """Choose rows whose drafts have more weight than the target gives them, less or none, and rows without drafts.
 
-    Sums are small, so that a coin that is off by one shows, or the largest.
+    Sums are small, so that a coin that is off by one shows, or as large as possible.
     """
     tokens, vocabulary = bf.distinct(choose, "tokens", "small", high=12)
     tokens = aim.get("tokens", tokens + (_MANY if aim else choose.one_of((_MANY, _MANY, 0))))
@@ -77,13 +77,13 @@ def rejection_choice(choose: Choose, aim: Sizes = ANY) -> Arguments:
 
 
 def _small(choose: Choose, vocabulary: int, _columns: int) -> _Row:
-    """Return weights of which the largest is three, and any draft."""
+    """Return weights up to three, and any draft."""
     weights = [choose.integer(0, 3) for _ in range(vocabulary)]
     return _Row(weights, [choose.integer(0, vocabulary - 1)], *_place(choose))
 
 
 def _place(choose: Choose) -> tuple[int, int]:
-    """Return a seed, whose highest bit is set for drafts that are drawn (S-SAMPLE-9), and a position."""
+    """Return a seed, with its highest bit set for drafts that are drawn (S-SAMPLE-9), and a position."""
     return bf.any_word(choose), choose.integer(0, 1 << 20)
 
 
@@ -98,7 +98,7 @@ def _few(choose: Choose, vocabulary: int, columns: int) -> _Row:
 
 
 def _siblings(choose: Choose, vocabulary: int, columns: int) -> _Row:
-    """Return as many drafts as there are columns, of any order, that share the weights: who is asked first matters."""
+    """Return one draft a column, in any order, which share the weights: the order in which they are tried matters."""
     drafts = bf.shuffled(choose, range(vocabulary))[:columns]
     weights = [choose.integer(0, 1) for _ in range(vocabulary)]
     for draft in drafts:
@@ -169,7 +169,7 @@ def _coin(seed: int, position: int, draw: int, most: int) -> int:
 def _spread(choose: Choose, vocabulary: int, *rows: _Row) -> list[_Row]:
     """Return weights and drafts in the same order in a large vocabulary, many at blocks' borders and at its end.
 
-    Those of several rows are in the same places.
+    The tokens of all the rows are in the same places.
     """
     borders = [at for at in (10, 512, 1024, 2048, vocabulary - 20) if at + 20 <= vocabulary]
     places, count = {vocabulary - 1}, len(rows[0].weights)
@@ -181,7 +181,7 @@ def _spread(choose: Choose, vocabulary: int, *rows: _Row) -> list[_Row]:
 
 
 def _placed(row: _Row, places: list[int], vocabulary: int) -> _Row:
-    """Return a row whose tokens are at these places of a large vocabulary; the last place is behind all of them."""
+    """Return a row with its tokens at these places of a large vocabulary; the last place lies behind all of them."""
     weights = [0] * vocabulary
     for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight

@@ -1,7 +1,7 @@
 """Calls of the ops on recurrent state; letters as in launch.py.
 
-Pools have more rows and steps than a launch uses, and slots that nobody owns hold poison. No two rows of a launch write
-one slot: which of them wins is not defined.
+Pools have more rows and steps than a launch uses, and slots that belong to no row hold poison. No two rows of a launch
+write one slot, because it is not defined which of them wins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from draftproof.properties.kernels.cases.launch import LaunchSizes
 
 # Most tokens of a sequence, unless more are asked for.
 _LONGEST = 6
-# From so many tokens of a sequence on it is long: others are, too.
+# A sequence of this many tokens or more is long: others are, too.
 _LONG = 33
 
 
@@ -170,7 +170,7 @@ def gdn_update(
 def state_scatter(choose: Choose, dtype: torch.dtype, aim: Sizes = ANY) -> Arguments:
     """Choose rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones.
 
-    What is asked for is copied for the last row, whole states of so many elements.
+    An aim's states, with as many elements as it asks for, are copied for the last row.
     """
     layers, rows, steps, slots, *inner = bf.distinct(
         choose, "layers", "rows", "steps", "slots", *("i", "j", "k")[: choose.integer(1, 3)], aim=aim, high=8

@@ -47,7 +47,7 @@ def rotate_ids(choose: Choose, _aim: Sizes = ANY) -> Arguments:
 
 @calls()
 def sample_indices(choose: Choose, _aim: Sizes = ANY) -> Arguments:
-    """Choose requests without drafts, and with some of which none, some or all were right."""
+    """Choose requests without drafts, and requests of which no draft, some or all were right."""
     batch = choose.integer(1, 6)
     drafts = bf.numbers(choose, (batch,), 4)
     drafts[choose.integer(0, batch - 1)] = 0
@@ -67,7 +67,7 @@ def sample_indices(choose: Choose, _aim: Sizes = ANY) -> Arguments:
 
 @calls()
 def next_tokens(choose: Choose, _aim: Sizes = ANY) -> Arguments:
-    """Choose rows of which nothing, something or all is valid, and discarded ones."""
+    """Choose rows in which nothing, something or everything is valid, and discarded ones."""
     batch, width = bf.distinct(choose, "batch", "width")
     vocabulary = 50
     sampled = bf.numbers(choose, (batch, width), vocabulary - 1)

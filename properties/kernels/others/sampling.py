@@ -1,6 +1,6 @@
 """Calls of ops of sampled verification. `B` rows of a launch, `T` packed tokens: drafts, `V` vocabulary.
 
-Probabilities are sixty-fourths and random numbers such that no comparison hangs on a rounding.
+Probabilities are sixty-fourths, and random numbers are such that no comparison depends on rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PARTS = 64
 
 
 def _drafts(choose: Choose, most: int, vocabulary: int) -> tuple[int, torch.Tensor, torch.Tensor]:
-    """Return requests, the ends of their drafts, and drafts, some of which are none."""
+    """Return the number of requests, the ends of their drafts, and the drafts; some requests have none."""
     batch = choose.integer(1, 5)
     counts = bf.numbers(choose, (batch,), most)
     counts[choose.integer(0, batch - 1)] = choose.one_of((0, most))
@@ -67,7 +67,7 @@ def rejection_random(choose: Choose, _aim: Sizes = ANY) -> Arguments:
 
 @calls()
 def recovered_tokens(choose: Choose, _aim: Sizes = ANY) -> Arguments:
-    """Choose vocabularies of one block and of several; weights of which many are equal, so that ties are common."""
+    """Choose vocabularies of one block and of several; many weights are equal, so that ties are common."""
     most, vocabulary = choose.integer(1, 4), choose.one_of((2, 5, 9))
     batch, ends, drafts = _drafts(choose, most, vocabulary)
     return {

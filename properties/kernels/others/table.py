@@ -1,6 +1,6 @@
 """The table of ops that other engines have kernels for: rows as in properties/kernels/table.py.
 
-`EVERY` has the built-in engine's ops, too.
+`ALL_OPS` has the built-in engine's ops, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from draftproof.properties.kernels.table import OPS, Op
 
 # A comment above each row is the op's promise.
 _ROWS = (
-    # Each request's slots stand behind those of the request before, in the order of positions; nothing follows.
+    # Each request's slots stand behind the slots of the request before, in the order of positions; nothing follows.
     Op("extend_slots", ("slots",)),
     # As extend_slots, with as many positions for each request.
     Op("uniform_slots", ("slots",)),
@@ -42,7 +42,7 @@ _ROWS = (
 )
 OTHERS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
 """Every op that only other engines have, by its name, sorted."""
-EVERY: Mapping[str, Op] = dict(sorted({**OPS, **OTHERS}.items()))
+ALL_OPS: Mapping[str, Op] = dict(sorted({**OPS, **OTHERS}.items()))
 """Every op by its name, sorted."""
 INDICES: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "conv_update": {"state_slots": ("conv", 0), "checkpoint_slots": ("checkpoint_conv", 0)},
@@ -53,4 +53,4 @@ INDICES: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "kv_write": {"slot_mapping": ("k_pool", 0)},
     "state_scatter": {"state_slots": ("pool", 1), "last_correct_step_indices": ("steps", 2)},
 }
-"""Of an op's arguments those that are indices which need not exist: into which dimension of which argument."""
+"""Arguments that are indices which need not exist, by op: the argument and the dimension that they index."""

@@ -1,7 +1,7 @@
 """Calls of ops on draft trees. `B` rows of a launch, `W` verify width: the nodes of a tree, its root among them.
 
 Candidates are numbered as EAGLE does: `topk` of the first step, then `topk` children of each of `topk` beams a step.
-Group g is that of candidates g * topk ..; `parents[g]` is the candidate whose children they are.
+Group g has the candidates g * topk ..; `parents[g]` is the candidate that is their parent.
 """
 
 from __future__ import annotations

@@ -1,0 +1,56 @@
+"""Prefill on one engine, decode on another: what the first sends to the second.
+
+A request that is not done when its prompt has run is packed into a `KvTransfer`, and belongs to no engine until the
+decode engine has a row, pages and a place in its batch. It names no page, slot or row: each engine has its own. `n`
+tokens committed, `L` layers.
+
+Sources: SGLang, python/sglang/srt/disaggregation/ (prefill.py, decode.py, `MetadataBuffers` of utils.py); vLLM,
+vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics/disaggregation.md, S-DISAGG-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.stages import GenerationRequest
+from draftproof.engine.states.base import LogicalStates
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Copies of KV entries of positions 0 .. n-1, as they are stored: keys and values [n, N, H] of each layer.
+
+    Of codes there are the scales [n, N] of both.
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    scales: tuple[tuple[Tensor, Tensor], ...] = ()
+
+
+@dataclass(frozen=True)
+class KvTransfer:
+    """A request with the `seq_len` tokens of its prompt committed, and its first token `pending`.
+
+    `draft_rows` are the draft's tensors of a request row, from which its first round starts; `states` those after the
+    prompt (None: the model has none), and `checkpoint` the last one kept.
+    """
+
+    request: GenerationRequest
+    seq_len: int
+    pending_token: int
+    entries: Entries
+    draft_entries: Entries | None
+    draft_rows: Mapping[str, Tensor]
+    states: LogicalStates | None = None
+    checkpoint: LogicalStates | None = None
+
+
+def slots_of(pages: Sequence[int], page_size: int, count: int, device: torch.device) -> Tensor:
+    """Return the slots of positions 0 .. count-1 of a request with these pages, in the order of its columns."""
+    first = torch.tensor(pages, dtype=torch.int64, device=device)[:, None] * page_size
+    return (first + torch.arange(page_size, device=device)).flatten()[:count]

@@ -1,0 +1,53 @@
+"""The token budget of an engine step: how many of its tokens each request gets (S-SCHED-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.relations import Missing, Surplus, off_by
+from draftproof.properties.values.trace import Key
+
+
+def _shared(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield rows with fewer or more tokens than are left for them, and those that are there or lack against that.
+
+    Of a draft that looks for a match a round may have fewer than it may have.
+    """
+    schedule, fewer = evidence.schedule, evidence.form.proposes == "lookup"
+    for step in range(schedule.last_step + 1):
+        rows = {row.request: row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())}
+        for request, tokens in evidence.plans.tokens_of_step(step).items():
+            row = rows.get(request)
+            expected = f"{tokens} tokens in step {step}"
+            if row is None:
+                if tokens:
+                    yield Mismatch(
+                        "round.rows", Key(request, _round(evidence, request, step), step=0), expected, None, Missing()
+                    )
+                continue
+            key, got = Key(row.request, row.round, step=row.chunk), row.count + row.phase
+            if not tokens:
+                yield Mismatch("round.rows", key, f"none in step {step}", f"{got} tokens", Surplus())
+            elif got > tokens or (got < tokens and not (fewer and row.phase)):
+                yield Mismatch("round.rows", key, expected, f"{got} tokens", off_by(tokens, got))
+
+
+def _round(evidence: Evidence, request: int, step: int) -> int:
+    """Return the round that a request has next."""
+    return sum(row.request == request and row.step < step and row.phase for row in evidence.schedule.rows) + 1
+
+
+CONTRACTS = (
+    listed(
+        "schedule.token_budget",
+        _shared,
+        ("round.rows",),
+        partial=("round.rows",),
+        cites="S-SCHED-10",
+        minimum="scenarios drafts_cut_by_token_budget chunks_cut_by_token_budget waits_for_token_budget",
+        concerns=lambda evidence: evidence.scenario.schedule.token_budget > 0,
+    ),
+)

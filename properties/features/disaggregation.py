@@ -1,0 +1,109 @@
+"""Two engines: one runs prompts and transfers requests to one that decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
+from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.lasting import lasting
+from draftproof.properties.lib.paths import put_in
+from draftproof.properties.values.drafts import DraftKind
+from draftproof.properties.values.scenario import Request, Scenario
+
+_ROOMY = (True, False)
+_ROUNDS = 2
+
+
+def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw a decode batch that is full soon, so that some wait for a place in it, and requests that come together.
+
+    All but the last have budgets for rounds, and no stop in front of them; half have rows for all of them at once.
+    """
+    batch, count = scenario.schedule.max_batch, len(scenario.requests)
+    most = max(1, choose.one_of((1, count - 2, batch, 1)))
+    slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
+    made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
+    latest = choose.one_of((0, 0, 2, 1000)) if count <= slots else 1000
+    requests = tuple(replace(one, arrival=min(one.arrival, latest)) for one in made.requests)
+    requests = (*map(_decoded, requests[:-1]), requests[-1])
+    return replace(made, requests=requests, schedule=replace(made.schedule, max_batch=most))
+
+
+def _decoded(request: Request) -> Request:
+    """Return the request with its stop token in the second half of its text, if it has one."""
+    return replace(request, stop_at=max(request.stop_at, request.budget // 2)) if request.stop_at >= 0 else request
+
+
+_SCHEDULE = "S-DISAGG-3 moves what a request has at the end of its prompt, once; {} is decided again in later steps"
+
+
+def _moved(holds: Callable[[Any], object]) -> Callable[[Any], bool]:
+    """Return a reader: a request was transferred, and `holds` is true of it."""
+    return lambda one: one.is_transferred and bool(holds(one))
+
+
+def _has_hidden_states(kind: DraftKind) -> bool:
+    return kind.hidden != "none" and kind.proposes != "block"
+
+
+_request = facts_of("request", channels="round.rows")
+_FACTS = (
+    _request("disaggregated_requests", lambda one: one.is_transferred, "PD disaggregation: of a prompt", effect=True),
+    _request(
+        "disaggregated_in_chunks",
+        _moved(lambda one: len(one.request.prompt) > one.run.scenario.schedule.chunk),
+        "PD disaggregation: in chunks",
+    ),
+    _request(
+        "disaggregated_several_pages",
+        _moved(lambda one: len(one.request.prompt) > one.run.page_size),
+        "PD disaggregation: of several pages",
+    ),
+    _request(
+        "disaggregated_partial_pages",
+        _moved(lambda one: len(one.request.prompt) % one.run.page_size),
+        "PD disaggregation: of a part of a page",
+    ),
+    _request("disaggregated_waiting", _moved(lambda one: one.waited_for_place), "PD disaggregation: after a wait"),
+    _request(
+        "disaggregated_states", _moved(lambda one: one.run.is_hybrid), "PD disaggregation: with states", takes="hybrid"
+    ),
+    _request(
+        "disaggregated_hidden_states",
+        _moved(lambda one: one.has_hidden_handed),
+        "PD disaggregation: with hidden states",
+        drafts=_has_hidden_states,
+    ),
+)
+
+FEATURE = Feature(
+    name="disaggregation",
+    not_compared={"alone": "two engines serve no request alone"},
+    leads=2,
+    what="one engine runs prompts and transfers requests to one that decodes",
+    has=field_is_not("schedule.disaggregation", False),
+    without=field_put("schedule.disaggregation", False),
+    draw=with_disaggregation,
+    rule="S-DISAGG-8",
+    of_probes=True,
+    refuses={
+        "trees": _SCHEDULE.format("the place of a tree's rows, which S-TREE-6 moves,"),
+        "adaptive-steps": _SCHEDULE.format("the step count, by an average over batches of one engine (S-ADAPT-1),"),
+        "draft-batch": _SCHEDULE.format("whether a batch has drafts, by its size in one engine (S-LIMIT-5),"),
+        "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
+        "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
+        "token-budget": _SCHEDULE.format("who shares a step's tokens (S-SCHED-10), prompts and rounds in one engine,"),
+        "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
+        "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
+        "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),
+        "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
+        "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
+        "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-DISAGG-2 has two",
+    },
+    facts=_FACTS,
+)

@@ -1,0 +1,66 @@
+"""A budget of tokens for an engine step: less than all that are ready would take."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from draftproof.properties.choose import Choose
+from draftproof.properties.coverage.fact import facts_of
+from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
+from draftproof.properties.values.scenario import Request, Scenario
+
+
+def with_token_budget(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
+
+    Requests come in early steps.
+    """
+    chunk, width, whole = _chunk(scenario), scenario.width, whole_step(scenario)
+    rounds = whole - chunk
+    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, 2, 1)
+    budget = choose.one_of([one for one in about if 0 < one < max(2, whole)])
+    requests = tuple(map(_early, scenario.requests))
+    return replace(scenario, requests=requests, schedule=replace(scenario.schedule, token_budget=budget))
+
+
+def whole_step(scenario: Scenario) -> int:
+    """Return how many tokens a step takes that a budget cuts nothing of: a chunk, and rounds of a whole batch."""
+    return min(scenario.schedule.max_batch, len(scenario.requests)) * scenario.width + _chunk(scenario)
+
+
+def _chunk(scenario: Scenario) -> int:
+    return min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
+
+
+def _early(request: Request) -> Request:
+    return replace(request, arrival=min(request.arrival, 2))
+
+
+_ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
+_run = facts_of("run", channels="round.rows", effect=True)
+_FACTS = (
+    _run("drafts_cut_by_token_budget", shown="token budget: cut drafts"),
+    _run("chunks_cut_by_token_budget", shown="token budget: cut a chunk"),
+    _run("waits_for_token_budget", shown="token budget: made a request wait"),
+)
+
+FEATURE = Feature(
+    name="token-budget",
+    not_compared={"alone": ROUNDS_OF_ITS_SCHEDULE},
+    leads=1,
+    what="an engine step runs a limited number of tokens",
+    has=field_is_not("schedule.token_budget", 0),
+    without=field_put("schedule.token_budget", 0),
+    draw=with_token_budget,
+    rule="S-SCHED-10",
+    of_probes=True,
+    refuses={
+        "adaptive-steps": _ORDER + "the average of S-ADAPT-1 would be over a batch that it has cut",
+        "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
+        "preemption": _ORDER + "a preempted request (S-SCHED-8) is put back into that order in the same step",
+        "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",
+        "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
+        "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
+    },
+    facts=_FACTS,
+)

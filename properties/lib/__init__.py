@@ -1,0 +1,1 @@
+"""What values and formats are made with: it knows nothing of scenarios."""

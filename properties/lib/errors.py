@@ -1,0 +1,13 @@
+"""The errors of Draftproof. This module imports nothing, so that every room may raise them."""
+
+
+class DraftproofError(Exception):
+    """Base class of every error that Draftproof raises on purpose; the message says what was expected."""
+
+
+class ConditionError(DraftproofError):
+    """What is wrong lies outside of all code, as a server that stopped; the message says it, a stack adds nothing."""
+
+
+class CheckpointError(DraftproofError, ValueError):
+    """A checkpoint cannot be used; the message names the file, field or tensor, its value and what was expected."""

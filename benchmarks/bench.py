@@ -1,7 +1,7 @@
 """Benchmarks: `bench.py KIND [options]` measures one kind and prints a row as soon as it is measured.
 
 Columns end in their unit (`_ms`, `_us`); `x_of_y` is a ratio. `--json` has all rows, `--history` adds their seconds to
-a file for `draftproof bench compare`. `--tiny` tries a kind on a CPU, where only ratios mean anything.
+a file for `draftproof lab bench compare`. `--tiny` tries a kind on a CPU, where only ratios mean anything.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "run": {"type": Path, "help": "keep the campaign in this directory"},
     "seed": {"type": at_least(0), "default": 1, "help": "seed of everything random"},
     "json": {"type": writable, "help": "write everything measured to this file"},
-    "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof bench compare"},
+    "history": {"type": writable, "help": "add the seconds measured to this file, for draftproof lab bench compare"},
     "label": {"help": "what that file calls this run (default: the commit)"},
 }
 OF_ALL = ("seed", "json", "history", "label")

@@ -1,7 +1,8 @@
 """Draftproof: an optimized speculative decoding engine and a slow reference, side by side, compared exactly.
 
-The names in `__all__` are the public API; everything else may change. They are imported when they are first used:
-importing this package imports no engine and no torch.
+The names in `__all__`, those of `draftproof.subject` (what the author of a subject needs) and those of `draftproof.op`
+(the author of a kernel) are the public API; everything else may change. The names here are imported when they are first
+used: importing this package imports no engine and no torch.
 """
 
 from __future__ import annotations
@@ -11,47 +12,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftproof.engine.subject import EngineSubject as EngineSubject
+    from draftproof.errors import DraftproofError as DraftproofError
     from draftproof.harness.check import CheckReport as CheckReport
     from draftproof.harness.check import check as check
     from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios as checkpoint_scenarios
-    from draftproof.harness.lockstep import evidence as evidence
+    from draftproof.harness.lockstep import run as run
+    from draftproof.harness.subject_crash import SubjectCrashedError as SubjectCrashedError
     from draftproof.properties.conformance import conformance as conformance
+    from draftproof.properties.evidence.evidence import Evidence as Evidence
     from draftproof.properties.fit import UnfitError as UnfitError
     from draftproof.properties.fit import fit as fit
     from draftproof.properties.formats.case import read_case as read_case
+    from draftproof.properties.judge import Judgement as Judgement
     from draftproof.properties.judge import judge as judge
     from draftproof.properties.strategies.drawn import scenarios as scenarios
     from draftproof.properties.strategies.scenarios import generate as generate
-    from draftproof.properties.values.limits import Limits as Limits
-    from draftproof.properties.values.scenario import Scenario as Scenario
-    from draftproof.properties.values.script import Script as Script
-    from draftproof.properties.values.subject import Hook as Hook
-    from draftproof.properties.values.subject import Subject as Subject
-    from draftproof.properties.values.trace import Observation as Observation
-    from draftproof.properties.values.trace import Trace as Trace
     from draftproof.properties.values.verdict import Divergence as Divergence
     from draftproof.properties.values.verdict import Outcome as Outcome
     from draftproof.properties.values.verdict import Verdict as Verdict
     from draftproof.pytest_checks import assert_holds as assert_holds
+    from draftproof.pytest_failures import ContractError as ContractError
 
 _NAMES = {
     "engine.subject": "EngineSubject",
+    "errors": "DraftproofError",
     "harness.check": "CheckReport check",
     "harness.checkpoint_scenarios": "checkpoint_scenarios",
-    "harness.lockstep": "evidence",
+    "harness.lockstep": "run",
+    "harness.subject_crash": "SubjectCrashedError",
+    "properties.conformance": "conformance",
+    "properties.evidence.evidence": "Evidence",
     "properties.fit": "UnfitError fit",
-    "properties.judge": "judge",
+    "properties.formats.case": "read_case",
+    "properties.judge": "Judgement judge",
     "properties.strategies.drawn": "scenarios",
     "properties.strategies.scenarios": "generate",
-    "properties.conformance": "conformance",
-    "properties.values.subject": "Hook Subject",
-    "properties.formats.case": "read_case",
-    "properties.values.limits": "Limits",
-    "properties.values.scenario": "Scenario",
-    "properties.values.script": "Script",
-    "properties.values.trace": "Observation Trace",
     "properties.values.verdict": "Divergence Outcome Verdict",
     "pytest_checks": "assert_holds",
+    "pytest_failures": "ContractError",
 }
 _HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))
 

@@ -29,7 +29,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_failures import ContractError, Failure
@@ -238,12 +238,15 @@ def _runs(not_seen: ObservationGaps, counted: Sequence[Mapping[str, int]]) -> tu
 
 
 def assert_holds(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = _CASES) -> None:
-    """Hold a subject to every contract on one scenario: for tests of your own, with @given or without.
+    """Hold a subject to every contract on one scenario, fitted to its limits: for tests of your own.
 
-    `device` is where the engine runs, if that is the subject. Raises ContractError, an AssertionError, with the
-    divergence and a case file.
+    It goes with Hypothesis's @given, too. `device` is where the engine runs, if that is the subject. Raises
+    ContractError, an AssertionError, with the divergence and a case file, and UnfitError for a scenario that no change
+    makes runnable for the subject.
     """
     __tracebackhide__ = True
+    require_subject(subject)
+    scenario = fit(scenario, subject.limits)
     failure = _hold(Executor(subject, deadline=SCENARIO_DEADLINE), scenario)
     if failure is not None:
         kept = _kept(failure, scenario, cases)

@@ -18,10 +18,20 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.generation import PromptLookupCandidateGenerator
 
 import draftproof
-from draftproof import Observation, Outcome, Scenario, Script, Trace
-from draftproof.properties.values.scenario import Request, drafts_allowed, round_plan
-from draftproof.properties.values.script import RequestScript, forced
-from draftproof.properties.values.trace import Key
+from draftproof.subject import (
+    Key,
+    Limits,
+    Observation,
+    Request,
+    RequestScript,
+    Scenario,
+    Script,
+    Subject,
+    Trace,
+    drafts_allowed,
+    forced,
+    round_plan,
+)
 
 
 class Round(NamedTuple):
@@ -66,12 +76,12 @@ class SteeredLookup(PromptLookupCandidateGenerator):
         self.rounds.append(Round(tuple(input_ids[0, -int(num_matches) - 1 :].tolist()), correct_len, self.proposed))
 
 
-class PromptLookup(draftproof.Subject):
+class PromptLookup(Subject):
     """`model.generate(prompt_lookup_num_tokens=...)` as a subject."""
 
     name = "transformers prompt lookup"
     # One request at a time, eager: it has no batches, step counts, graphs or pages that a scenario could change.
-    limits = draftproof.Limits(
+    limits = Limits(
         models=("checkpoint",),
         drafts=("ngram",),
         arrivals="serial",
@@ -129,7 +139,7 @@ def main(folder: Path, count: int = 8) -> None:
     scenarios = draftproof.checkpoint_scenarios(write_checkpoint(folder), draft="ngram", seed=0, count=count)
     report = draftproof.check(PromptLookup(), scenarios)
     for verdict in report.contracts:
-        if verdict.verdict is not Outcome.SKIP:
+        if verdict.verdict is not draftproof.Outcome.SKIP:
             print(f"{verdict.verdict:13} {verdict.name:26} {', '.join(verdict.missing)}".rstrip())
     uncovered = sum(len(counts) for counts in report.uncovered.values())
     print(f"{report.verdict} at the level of {report.level}; {uncovered} counts are beyond what this subject shows.")

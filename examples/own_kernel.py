@@ -1,13 +1,13 @@
 """Kernels of one's own under contract: see docs/own-kernel.md.
 
-PYTHONPATH=examples draftproof kernels check --impl own_kernel:last_tokens --op bonus_tokens
-PYTHONPATH=examples draftproof kernels check --impl own_kernel:packed_last_tokens
+PYTHONPATH=examples draftproof lab kernels check --impl own_kernel:last_tokens --op bonus_tokens
+PYTHONPATH=examples draftproof lab kernels check --impl own_kernel:packed_last_tokens
 """
 
 import triton
 import triton.language as tl
 
-from draftproof.properties.formats.kernel_binding import binding
+from draftproof.op import binding
 
 
 @triton.jit

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -27,15 +26,7 @@ import typer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss
-
-from draftproof.faults.lacking import lacking
-
-try:
-    from transformers import LlamaConfig, LlamaForCausalLM
-except ImportError as error:
-    if __name__ == "__main__":
-        sys.exit(lacking(error))
-    raise
+from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCAB, LAG, NOISE = 64, 12, 0.03
 BRANCHES = range(0, VOCAB, 5)

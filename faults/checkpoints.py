@@ -99,7 +99,8 @@ def _write(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="tiny-") as part:
         written = Path(part) / "written"
-        command = [sys.executable, "-P", "-m", "draftproof.faults.tiny_checkpoints", str(written)]
+        code = "from draftproof.faults.tiny_checkpoints import write_all; write_all(Path(sys.argv[1]))"
+        command = [sys.executable, "-P", "-c", f"import sys; from pathlib import Path; {code}", str(written)]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no reason"])[-1]

@@ -1,6 +1,6 @@
 """Write tiny checkpoints of sizes that other engines' attention takes, and EAGLE heads in the layout that they read.
 
-    python -m draftproof.faults.engine_checkpoints .draftproof/engines
+    draftproof lab checkpoints --wide .draftproof/engines
     draftproof check --model .draftproof/engines/llama --draft eagle --draft-model .draftproof/engines/eagle-llama
         --subject vllm --python ENV/bin/python
 
@@ -12,20 +12,11 @@ EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary of its own.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from draftproof.faults.lacking import lacking
+from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.head_files import write_head
-
-try:
-    from draftproof.faults import tiny_checkpoints as tiny
-except ImportError as error:
-    if __name__ == "__main__":
-        sys.exit(lacking(error))
-    raise
 
 _WIDTH = 192
 _SIZES: dict[str, Any] = {"hidden_size": _WIDTH, "head_dim": 32}
@@ -38,7 +29,7 @@ EAGLE3_SIZES |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "
 _LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
-def write_all(directory: Path, seed: int) -> None:
+def write_all(directory: Path, seed: int = tiny.SEED) -> None:
     """Write every checkpoint into a folder of its own."""
     alike = tiny.Alike(seed, _WIDTH)
     compressed = {name: value for name, value in _SIZES.items() if name != "head_dim"}
@@ -56,10 +47,3 @@ def write_all(directory: Path, seed: int) -> None:
     tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", alike)
     llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **_SIZES}), directory / "llama", alike)
     write_head(llama, directory / "eagle-llama", None, seed)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--seed", type=int, default=2)
-    write_all(**vars(parser.parse_args()))

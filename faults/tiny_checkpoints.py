@@ -1,7 +1,7 @@
 """Write tiny checkpoints of every architecture that can be checked, targets and drafts, with random weights.
 
     pip install 'draftproof[demo]'
-    python -m draftproof.faults.tiny_checkpoints .draftproof/tiny
+    draftproof lab checkpoints .draftproof/tiny
     draftproof check --model .draftproof/tiny/glm4-moe --draft all --draft-model .draftproof/tiny/dflash
     draftproof check --model .draftproof/tiny/deepseek-v3 --draft standalone --draft-model .draftproof/tiny/llama
 
@@ -33,29 +33,19 @@ bases and scales that no architecture has by default, tables as long as the cont
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from draftproof.faults.lacking import lacking
-
-try:
-    import transformers
-    from transformers import PreTrainedModel
-except ImportError as error:
-    if __name__ == "__main__":
-        sys.exit(lacking(error))
-    raise
-
-VOCAB = 67
+VOCAB, SEED = 67, 2
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 2900.0}
 TINY_SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 4}
 TINY_SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
@@ -196,8 +186,8 @@ class Alike:
         return dict(zip(names, parts, strict=True))
 
 
-def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
-    """Write every checkpoint into a folder of its own."""
+def write_all(directory: Path, seed: int = SEED, mtp_layers: int = 3) -> None:
+    """Write every checkpoint into a folder of its own; glm4-moe has so many MTP layers."""
     alike = Alike(seed)
     for name, architecture, fields, layers in (
         ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
@@ -438,11 +428,3 @@ def add_tensors(directory: Path, tensors: dict[str, Tensor]) -> Path:
     stored = {name: x.clone() for name, x in load_file(file).items()}
     save_file({**stored, **tensors}, file, metadata={"format": "pt"})
     return directory
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--mtp-layers", type=int, choices=(1, 2, 3), default=3, help="of glm4-moe")
-    write_all(**vars(parser.parse_args()))

@@ -25,7 +25,7 @@ from draftproof.properties.coverage.covered import Level, level_of, not_asked_wi
 from draftproof.properties.coverage.effects import in_effect, together, without_effect
 from draftproof.properties.coverage.shown import observation_gaps, shown_in_part
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fitted
+from draftproof.properties.fit import UnfitError, fitted
 from draftproof.properties.formats.case import Case, case_text
 from draftproof.properties.judge import (
     COMMON,
@@ -41,7 +41,8 @@ from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.lib.names import group_of
 from draftproof.properties.strategies.covering import Met, met_by
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
@@ -259,10 +260,27 @@ class Checker:
 
 
 def check(
-    subject: Subject, scenarios: Iterable[Scenario], seed: int = 0, progress: Progress = lambda: None
+    subject: Subject,
+    scenarios: Iterable[Scenario] | None = None,
+    *,
+    seed: int = 0,
+    count: int = CHECK_EXAMPLES,
+    progress: Progress = lambda: None,
 ) -> CheckReport:
-    """Every contract on these scenarios; `seed` names where they come from."""
-    return Checker(subject).check(scenarios, seed, progress)
+    """Hold a subject to every contract on these scenarios, fitted to its limits; a failing one leaves a case file.
+
+    Without `scenarios` they are `count` generated ones of the probes and drafts that it takes, of `seed`, which is in
+    the report in either case. `progress` is called after each. What the subject raises is a CRASH in the report.
+    Raises UnfitError for scenarios that no change makes runnable for it.
+    """
+    require_subject(subject)
+    if scenarios is None and "probe" not in subject.limits.models:
+        raise UnfitError(
+            f"invalid scenarios None: expected those of a checkpoint, as checkpoint_scenarios(path) makes them:"
+            f" {subject.name} takes no probes"
+        )
+    drawn = generate(seed, count, subject.limits.drafts) if scenarios is None else scenarios
+    return Checker(subject).check(drawn, seed, progress)
 
 
 def _asked(contracts: Sequence[Contract], features: Sequence[str]) -> Sequence[Contract]:

@@ -9,6 +9,7 @@ from draftproof.harness import rank_runs
 from draftproof.harness.subject_run import limits_of, run_subject, silent_channels
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.observed_run import ObservedRun, read_run
+from draftproof.properties.fit import fit
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
@@ -25,6 +26,23 @@ class _BaseRun(NamedTuple):
     observed: ObservedRun
     right: RightRun
     evidence: Evidence
+
+
+def run(subject: Subject, scenario: Scenario) -> Evidence:
+    """Run a scenario, fitted to the subject's limits, and return what happened beside what would have been right.
+
+    There is no verdict in it: `judge` gives one. `subject` is the trace of what the subject did, `reference` that of
+    the same run done right, `varied` what the subject did under the scenario's variant (None: it has none); `scenario`
+    and `script` are what it was given. `trace.channel(name)` has the values of a channel by their keys: token ids,
+    positions from 0, counts of tokens, vectors as float64 of shape [size] of a checkpoint, and as the bytes of their
+    64-bit integers of a probe (docs/semantics/channels.md is the table). Of several ranks these are of the first,
+    and `ranks` has all.
+
+    Raises UnfitError where no change makes the scenario runnable for the subject, CheckpointError for a model that
+    cannot be read, and SubjectCrashedError for whatever the subject raises and for a trace that cannot be judged.
+    A subject that hangs is not ended: `check` and `assert_holds` do so.
+    """
+    return evidence(subject, fit(scenario, limits_of(subject)))
 
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:

@@ -10,6 +10,7 @@ import msgspec
 from draftproof.properties.features import FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.lib.invalid import InvalidScenarioError, require
 from draftproof.properties.validate_request import validate_request
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.chain_tree import as_tree, pages_as_tree
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -24,7 +25,7 @@ from draftproof.properties.values.drafts import (
     kind_of,
 )
 from draftproof.properties.values.fp8 import validate_fp8
-from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, least_window
+from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, least_window
 from draftproof.properties.variants import refused_by_variant
 
 

@@ -12,9 +12,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
 from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import StepsInForce
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 
 Row = tuple[int, int]

@@ -34,7 +34,7 @@ def block(found: Divergence, *, of: str = "", replay: str = "") -> str:
         "cause": cause(found),
     }
     lines = [f"FAIL {found.contract}{f'  {of}' if of else ''}"]
-    lines += [_row(name, text) for name, text in rows.items() if text]
+    lines += [row(name, text) for name, text in rows.items() if text]
     return "\n".join([*lines, f"  {'replay':<{_INDENT - 2}}{replay}"] if replay else lines)
 
 
@@ -124,7 +124,8 @@ def _where(found: Divergence) -> str:
     return f"{found.phase}, {place}"
 
 
-def _row(name: str, text: str) -> str:
+def row(name: str, text: str) -> str:
+    """Return a named line of a block, broken where it is long."""
     first, *rest = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
     return "\n".join((f"  {name:<{_INDENT - 2}}{first}", *(f"{'':<{_INDENT}}{more}" for more in rest)))
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kernels of packages on a GPU: contracts, then speed beside ours, then all under compute-sanitizer.
 #   tests/gpu_kernels.sh OUT WHEEL..     the steps alone: STEPS="check bench sanitize"
-# Wheels without compiled modules (`draftproof kernels slim`) are enough, and nothing is installed. OUT gets the results.
+# Wheels without compiled modules (`draftproof lab kernels slim`) are enough; nothing is installed. OUT gets the results.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -16,7 +16,7 @@ for step in ${STEPS:-check bench sanitize}; do
     check)
         for file in "$@"; do
             case $(basename "$file") in sglang*) name=sglang ;; vllm*) name=vllm ;; *) name=fla ;; esac
-            "$PYTHON" -P -m draftproof.cli kernels check --impl "$name" --wheel "$file" --device cuda \
+            "$PYTHON" -P -m draftproof.cli lab kernels check --impl "$name" --wheel "$file" --device cuda \
                 --examples "${EXAMPLES:-12}" --workers "${WORKERS:-6}" --json "$out/$name.json" | tee "$out/$name.txt" || failed=1
         done
         ;;

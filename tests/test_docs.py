@@ -38,7 +38,7 @@ def commands() -> Iterator[str]:
 
 
 FAILURE = re.search(
-    r"^```sh\n\.venv/bin/(draftproof replay .+)\n```\n\n```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL
+    r"^```sh\n\.venv/bin/(draftproof demo)\n```\n\n```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL
 )
 """The command that README's first failure comes from, and what is shown of its output."""
 CLI = sorted(
@@ -89,8 +89,8 @@ def test_python_runs(page: str, code: str, tmp_path: Path, warm: Warm):
 
 def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path, warm: Warm):
     assert FAILURE is not None
-    done = cli(FAILURE[1].replace("examples/", f"{ROOT}/examples/"), tmp_path, warm)
-    assert done.returncode == 1
+    done = cli(FAILURE[1], tmp_path, warm)
+    assert done.returncode == 0
     assert " ".join(FAILURE[2].split()) in " ".join(done.stdout.split()), done.stdout
 
 
@@ -121,13 +121,6 @@ def test_every_page_is_on_the_site():
     others = set(DECISIONS) - {INDEX}
     docs = {path.relative_to(ROOT / "docs").as_posix() for path in set((ROOT / "docs").rglob("*.md")) - others}
     assert docs | {"index.md", "design.md", "contributing.md"} == listed
-
-
-def test_the_api_page_lists_the_public_names():
-    import draftproof
-
-    listed = re.findall(r"^::: \S+\.(\w+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(listed) == list(draftproof.__all__)
 
 
 WRAPPED = [page for page in PAGES if page.name not in ("matrix.md", "mutation.md")]

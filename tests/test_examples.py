@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 import draftproof
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.reference.solved import solved
+from draftproof.subject import Scenario, Subject
 from tests.named.real import real
 
 FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
@@ -38,20 +40,20 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scenarios(checkpoint: Path) -> list[draftproof.Scenario]:
+def scenarios(checkpoint: Path) -> list[Scenario]:
     return real(checkpoint, ("ngram_matches", "eagle_padded", "alone_preempted", "ends", "budgeted"), "ngram")
 
 
 reference = cache(solved)
 
 
-def judged(subject: draftproof.Subject, scenario: draftproof.Scenario) -> Judgement:
-    return draftproof.judge(draftproof.evidence(subject, scenario, reference))
+def judged(subject: Subject, scenario: Scenario) -> Judgement:
+    return draftproof.judge(evidence(subject, scenario, reference))
 
 
-def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list[draftproof.Scenario]):
+def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list[Scenario]):
     subject = own_engine.PromptLookup()
-    ran = [draftproof.evidence(subject, scenario, reference) for scenario in scenarios]
+    ran = [evidence(subject, scenario, reference) for scenario in scenarios]
     verdicts = summarise([draftproof.judge(one) for one in ran], [counts(one) for one in ran])
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
     assert outcomes[LOSSLESS] is draftproof.Outcome.PASS
@@ -59,7 +61,7 @@ def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list
     assert outcomes["verify.positions"] is draftproof.Outcome.SKIP
 
 
-def test_its_traces_have_the_published_form(scenarios: list[draftproof.Scenario]):
+def test_its_traces_have_the_published_form(scenarios: list[Scenario]):
     scenario = scenarios[0]
     assert draftproof.conformance(own_engine.PromptLookup(), scenario, reference(scenario).script) == []
 
@@ -108,7 +110,7 @@ class ProposesOther(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
         ]
 
 
-def test_wrong_proposals_fail(scenarios: list[draftproof.Scenario]):
+def test_wrong_proposals_fail(scenarios: list[Scenario]):
     first = next((found for one in scenarios if (found := judged(ProposesOther(), one).first)), None)
     assert first is not None
     assert (first.contract, first.channel) == ("draft.proposed", "propose.tokens")
@@ -122,7 +124,7 @@ COUNTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("told", COUNTS)
-def test_a_number_of_accepted_drafts_that_the_text_gives_the_lie_fails(told: str, scenarios: list[draftproof.Scenario]):
+def test_a_number_of_accepted_drafts_that_the_text_gives_the_lie_fails(told: str, scenarios: list[Scenario]):
     class Miscounts(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
         def decode(self, scenario: Any, *rest: Any) -> list[Any]:
             rounds = super().decode(scenario, *rest)
@@ -135,15 +137,13 @@ def test_a_number_of_accepted_drafts_that_the_text_gives_the_lie_fails(told: str
 
 
 @pytest.mark.parametrize("wrong", [DropsToken, EmitsOther, IgnoresStop])
-def test_a_wrong_engine_fails(wrong: Any, scenarios: list[draftproof.Scenario]):
+def test_a_wrong_engine_fails(wrong: Any, scenarios: list[Scenario]):
     found = next((found for one in scenarios if (found := judged(wrong(), one).results[LOSSLESS])), None)
     assert found is not None
     assert found.channel == "accept.emitted"
 
 
-def test_a_cache_that_keeps_a_rejected_entry_fails(
-    monkeypatch: pytest.MonkeyPatch, scenarios: list[draftproof.Scenario]
-):
+def test_a_cache_that_keeps_a_rejected_entry_fails(monkeypatch: pytest.MonkeyPatch, scenarios: list[Scenario]):
     from transformers.cache_utils import DynamicLayer
 
     real = DynamicLayer.crop

@@ -27,7 +27,7 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 import pytest
 from dataclasses import replace
-from draftproof import Limits
+from draftproof.subject import Limits
 from draftproof.reference import run
 
 class ReferenceSubject(run.ReferenceSubject):

@@ -32,7 +32,6 @@ def test_a_workflow_uses_what_there_is(name, pytestconfig):
 
     from draftproof.cli.app import app
 
-    known = get_command(app).commands  # type: ignore[attr-defined]
     parser = pytest.Parser(_ispytest=True)
     plugin.pytest_addoption(parser)
     ours = {option for one in parser.getgroup("draftproof").options for option in one.names()}
@@ -43,8 +42,10 @@ def test_a_workflow_uses_what_there_is(name, pytestconfig):
         if words[0] == "pytest":
             assert {one for one in options if one.startswith("--draftproof")} <= ours
             continue
-        assert words[1] in known
-        assert options <= {name for one in known[words[1]].params for name in one.opts}
+        command: Any = get_command(app)
+        for word in words[1 : 3 if words[1] == "lab" else 2]:
+            command = command.commands[word]
+        assert options <= {name for one in command.params for name in one.opts}
 
 
 def test_workflows_can_be_read_and_keep_what_failed():
@@ -76,7 +77,7 @@ from draftproof.reference.run import ReferenceSubject
 def test_engine(draftproof_check):
     draftproof_check(ReferenceSubject(), scenarios=generate(0, 1))
 """
-# A folder with environments of releases, as `draftproof releases --environments` makes them.
+# A folder with environments of releases, as `draftproof lab releases --environments` makes them.
 RELEASES = os.environ.get("DRAFTPROOF_RELEASES", "")
 # A folder with wheels of SGLang.
 WHEELS = os.environ.get("DRAFTPROOF_WHEELS", "")

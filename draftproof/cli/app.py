@@ -18,7 +18,11 @@ from draftproof.cli import (
     audit,
     bench,
     check,
+    checkpoints,
+    demo,
     doctor,
+    environment,
+    explain,
     faults,
     fuzz,
     head,
@@ -26,6 +30,7 @@ from draftproof.cli import (
     inputs,
     judge,
     kernels,
+    matrix,
     parts,
     releases,
     replay,
@@ -39,7 +44,7 @@ from draftproof.process import CRASHED, leave, run_apart
 _USAGE = 2
 UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
-APART = (["check"], ["replay"], ["audit"], ["kernels"], ["doctor"])
+APART = ("check", "replay", "audit", "doctor", "lab kernels")
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 ENDED_BY_TYPER = 130
 """What some versions of typer return for a command that Ctrl-C ended; no command of ours does."""
@@ -58,20 +63,27 @@ bisect = typer.Typer(
 bisect.command("parts")(parts.parts)
 bisect.command("history")(history.history)
 bisect.command("releases")(releases.bisect)
+lab = typer.Typer(help="Tools of maintainers: kernels, releases, and each step of `explain`.", no_args_is_help=True)
+lab.command("shrink")(shrink.shrink_)
+lab.add_typer(bisect, name="bisect")
+lab.command("releases")(releases.releases)
+lab.add_typer(kernels.app, name="kernels")
+lab.command("environment")(environment.environment)
+lab.command("checkpoints")(checkpoints.checkpoints)
+lab.command("matrix")(matrix.matrix)
+lab.add_typer(head.app, name="head")
+lab.add_typer(bench.app, name="bench")
+app.command("demo")(demo.demo)
 app.command("check")(check.check)
-app.command("audit")(audit.audit)
 app.command("replay")(replay.replay)
-app.command("judge")(judge.judge)
-app.command("shrink")(shrink.shrink_)
+app.command("explain")(explain.explain)
 app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)
-app.command("releases")(releases.releases)
-app.command("doctor")(doctor.doctor)
+app.command("judge")(judge.judge)
+app.command("audit")(audit.audit)
 app.add_typer(faults.app, name="faults")
-app.add_typer(kernels.app, name="kernels")
-app.add_typer(bisect, name="bisect")
-app.add_typer(head.app, name="head")
-app.add_typer(bench.app, name="bench")
+app.command("doctor")(doctor.doctor)
+app.add_typer(lab, name="lab")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -79,7 +91,8 @@ def main(arguments: list[str] | None = None) -> None:
     # One thread is fastest for tiny models, and torch reads this when it is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     given = sys.argv[1:] if arguments is None else arguments
-    leave(run_apart(lambda: run(given)) if given[:1] in APART else run(given))
+    is_apart = f"{' '.join(given[:2])} ".startswith(tuple(f"{words} " for words in APART))
+    leave(run_apart(lambda: run(given)) if is_apart else run(given))
 
 
 def run(arguments: list[str] | None = None) -> int:

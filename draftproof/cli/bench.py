@@ -1,4 +1,4 @@
-"""`draftproof bench compare`: what became slower beyond noise, from a history that `make bench` wrote."""
+"""`draftproof lab bench compare`: what became slower beyond noise, from a history that `make bench` wrote."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import typer
 
 from draftproof.cli import screen
 from draftproof.cli.subjects import CaseFile, UnderTest
+from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
@@ -47,6 +48,11 @@ class GivenCase(NamedTuple):
     def missing_fault(self, under_test: UnderTest) -> str:
         """Return the id of the fault that the case was found with and this run is without ("": none)."""
         return "" if self.fault == under_test.fault_id() else self.fault
+
+    def show_passing(self, under_test: UnderTest, verdict: Outcome, do: str) -> None:
+        """Say that the case does not fail, so that there is nothing to `do`, and which fault this run is without."""
+        show_missing(self.missing_fault(under_test))
+        screen.line(f"{self.path} does not fail: {verdict}. There is nothing to {do}.", "bold")
 
 
 def show_missing(fault: str) -> None:

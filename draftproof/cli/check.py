@@ -13,9 +13,10 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen, selected, subjects
 from draftproof.cli.advice import advice
+from draftproof.cli.again import again
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.lib.names import group_of
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import CHECK_EXAMPLES
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -26,7 +27,6 @@ from draftproof.report.text import block, line, show_versions
 if TYPE_CHECKING:
     from draftproof.harness.check import CheckFinding, CheckReport
 
-CHECK_EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
 TEXT_FACTS = ("texts_shown", "tokens_emitted", "drafts_seen")
@@ -102,12 +102,12 @@ def check(
         report = whole_check(check_, scenarios, calls, seed, device, advance)
     report = unless_skipped(report, contract or ())
     given = {"seed": seed, "examples": count, "device": device, "contract": contract, "with": check_.features}
-    again = command("check", **{**given, **options.arguments, **under_test.arguments})
-    show(report, time.monotonic() - started, again, under_test.of_cases, verbose=verbose)
+    repeated = again("check", **{**given, **options.arguments, **under_test.arguments})
+    show(report, time.monotonic() - started, repeated, under_test.of_cases, verbose=verbose)
     inputs.finish(json, report, report.verdict)
 
 
-def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str, object], *, verbose: bool) -> None:
+def show(report: CheckReport, seconds: float, repeated: str, of_cases: Mapping[str, object], *, verbose: bool) -> None:
     """Print the verdicts, the work done, and every failure with the command that replays it.
 
     Groups of contracts take one line each, and only exceptions are listed; `verbose` lists all contracts and counts.
@@ -153,7 +153,7 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     done = f"{plural(report.examples, 'scenario')}{_effects(report)}"
     if of_kernels := not report.examples and report.counts.get("kernel_calls", 0):
         done = plural(of_kernels, "kernel call")
-    screen.line(f"{_verdict(report)}: {done} in {seconds:.1f} s. Again: {again}", "bold")
+    screen.line(f"{_verdict(report)}: {done} in {seconds:.1f} s. Again: {repeated}", "bold")
 
 
 def _verdict(report: CheckReport) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen
+from draftproof.cli.again import again
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
-from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import block
 
@@ -118,10 +118,10 @@ def run(
                     keep=kept.serve if kept else lambda serve: serve,
                 )
         except InterruptedRunError as cut:
-            again = command("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
-            _show_cut(cut, kept, again)
+            repeated = again("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
+            _show_cut(cut, kept, repeated)
             raise inputs.Ended(EXIT_CODES[cut.report.verdict]) from None
-        _show_report(report, command("faults", "run", **which, **options))
+        _show_report(report, again("faults", "run", **which, **options))
         inputs.finish(json, report, report.verdict, then=kept.remove if kept else lambda: None)
 
 
@@ -135,18 +135,18 @@ def _kept(json: Path, settings: RunSettings, files: list[FaultFile]) -> KeptResu
     return kept
 
 
-def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, again: str) -> None:
+def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, repeated: str) -> None:
     """Print what there is of a run that was interrupted, and how to resume it."""
     if cut.report.faults:
         _show_rows(cut.report)
     if kept and kept.tried > len(cut.report.faults):
-        where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {again}"
+        where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {repeated}"
     elif kept and kept.tried:
-        where = f"{kept.path} keeps all results so far. Go on: {again}"
+        where = f"{kept.path} keeps all results so far. Go on: {repeated}"
     elif kept:
-        where = f"there are no results yet. Again: {again}"
+        where = f"there are no results yet. Again: {repeated}"
     else:
-        where = f"nothing was kept: --json FILE would keep results. Again: {again}"
+        where = f"nothing was kept: --json FILE would keep results. Again: {repeated}"
     screen.line(f"{cut.report.verdict}: {cut}; {where}", "bold")
 
 

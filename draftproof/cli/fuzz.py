@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, live, screen, subjects
+from draftproof.cli.again import again
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.lib.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
@@ -19,9 +20,6 @@ from draftproof.report.numbers import plural
 if TYPE_CHECKING:
     from draftproof.fuzz.campaign.settings import Settings
     from draftproof.report.campaign import CampaignReport, ReportedFinding
-
-FEW_REQUESTS, FEW_ROUNDS = 2, 3
-"""A finding that is larger may be worth more time to shrink."""
 
 _REASONS = {
     "time": "the time is up",
@@ -124,7 +122,7 @@ def fuzz(
             watch=watch,
         )
     report = campaign_report(end, run, settings)
-    show(report, command("fuzz", run=run, time=time, workers=workers, cluster=cluster, until=until))
+    show(report, again("fuzz", run=run, time=time, workers=workers, cluster=cluster, until=until))
     inputs.finish(json, report, report.verdict)
 
 
@@ -152,7 +150,7 @@ def _require_closure(model: Path | None, subject: SubjectChoice) -> None:
         )
 
 
-def show(report: CampaignReport, again: str) -> None:
+def show(report: CampaignReport, repeated: str) -> None:
     """Print the verdicts but for SKIP, the findings with their commands, the coverage, and how to resume."""
     screen.show_verdicts(one for one in report.contracts if one.verdict is not Outcome.SKIP)
     if silent := sum(one.verdict is Outcome.SKIP for one in report.contracts):
@@ -173,7 +171,7 @@ def show(report: CampaignReport, again: str) -> None:
         f"{report.workers_replaced} workers replaced",
     )
     screen.line(", ".join(parts))
-    screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {again}", "bold")
+    screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {repeated}", "bold")
 
 
 def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
@@ -195,6 +193,4 @@ def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
         screen.line("  its case was not kept: there were too many findings")
         return
     screen.line(f"  replay: {command('replay', finding.case, **options)}")
-    if finding.state == "new" or finding.requests > FEW_REQUESTS or finding.rounds > FEW_ROUNDS:
-        screen.line(f"  shrink: {command('shrink', finding.case, **options)}")
-    screen.line(f"  parts: {command('bisect', 'parts', finding.case, **options)}")
+    screen.line(f"  explain: {command('explain', finding.case, **options)}")

@@ -1,4 +1,4 @@
-"""`draftproof head write`: an EAGLE head for a target, in the layout that SafeAILab published and engines read."""
+"""`draftproof lab head write`: an EAGLE head for a target, in the layout that SafeAILab published and engines read."""
 
 from __future__ import annotations
 

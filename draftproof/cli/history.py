@@ -1,4 +1,4 @@
-"""`draftproof bisect history`: which commit brought a failure in."""
+"""`draftproof lab bisect history`: which commit brought a failure in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import cases, inputs, screen, subjects
-from draftproof.report.commands import command
+from draftproof.cli.again import again
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -56,19 +56,19 @@ def history(
         repository=str(repo),
         good=good,
         bad=bad,
-        setup=_command(setup),
+        setup=words_of(setup),
         subject=inputs.factory_name(subject) if subject is not None else "",
         device=inputs.device(device),
         repeat=repeat,
         timeout=timeout,
     )
-    report = bisect_history(search, case, _tell)
+    report = bisect_history(search, case, tell)
     show(report)
     screen.line(f"Again: {_again(search, case)}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
-def _command(text: str | None) -> tuple[str, ...]:
+def words_of(text: str | None) -> tuple[str, ...]:
     """Return the words of a command. Raises InputError."""
     try:
         words = tuple(shlex.split(text or ""))
@@ -79,7 +79,7 @@ def _command(text: str | None) -> tuple[str, ...]:
     return words
 
 
-def _tell(tested: RevisionResult) -> None:
+def tell(tested: RevisionResult) -> None:
     """Print one line for a commit as soon as it is tested."""
     from draftproof.fuzz.bisect.revision import named
 
@@ -108,8 +108,8 @@ def show(report: HistoryReport) -> None:
 
 
 def _again(search: Search, case: Path) -> str:
-    return command(
-        *("bisect", "history", case),
+    return again(
+        *("lab", "bisect", "history", case),
         repo=search.repository,
         good=search.good,
         bad=search.bad,

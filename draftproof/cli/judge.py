@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen
+from draftproof.cli.again import again
 from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import line
 
@@ -62,8 +62,8 @@ def judge(
     with screen.progress("requests", len(logged)) as advance:
         report = judge_log(logged, str(log), model, of, advance)
     _show(report)
-    again = command("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, max_n=max_n)
-    screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {again}", "bold")
+    repeated = again("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, max_n=max_n)
+    screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
 

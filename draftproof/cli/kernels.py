@@ -1,4 +1,4 @@
-"""`draftproof kernels`: somebody's kernels under the contracts of their ops."""
+"""`draftproof lab kernels`: somebody's kernels under the contracts of their ops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def check(
     with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
         report = check_kernels(asked, releases, _tell)
     _show(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
-    screen.line(f"{report.verdict}. Again: {command('kernels', 'check', examples=examples, **again)}", "bold")
+    options = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {again('lab', 'kernels', 'check', examples=examples, **options)}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
@@ -93,8 +93,8 @@ def faults(
     with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
         report = put_faults(asked, table_of(asked.module, asked.bindings), releases, _tell_fault)
     _show_faults(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
-    screen.line(f"{report.verdict}. Again: {command('kernels', 'faults', examples=examples, **again)}", "bold")
+    options = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {again('lab', 'kernels', 'faults', examples=examples, **options)}", "bold")
     inputs.finish(json, report, report.verdict)
 
 

@@ -1,14 +1,13 @@
-"""`draftproof bisect parts`: which parts of the engine must be on for a case to fail."""
+"""`draftproof lab bisect parts`: which parts of the engine must be on for a case to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -30,18 +29,21 @@ def parts(
     with under_test.patched() as spec:
         report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
     if report.found is not None:
-        _show(report.found)
-        again = command("bisect", "parts", case.path, **case.where, **under_test.arguments)
-        screen.line(f"{report.verdict}. Again: {again}", "bold")
+        show(report.found)
+        if report.found.answer.first is not None:
+            screen.line(block(report.found.answer.first))
+        screen.line(describe_parts(report.found), "red")
+        repeated = again("lab", "bisect", "parts", case.path, **case.where, **under_test.arguments)
+        screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     elif report.flaky:
         screen.line(f"{case.path} is FLAKY: it failed once and then not again, so it cannot be bisected.", "bold")
     else:
-        cases.show_missing(case.missing_fault(under_test))
-        screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
+        case.show_passing(under_test, report.verdict, "bisect")
     inputs.finish(json, report, Outcome.INCONCLUSIVE if report.found is None else Outcome.PASS)
 
 
-def _show(found: Bisection) -> None:
+def show(found: Bisection) -> None:
+    """Print a row for each part: whether it is needed, and what became of the failure without it."""
     from draftproof.fuzz.bisect.parts import KERNEL
     from draftproof.fuzz.bisect.search import Alone
 
@@ -63,13 +65,12 @@ def _show(found: Bisection) -> None:
         screen.line(f"Stays on: {name}; {why}.")
     for note in found.notes:
         screen.line(f"{note}.")
-    if found.answer.first is not None:
-        screen.line(block(found.answer.first))
-    screen.line(f"{describe_parts(found.needed)} ({found.runs} sets of parts tried.)", "red")
 
 
-def describe_parts(needed: Sequence[str]) -> str:
+def describe_parts(found: Bisection) -> str:
     """Return the result as a sentence."""
-    if not needed:
-        return "It takes none of these parts: it fails with all of them off."
-    return f"It takes: {' + '.join(needed)}."
+    if not found.parts:
+        return "There is no part that could be off."
+    needed = f"It takes: {' + '.join(found.needed)}."
+    result = needed if found.needed else "It takes none of these parts: it fails with all of them off."
+    return f"{result} ({found.runs} sets of parts tried.)"

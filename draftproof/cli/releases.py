@@ -1,4 +1,4 @@
-"""`draftproof releases` and `draftproof bisect releases`: an engine's releases, each in an environment of its own."""
+"""`draftproof lab releases` and `lab bisect releases`: an engine's releases, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 
 from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.properties.lib.extras import require_extra
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    given = _given(subject, settings, environments, timeout, wheels)
-    again = command("releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
-    screen.line(f"{report.verdict}. Again: {again}", "bold")
+    arguments |= _given(subject, settings, environments, timeout, wheels)
+    repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments)
+    screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     pages = [("--md", md, markdown(report))] if md is not None else []
     inputs.finish(json, report, report.verdict, *pages)
 
@@ -151,8 +151,8 @@ def bisect(
         report = bisect_releases(seen, wanted, scenario, _tell)
     _show(report)
     given = _given(subject, settings, environments, timeout, wheels)
-    again = command("bisect", "releases", case, package=package, good=good, bad=bad, **given)
-    screen.line(f"Again: {again}", "bold")
+    repeated = again("lab", "bisect", "releases", case, package=package, good=good, bad=bad, **given)
+    screen.line(f"Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
 

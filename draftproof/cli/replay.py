@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
+from draftproof.cli.again import again
 from draftproof.cli.check import exercised
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.commands import command
 from draftproof.report.text import block, describe_scenario, line
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     screen.show_assumed(assumes, done.report.verdict)
     _show(done)
     cases.show_missing(without)
-    again = command("replay", case.path, **case.where, **under_test.arguments)
-    screen.line(f"{done.report.verdict}. Again: {again}", "bold")
+    repeated = again("replay", case.path, **case.where, **under_test.arguments)
+    screen.line(f"{done.report.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done.report, done.report.verdict)
 
 

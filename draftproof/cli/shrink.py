@@ -1,4 +1,4 @@
-"""`draftproof shrink`: make a failing case smaller."""
+"""`draftproof lab shrink`: make a failing case smaller."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.lib.durations import parse_duration
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
@@ -22,6 +23,7 @@ from draftproof.report.text import block, describe_scenario
 
 if TYPE_CHECKING:
     from draftproof.fuzz.shrinking.shrink_case import ShrinkReport
+    from draftproof.harness.workers.messages import Answer
 
 Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s or 10m.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
@@ -37,15 +39,38 @@ def shrink_(
     json: inputs.Json = None,
 ) -> None:
     """Make a failing case smaller while it fails in the same way. Run the same command again to resume."""
-    from draftproof.fuzz.shrinking.shrink_case import shrink_case
-    from draftproof.harness.workers.pool import Pool
-
-    budget = parse_duration(time, "--time")
+    seconds = parse_duration(time, "--time")
     subjects.require_whose(case.path, under_test)
+    path = target(case, out)
+    limits, _ = subjects.limits_of(under_test)
+    report = shrunk(case, under_test, limits, path, seconds, workers)
+    if report.answer is None:
+        case.show_passing(under_test, report.verdict, "shrink")
+    else:
+        _show(report, path, command("replay", path, **under_test.arguments))
+    inputs.finish(json, report, Outcome.PASS if is_shrunk(report) else Outcome.INCONCLUSIVE)
+
+
+def target(case: cases.GivenCase, out: Path | None) -> Path:
+    """Return the file for the smaller case. Raises InputError."""
     path = out or case.path.with_suffix(".shrunk.json")
     if path.resolve() == case.path.resolve():
         raise inputs.InputError(f"invalid --out '{path}': expected another file than the case")
-    limits, _ = subjects.limits_of(under_test)
+    return path
+
+
+def is_shrunk(report: ShrinkReport) -> bool:
+    """Return whether the case failed, and the smallest one again."""
+    return report.answer is not None and report.verdict is not Outcome.SKIP
+
+
+def shrunk(
+    case: cases.GivenCase, under_test: subjects.UnderTest, limits: Limits, path: Path, seconds: float, workers: int
+) -> ShrinkReport:
+    """Shrink a case into a file, for at most so many seconds. Raises InputError, and what `shrink_case` raises."""
+    from draftproof.fuzz.shrinking.shrink_case import shrink_case
+    from draftproof.harness.workers.pool import Pool
+
     with (
         under_test.patched() as spec,
         tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
@@ -53,12 +78,12 @@ def shrink_(
         _progress() as progress,
     ):
         try:
-            report = shrink_case(
+            return shrink_case(
                 case.scenario,
                 case.path,
                 path,
                 subjects.runner(pool),
-                budget=budget,
+                budget=seconds,
                 width=workers,
                 note=screen.line,
                 progress=progress,
@@ -71,13 +96,6 @@ def shrink_(
             raise
         except OSError as error:
             raise inputs.InputError(f"invalid --out '{path}': it cannot be written: {error.strerror}") from None
-    if report.answer is None:
-        cases.show_missing(case.missing_fault(under_test))
-        screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
-    else:
-        _show(report, path, command("replay", path, **under_test.arguments))
-    is_shrunk = report.answer is not None and report.verdict is not Outcome.SKIP
-    inputs.finish(json, report, Outcome.PASS if is_shrunk else Outcome.INCONCLUSIVE)
 
 
 def _so_far(path: Path) -> str:
@@ -98,21 +116,28 @@ def _progress() -> Iterator[Callable[[Scenario], None]]:
         yield lambda scenario: status.update(f"shrinking: {describe_scenario(scenario)}")
 
 
+def failure(answer: Answer) -> str:
+    """Return how a case fails, as a block of lines; of a crash or a hang what it is, and where."""
+    place = f" in the {answer.place}" if answer.place else ""
+    return block(answer.first) if answer.first else f"{answer.outcome} {answer.error}{place}"
+
+
+def tried(report: ShrinkReport) -> str:
+    """Say how long it was searched, and why it ended."""
+    ended = "nothing smaller fails alike" if report.done else "the time was over before all was tried"
+    return f"{plural(report.tried, 'scenario')} tried in {report.seconds:.1f} s; {ended}."
+
+
 def _show(report: ShrinkReport, path: Path, again: str) -> None:
     from draftproof.properties.formats.case import read_case
 
     answer, scenario = report.answer, read_case(path)[0]
     assert answer is not None
-    ended = "nothing smaller fails alike" if report.done else "the time was over before all was tried"
     screen.line(f"{path}: {describe_scenario(scenario)}.")
     if report.rounds:
         screen.line(f"Rounds of each request: {', '.join(map(str, report.rounds))}.")
-    screen.line(f"{plural(report.tried, 'scenario')} tried in {report.seconds:.1f} s; {ended}.")
-    if answer.first is not None:
-        screen.line(block(answer.first), "red")
-    else:
-        place = f" in the {answer.place}" if answer.place else ""
-        screen.line(f"{answer.outcome} {answer.error}{place}", "red")
+    screen.line(tried(report))
+    screen.line(failure(answer), "red")
     if report.verdict is Outcome.SKIP:
         screen.line(f"FLAKY: it failed in none of {report.runs} runs more; {path} keeps it.", "bold red")
     else:

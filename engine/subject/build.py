@@ -28,17 +28,10 @@ from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
-from draftproof.properties.values.scenario import (
-    Adaptive,
-    AdaptiveByBatch,
-    Checkpoint,
-    Linear,
-    ProbeModel,
-    Request,
-    Scenario,
-)
+from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.weights.probe import draft_weights, target_weights
 

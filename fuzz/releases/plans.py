@@ -11,9 +11,10 @@ from draftproof.fuzz.releases.packages import PackagePart
 from draftproof.properties.lib.base import Value
 from draftproof.properties.strategies.scenarios import generated
 from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Scenario
+from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 _DRAWN = 100
 """Scenarios drawn for one that is needed, at most; a tenth of them or more have recurrent states."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from draftproof.properties.features import features_of
 from draftproof.properties.lib.paths import get
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, Scenario, round_plan
+from draftproof.properties.values.scenario import Request, Scenario, round_plan
 
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
 _DRAFT = ("draft.heads", "draft.kv_heads", "draft.key_dim", "draft.value_dim", "draft.lanes", "draft.max_n")

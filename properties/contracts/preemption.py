@@ -10,8 +10,9 @@ from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.adaptive_steps import AdaptiveByBatch
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
-from draftproof.properties.values.scenario import AdaptiveByBatch, Scenario, columns_freed, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import Scenario, columns_freed, drafts_allowed, round_plan
 from draftproof.properties.values.trace import Key
 
 Attempt = tuple[int, int]

@@ -216,11 +216,11 @@ class Evidence:
         """What comes before what in the subject's run."""
         return RunOrder(self.schedule)
 
-    def freed_before(self, request: int, round_: int) -> int:
+    def freed_before(self, request: int, number: int) -> int:
         """Return how many columns of its table a request gave back before a decode round (S-WINDOW-3)."""
-        if not self.scenario.widest_window or (request, round_) in self.schedule.resumed:
+        if not self.scenario.widest_window or (request, number) in self.schedule.resumed:
             return 0
-        return columns_freed(self.scenario, self.contexts.get((request, round_), 0))
+        return columns_freed(self.scenario, self.contexts.get((request, number), 0))
 
     def freed_after(self, row: Row, step: int) -> int:
         """Return how many columns the request of a row, the last of its round, gave back by the start of a step."""

@@ -7,7 +7,7 @@ from typing import Any
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
 
 _Table = tuple[tuple[int, tuple[int, ...]], ...]
 _Rounding = tuple[int, ...]

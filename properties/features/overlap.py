@@ -10,8 +10,9 @@ from draftproof.properties.features.feature import Feature, field_is_not, field_
 from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
 from draftproof.properties.features.some_requests import together
 from draftproof.properties.lib.paths import put_in
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
 DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late",),

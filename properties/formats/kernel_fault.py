@@ -46,7 +46,7 @@ class FaultyRelease(Value, frozen=True, kw_only=True):
 
 
 class KernelFaultReport(Value, frozen=True, kw_only=True):
-    """What `draftproof kernels faults` found.
+    """What `draftproof lab kernels faults` found.
 
     PASS if every fault was found and every clean twin passes, FAIL if a fault was not found or a clean twin fails,
     INCONCLUSIVE if a fault could not be put, or its kernel not be run.

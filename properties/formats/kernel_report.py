@@ -39,7 +39,7 @@ class KernelRelease(Value, frozen=True, kw_only=True):
 
 
 class KernelReport(Value, frozen=True, kw_only=True):
-    """What `draftproof kernels check` found."""
+    """What `draftproof lab kernels check` found."""
 
     verdict: Outcome
     implementation: str

@@ -15,6 +15,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.features.some_requests import endless
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.lib.paths import put_in
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import (
     DRAFT_KINDS_BY_NAME,
     SPECS,
@@ -28,7 +29,7 @@ from draftproof.properties.values.drafts import (
     Standalone,
     algorithm,
 )
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
 
 Controller = Adaptive | AdaptiveByBatch
 FormName = Literal[

@@ -26,43 +26,53 @@ Dtype = Literal["float32", "bfloat16", "float64"]
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """What a subject can run. An empty tuple means any, but of `features`, which it means none of.
+    """What a subject can run: scenarios are fitted to it (S-SUBJECT-2). It is believed.
 
-    `models` and `architectures` (`architectures[0]` of config.json), `drafts`, `dtypes` and `page_sizes` are what it
-    takes; at most `max_rows` requests decode together, with at most `max_drafts` drafts each (0: any number).
-    `features` names the features (properties/features/) that scenarios may have: what it does not name is taken away.
-    `unchained`: whether layers of an MTP draft can each take the target's hidden states; `matches`: of several places
-    where an n-gram draft finds its suffix, which it can take. `first_drafts`: the first drafts are verified in a round
-    of their own, or with the prompt. `allocation`: whether pages are taken exactly when they are reached, or some
-    ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own. `preempts`: whether it may
-    take a request's pages and prefill it again by a rule of its own, `serves_prefixes`: whether tokens of a prompt may
-    be served from the entries of other requests by a rule of its own. `persistent`: one run leaves something (free
-    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
-    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a
-    first scenario may take besides.
+    An empty tuple means any, but of `features` and `variants`, of which it means none.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")
+    """The kinds of target that it takes: generated probes, or Hugging Face checkpoints."""
     architectures: tuple[str, ...] = ()
+    """The checkpoints that it takes, each as `architectures[0]` of its config.json."""
     drafts: tuple[Algorithm, ...] = ALGORITHMS
+    """The draft algorithms that it has."""
     dtypes: tuple[Dtype, ...] = ()
+    """The dtypes in which it runs a checkpoint; the first one takes the place of a dtype that it has not."""
     page_sizes: tuple[Positive, ...] = ()
+    """The page sizes that it has, in tokens."""
     max_rows: Annotated[int, Meta(ge=0)] = 0
+    """The most requests that decode in one batch; 0 means any number."""
     max_drafts: Annotated[int, Meta(ge=0)] = 0
+    """The most drafts of a round, of a tree the largest depth; 0 means any number."""
     arrivals: Arrivals = "by step"
+    """When requests can come: at a chosen engine step, all together, or one after another."""
     steering: Steering = "drafts"
+    """What a script can force of a round: its drafts, only their number, or nothing."""
     features: tuple[str, ...] | Literal["all"] = ()
+    """The features that scenarios may have, by name (properties/features/); each other one is taken away."""
     unchained: bool = True
+    """Whether the layers of an MTP draft can each take the target's hidden states."""
     matches: tuple[Match, ...] = ("earliest", "latest")
+    """Which of several earlier places an n-gram draft can take its continuation from."""
     first_drafts: FirstDrafts = "own round"
+    """Where the first drafts are verified: in a round of their own, or with the prompt's end (S-FOLLOW-6)."""
     allocation: Literal["exact", "ahead"] = "exact"
+    """Whether a page is taken exactly when its first token is reached, or some rounds ahead."""
     chunks: Literal["exact", "own"] = "exact"
+    """Whether a prompt is cut as the scenario asks, or by a rule of the subject's own (S-SCHED-7)."""
     preempts: bool = False
+    """Whether it may take a request's pages and prefill it again, by a rule of its own (S-SCHED-6)."""
     serves_prefixes: bool = False
+    """Whether tokens of a prompt may come from entries of other requests, by a rule of its own (S-SCHED-5)."""
     persistent: bool = False
+    """Whether a run leaves something to the next one, such as a cache, or free pages in another order."""
     variants: tuple[Variant, ...] = VARIANTS
+    """The variants, runs with one change that must change nothing, that it can run."""
     finish: Finish = "cut"
+    """What the round that ends a request commits: the tokens that it emits, or all that were accepted (S-LIMIT-11)."""
     start_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """The seconds that loading a model takes, which the first scenario may take besides its own."""
 
     def __post_init__(self) -> None:
         """Take an empty tuple of models or drafts for all of them."""

@@ -11,6 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from draftproof.properties.lib.base import Value
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
 from draftproof.properties.values.grammar import Grammar
@@ -130,59 +131,6 @@ class States(Value, frozen=True, kw_only=True):
     checkpoint: Annotated[int, Meta(ge=0, le=4096)] = 0
 
 
-class Adaptive(Value, frozen=True, kw_only=True, tag="one list", tag_field="kind"):
-    """The step-count controller of SGLang up to 0.5.12 (S-ADAPT-1): what it may choose, its gains.
-
-    `initial` is in force first and is a candidate even if `candidates` lacks it.
-    """
-
-    initial: Small
-    candidates: tuple[Small, ...] = (1, 3, 7)
-    alpha: Annotated[float, Meta(gt=0, le=1)] = 0.2
-    interval: Annotated[int, Meta(ge=1, le=1000)] = 5
-    warmup: Annotated[int, Meta(ge=0, le=1000)] = 10
-    down: Annotated[float, Meta(ge=-64, le=64)] = -0.25
-    up: Annotated[float, Meta(ge=-64, le=64)] = 0.0
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Every step count that may run: sorted, unique, the initial one among them."""
-        return tuple(sorted({self.initial, *self.candidates}))
-
-
-class AdaptiveSlot(Value, frozen=True, kw_only=True):
-    """The step counts for batches of `batch` rows and more, up to the next slot's, and the thresholds between them.
-
-    A step count of 0 is a round without drafts. `ceiling`: no more steps than this times the average (0: no ceiling).
-    """
-
-    batch: Small
-    candidates: Annotated[tuple[Annotated[int, Meta(ge=0, le=64)], ...], Meta(min_length=1)]
-    down: Annotated[float, Meta(ge=-64, le=64)] = -0.25
-    up: Annotated[float, Meta(ge=-64, le=64)] = 0.0
-    ceiling: Annotated[float, Meta(ge=0, le=64)] = 0.0
-
-
-class AdaptiveByBatch(Value, frozen=True, kw_only=True, tag="by batch", tag_field="kind"):
-    """The step-count controller of later releases of SGLang (S-ADAPT-7): one of `slots` a batch.
-
-    A slot begins with `initial`, or with its middle candidate. `rounding`: a number of rows counts as the smallest of
-    these that is no smaller, if there is one (SGLang: the captured sizes).
-    """
-
-    initial: Annotated[int, Meta(ge=0, le=64)]
-    slots: Annotated[tuple[AdaptiveSlot, ...], Meta(min_length=1)]
-    alpha: Annotated[float, Meta(gt=0, le=1)] = 0.2
-    interval: Annotated[int, Meta(ge=1, le=1000)] = 5
-    warmup: Annotated[int, Meta(ge=0, le=1000)] = 10
-    rounding: tuple[Small, ...] = ()
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Every step count that may run: sorted, unique."""
-        return tuple(sorted({count for slot in self.slots for count in slot.candidates}))
-
-
 class Graphs(Value, frozen=True, kw_only=True):
     """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
 
@@ -286,36 +234,44 @@ def delta_of(length: int, images: tuple[Image, ...]) -> int:
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
-
-    The ids `stops` are stop tokens as well, and so are those of the scenario's `eos` unless `ignore_eos`. It ends after
-    a stop sequence, too: one of `stop_sequences`, or what it emits at one of `stop_sequences_at` (S-PLAN-9). Of its
-    first `min_tokens` none is a stop token or ends such a sequence (S-LIMIT-15). The plans of rounds 1, 2, .. are
-    `rounds`, repeated cyclically. A request with `sampling` draws its tokens, any other takes the best. With
-    `penalties` either does so from other logits, with a `grammar` from those of tokens that it allows. With `logprobs`
-    it is told what each emitted token was chosen from, and so many of the likeliest tokens; with `prompt_logprobs` the
-    same of its prompt (S-SAMPLE-16). It is aborted when engine step `abort_at` begins (S-SCHED-9), if not done. Its
-    prompt has `images`, each behind the one before. The data-parallel rank `rank` serves it.
-    """
+    """One request of a scenario: its prompt, what ends it, how its tokens are chosen, and what its rounds want."""
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
+    """The engine step, counted from 0, in which it arrives."""
     prompt: Annotated[tuple[Token, ...], Meta(min_length=1)]
+    """The token ids of the prompt."""
     budget: Annotated[int, Meta(ge=1, le=4096)]
+    """The most tokens that it emits, the one of its prefill among them."""
     rounds: Annotated[tuple[RoundPlan, ...], Meta(min_length=1)]
+    """The plans of its rounds 1, 2, .., repeated cyclically."""
     stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
+    """The number, from 0, of the emitted token whose id is a stop token (S-PLAN-6); -1 means that there is none."""
     stops: tuple[Token, ...] = ()
+    """Further ids that are stop tokens of this request."""
     sampling: Sampling | None = None
+    """How it draws its tokens; None means that it takes the best one."""
     penalties: Penalties | None = None
+    """What changes its logits before a token is chosen; None means nothing."""
     grammar: Grammar | None = None
+    """Which tokens it allows; None means all."""
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    """How many of the likeliest tokens it is told beside each emitted one; None means that it asks for no logprobs."""
     abort_at: Annotated[int, Meta(ge=0, le=4096)] | None = None
+    """The engine step at whose begin it is aborted, unless it is done (S-SCHED-9); None means never."""
     prompt_logprobs: PromptLogprobs | None = None
+    """What it is told of the tokens of its prompt (S-SAMPLE-16); None means nothing."""
     images: tuple[Image, ...] = ()
+    """The images of its prompt, in the order of their tokens."""
     stop_sequences: tuple[Annotated[tuple[Token, ...], Meta(min_length=1, max_length=64)], ...] = ()
+    """Sequences of tokens, each of which ends it once it has been emitted (S-LIMIT-14)."""
     stop_sequences_at: tuple[TokenSpan, ...] = ()
+    """Spans of its own text that are stop sequences as well (S-PLAN-9)."""
     min_tokens: Annotated[int, Meta(ge=0, le=4096)] = 0
+    """The number of tokens before which neither a stop token nor a stop sequence ends it (S-LIMIT-15)."""
     ignore_eos: bool = False
+    """Whether the scenario's `eos` ids do not end it."""
     rank: Annotated[int, Meta(ge=0, le=7)] = 0
+    """The data-parallel rank that serves it."""
 
     @property
     def has_ends(self) -> bool:
@@ -324,28 +280,41 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Scenario(Value, frozen=True, kw_only=True):
-    """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
-
-    `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive_steps` the drafts of a
-    round are at most the controller's step count, and `steps` is the largest of those. With `tree` it is the largest
-    depth. `eos` are ids after which every text ends, unless its request ignores them.
-    """
+    """One run, described completely."""
 
     model: ProbeModel | Checkpoint
+    """The target."""
     draft: Draft
+    """The draft: its algorithm, and the sizes or the checkpoint of its model."""
     steps: Annotated[int, Meta(ge=1, le=64)]
+    """The most drafts of a round (K), so that a verify has up to steps + 1 rows.
+
+    It is the largest step count of `adaptive_steps`, and the largest depth of a `tree`.
+    """
     memory: Memory
+    """The sizes of the pools."""
     graphs: Graphs
+    """The batch sizes that launches are padded to, and whether these are captured."""
     schedule: Schedule
+    """How requests are batched, and what is kept of them."""
     requests: Annotated[tuple[Request, ...], Meta(min_length=1)]
+    """The requests; request i of a trace's keys is number i here, from 0."""
     variant: Variant = "none"
+    """The one change under which the run is repeated; "none" means that it is not."""
     taps: bool = True
+    """Whether graphs report what happens inside; without taps they run as they ship, and only the host reports."""
     states: States = States()
+    """How recurrent states are committed."""
     adaptive_steps: Adaptive | AdaptiveByBatch | None = None
+    """What changes the step count from round to round; None means that it is always `steps`."""
     tree: Tree | None = None
+    """The form of the drafts as a tree; None means that they are a chain."""
     eos: tuple[Token, ...] = ()
+    """Ids that end the text of every request that does not ignore them."""
     ranks: Ranks = Ranks()
+    """How many engines run beside each other."""
     version: int = SCENARIO_VERSION
+    """The version of this format."""
 
     @property
     def dynamic(self) -> bool:
@@ -459,9 +428,9 @@ def of_rank(scenario: Scenario, rank: int) -> Scenario:
     return replace(scenario, requests=tuple(one for one in scenario.requests if one.rank == rank))
 
 
-def round_plan(request: Request, round_: int) -> RoundPlan:
-    """Return the plan for a request's own round (1, 2, ..)."""
-    return request.rounds[(round_ - 1) % len(request.rounds)]
+def round_plan(request: Request, number: int) -> RoundPlan:
+    """Return the plan for a request's own round `number` (1, 2, ..)."""
+    return request.rounds[(number - 1) % len(request.rounds)]
 
 
 def drafts_if_forced(scenario: Scenario, plan: RoundPlan, depth: int) -> int:

@@ -87,17 +87,17 @@ def script_of_rank(script: Script, scenario: Scenario, rank: int) -> Script:
     return Script(requests=tuple(of_request for request, of_request in both if request.rank == rank))
 
 
-def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tuple[int, ...] | None:
-    """Return the drafts that a request's round 1, 2, .. is forced to verify, after it has emitted `emitted` tokens.
+def forced(script: RequestScript, number: int, emitted: int, drafts: int) -> tuple[int, ...] | None:
+    """Return the drafts that round `number` (1, 2, ..) is forced to verify, after `emitted` tokens of its request.
 
     `drafts` is how many the round verifies if it is forced. None are where the script had room for fewer, as the text
     went another way: that many are what the round has to verify (S-LIMIT-4).
     """
     if script.chains:
         chains = script.chains[emitted - 1] if 0 < emitted <= len(script.chains) else (None,)
-        chain = chains[(round_ - 1) % len(chains)]
+        chain = chains[(number - 1) % len(chains)]
     else:
-        chain = script.rounds[round_ - 1].forced if 0 < round_ <= len(script.rounds) else None
+        chain = script.rounds[number - 1].forced if 0 < number <= len(script.rounds) else None
     return None if chain is None or len(chain) < drafts else chain[:drafts]
 
 

@@ -107,11 +107,11 @@ def require_subject(subject: object) -> None:
     if lacking:
         raise SubjectDeclarationError(
             f"invalid subject {type(subject).__name__}: expected {', '.join(lacking)}, too; derive it from"
-            " draftproof.Subject"
+            " draftproof.subject.Subject"
         )
     if not isinstance(subject.limits, Limits):  # type: ignore[attr-defined]
         raise SubjectDeclarationError(
-            f"invalid limits of {type(subject).__name__}: expected a draftproof.Limits, not "
+            f"invalid limits of {type(subject).__name__}: expected a draftproof.subject.Limits, not "
             f"{type(subject.limits).__name__}"  # type: ignore[attr-defined]
         )
     if not callable(subject.channels):  # type: ignore[attr-defined]

@@ -128,11 +128,8 @@ def _commands(found: StoredFinding, source: RunSource) -> tuple[Command, ...]:
     case, options = str(next(iter(found.cases.values()))), subject_options(source.settings, source.path)
     # A path that begins with a dash is no option.
     case = f"./{case}" if case.startswith("-") else case
-    lines = [Command("See it again", command("replay", case, **options))]
-    if "shrunk.json" not in found.cases:
-        lines.append(Command("Make it smaller", command("shrink", case, **options)))
-    lines.append(Command("Which parts of the engine it takes", command("bisect", "parts", case, **options)))
-    return (*lines, *_origin(case, source))
+    again = Command("See it again", command("replay", case, **options))
+    return (again, Command("Explain it", command("explain", case, **options)), *_origin(case, source))
 
 
 def _origin(case: str, source: RunSource) -> Iterator[Command]:
@@ -142,11 +139,11 @@ def _origin(case: str, source: RunSource) -> Iterator[Command]:
     settings = source.settings
     subject, between = settings.subject, ("--good", "GOOD", "--bad", "BAD")
     for package in packages_of(subject.name):
-        line = command("bisect", "releases", case, *between, package=package, set=subject.options["set"])
+        line = command("lab", "bisect", "releases", case, *between, package=package, set=subject.options["set"])
         yield Command("Which release brought it in", line)
     # What was brought in by a patch is in no history, and a subject of another Python is in no repository.
     if settings.fault or subject.python or subject.settings or ":" not in (subject.name or ":"):
         return
     given = {"subject": subject.name, "device": settings.device if settings.device != "cpu" else ""}
-    line = command("bisect", "history", case, "--repo", "REPO", *between, **given)
+    line = command("explain", case, "--repo", "REPO", *between, **given)
     yield Command("Which commit brought it in", line)

@@ -105,7 +105,7 @@ class WorkerCommit(Snapshot):
 
 
 def _scatter(dst: Tensor, src: Tensor, slots: Tensor, steps: Tensor, rows: Tensor | None = None) -> None:
-    """Stand for the scatter kernel, which takes tensors of a GPU only (`draftproof kernels check` has it)."""
+    """Stand for the scatter kernel, which takes tensors of a GPU only (`draftproof lab kernels check` has it)."""
     assert rows is None
     kernels.state_scatter(dst, src, slots.to(torch.int64), steps.to(torch.int64))
 

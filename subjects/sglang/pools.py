@@ -19,7 +19,8 @@ from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.properties.lib.errors import DraftproofError
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
+from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import StubAttributes, make_without_init
 from draftproof.subjects.sglang.release import SglangRelease

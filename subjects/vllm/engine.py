@@ -69,7 +69,7 @@ def speculative(scenario: Scenario, model: Checkpoint, *, padded: bool) -> dict[
         return {"method": "mtp", **count, "num_speculative_tokens": -(-scenario.steps // layers) * layers}
     if not draft.path:
         raise EngineStartError(
-            "invalid draft, made up from a seed: expected one in a folder; `draftproof head write` writes an EAGLE head"
+            "invalid draft, made up from a seed: expected one in a folder, as `draftproof lab head write` makes it"
         )
     return {"method": _METHODS[algorithm(draft)], "model": draft.path, **count}
 

@@ -1,4 +1,4 @@
-"""`draftproof bench compare`: exit codes, what it prints, and wrong input."""
+"""`draftproof lab bench compare`: exit codes, what it prints, and wrong input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept(path: Path, pairs: int, slower: float = 0.0) -> Path:
 @pytest.mark.parametrize(("pairs", "slower", "code"), [(12, 0.0, 0), (12, 0.3, 1), (2, 0.3, 125)])
 def test_the_exit_code_says_what_was_found(pairs: int, slower: float, code: int, tmp_path: Path, capsys):
     path, written = kept(tmp_path / "history.jsonl", pairs, slower), tmp_path / "out.json"
-    assert run(["bench", "compare", str(path), "--json", str(written)]) == code
+    assert run(["lab", "bench", "compare", str(path), "--json", str(written)]) == code
     out = capsys.readouterr().out
     assert ("SLOWER" in out) == (code == 1)
     assert ("too few pairs" in out) == (code == 125)
@@ -39,17 +39,17 @@ def test_the_exit_code_says_what_was_found(pairs: int, slower: float, code: int,
     ],
 )
 def test_labels_that_are_not_there(options: list[str], told: str, tmp_path: Path, capsys):
-    assert run(["bench", "compare", str(kept(tmp_path / "history.jsonl", 3)), *options]) == 2
+    assert run(["lab", "bench", "compare", str(kept(tmp_path / "history.jsonl", 3)), *options]) == 2
     assert told in capsys.readouterr().err
 
 
 def test_histories_that_say_nothing(tmp_path: Path, capsys):
     path = tmp_path / "history.jsonl"
-    assert run(["bench", "compare", str(path)]) == 2
+    assert run(["lab", "bench", "compare", str(path)]) == 2
     assert "it cannot be read: No such file or directory" in capsys.readouterr().err
     append(path, PLAIN)
-    assert run(["bench", "compare", str(path)]) == 2
+    assert run(["lab", "bench", "compare", str(path)]) == 2
     assert "expected runs of two labels, not of base" in capsys.readouterr().err
     path.write_text("nothing\n")
-    assert run(["bench", "compare", str(path)]) == 2
+    assert run(["lab", "bench", "compare", str(path)]) == 2
     assert "line 1 is no JSON" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def test_a_case_is_replayed_from_any_folder(of_checkpoint, tmp_path, monkeypatch
 def test_a_checkpoint_that_has_moved_is_named(of_checkpoint, tmp_path, monkeypatch, capsys):
     case = written(of_checkpoint, tmp_path / "case.json", monkeypatch)
     case.write_text(case.read_text().replace(str(of_checkpoint[0]), "/nowhere"))
-    for command in (["replay"], ["shrink"], ["bisect", "parts"]):
+    for command in (["replay"], ["explain"], ["lab", "bisect", "parts"]):
         assert run([*command, str(case)]) == 2
         told = f"error: {case}: there is no checkpoint at /nowhere/llama: expected its target there, or --model"
         assert capsys.readouterr().err == f"{told} with its folder\n"

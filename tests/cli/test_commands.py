@@ -310,7 +310,7 @@ def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatc
     assert run(["replay", finding["case"]]) == 0
 
 
-@pytest.mark.parametrize("words", [["replay"], ["shrink"], ["bisect", "parts"]])
+@pytest.mark.parametrize("words", [["replay"], ["explain"], ["lab", "bisect", "parts"]])
 def test_a_case_of_another_engine_is_not_run_on_ours_unasked(words, tmp_path, capsys):
     """It would pass, as if the failure were gone."""
     path, whose = tmp_path / "case.json", SubjectChoice(name="mine:Mine", settings={"bug": "late"})

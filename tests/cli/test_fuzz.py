@@ -197,7 +197,7 @@ def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys)
     out = capsys.readouterr().out
     assert "expected position" in out
     assert f"replay: draftproof replay {found['case']} --fault {FAULT}" in out
-    assert f"parts: draftproof bisect parts {found['case']} --fault {FAULT}" in out
+    assert f"explain: draftproof explain {found['case']} --fault {FAULT}" in out
     scenario, script = read_case(Path(found["case"]))
     assert script is not None
     assert len(scenario.requests) == found["requests"]

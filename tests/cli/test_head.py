@@ -1,7 +1,8 @@
-"""`draftproof head write`: what it writes is read as an EAGLE head of the target, with the very weights."""
+"""`draftproof lab head write`: what it writes is read as an EAGLE head of the target, with the very weights."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+import draftproof.faults
 from draftproof.cli.app import run
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
 from draftproof.reference.models.registry import load_target
@@ -18,7 +20,7 @@ from tests.checkpoints import tiny_deepseek_v3, tiny_llama, tiny_qwen3
 @pytest.mark.parametrize("target", [tiny_llama, tiny_qwen3, tiny_deepseek_v3])
 def test_a_random_head_is_that_of_its_seed(target: Callable[[Path], Path], tmp_path: Path):
     path, out = target(tmp_path / "target"), tmp_path / "head"
-    assert run(["head", "write", "--model", str(path), "--out", str(out), "--seed", "5"]) == 0
+    assert run(["lab", "head", "write", "--model", str(path), "--out", str(out), "--seed", "5"]) == 0
     model = load_target(path)
     written, made = ReferenceEagleHead.load(model, out), ReferenceEagleHead.random(model, 5)
     tokens, hidden = (1, 2, 3), model.forward((4, 1, 2)).hidden
@@ -27,7 +29,7 @@ def test_a_random_head_is_that_of_its_seed(target: Callable[[Path], Path], tmp_p
 
 def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path, out, file = tiny_llama(tmp_path / "target"), tmp_path / "head", tmp_path / "given.safetensors"
-    options = ["head", "write", "--model", str(path), "--out", str(out)]
+    options = ["lab", "head", "write", "--model", str(path), "--out", str(out)]
     assert run(options) == 0
     tensors = load_file(out / "model.safetensors")
     assert run(options) == 2
@@ -48,4 +50,16 @@ def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text("nothing")
     assert run([*options, "--weights", str(file)]) == 2
     assert "cannot be read as safetensors" in capsys.readouterr().err
-    assert run(["head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
+    assert run(["lab", "head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
+
+
+def test_checkpoints_go_to_a_folder(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    assert run(["lab", "checkpoints", str(tmp_path / "file")]) == 2
+    assert "/file': it cannot be written: File exists" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for name in ("tiny_checkpoints", "engine_checkpoints"):
+        monkeypatch.delitem(sys.modules, f"draftproof.faults.{name}", raising=False)
+        monkeypatch.delattr(draftproof.faults, name, raising=False)
+    assert run(["lab", "checkpoints", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == "error: no transformers: expected it installed, as by pip install transformers\n"

@@ -1,4 +1,4 @@
-"""`draftproof bisect history` as a user meets it: what it says, its report, its exit codes, and wrong input."""
+"""`draftproof lab bisect history` as a user meets it: what it says, its report, its exit codes, and wrong input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
 from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.histories import data, example, git
+from tests.fuzz import history_repository
+from tests.fuzz.histories import data, git
 from tests.named import named
 
 SUBJECT = """
@@ -43,7 +44,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    code = run(["bisect", "history", *arguments])
+    code = run(["lab", "bisect", "history", *arguments])
     lines = capsys.readouterr().err.splitlines()
     assert code == 2
     assert len(lines) == 1
@@ -52,16 +53,16 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_an_engine_of_this_layout(tmp_path, case, capsys):
-    made = example().make(tmp_path / "r", seed=4, commits=3)
+    made = history_repository.make(tmp_path / "r", seed=4, commits=3)
     report = tmp_path / "report.json"
     repo = ["--repo", str(made.folder), "--good", made.hashes[0], "--bad", "main"]
-    assert run(["bisect", "history", *repo, str(case), "--json", str(report)]) == 0
+    assert run(["lab", "bisect", "history", *repo, str(case), "--json", str(report)]) == 0
     out = capsys.readouterr().out
     culprit = made.hashes[made.culprit]
     assert re.search(rf"The first bad commit \(\d of 2 revisions tested, 0 of them skipped\):\n  {culprit} 2023-", out)
     assert "FAIL draft.positions\n" in out
     assert "expected   position" in out
-    assert f"Again: draftproof bisect history {case} --repo" in out
+    assert f"Again: draftproof lab bisect history {case} --repo" in out
     assert re.search(rf"^{made.hashes[0][:12]} Engine and kernels, revision 0: good, [\d.]+ s$", out, re.MULTILINE)
     read = json.loads(report.read_text())
     assert [one["hash"] for one in read["candidates"]] == [culprit]
@@ -82,7 +83,7 @@ def test_a_subject_of_ones_own_with_a_setup(tmp_path, case, capsys):
     subprocess.run(["git", "-C", str(folder), "fast-import", "--quiet"], input=stream.encode(), check=True)
     good, unknown, wrong = git(folder, "rev-list", "--reverse", "main").split()
     arguments = ["--good", good, "--bad", "main", "--subject", "mine:Mine", "--setup", "cp src/mine.py.in src/mine.py"]
-    assert run(["bisect", "history", "--repo", str(folder), *arguments, str(case)]) == 125
+    assert run(["lab", "bisect", "history", "--repo", str(folder), *arguments, str(case)]) == 125
     out = capsys.readouterr().out
     assert "Number 1: skip (it cannot be imported: OSError: not today)" in out
     assert "Skipped revisions hide which of these is the first bad commit (1 of 2 revisions tested, 1 of them" in out
@@ -92,7 +93,7 @@ def test_a_subject_of_ones_own_with_a_setup(tmp_path, case, capsys):
 
 
 def test_wrong_input_is_named(tmp_path, case, capsys):
-    made = example().make(tmp_path / "r", commits=4)
+    made = history_repository.make(tmp_path / "r", commits=4)
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     ends = ("--good", made.hashes[0], "--bad", "main")

@@ -1,4 +1,4 @@
-"""`draftproof kernels faults`: mistakes put into the kernels of a wheel made by hand; what a kernel misses."""
+"""`draftproof lab kernels faults`: mistakes put into the kernels of a wheel made by hand; what a kernel misses."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def wheel(tmp_path, monkeypatch) -> Path:
 def reported(tmp_path: Path, *words: str) -> tuple[int, dict]:
     """Return the exit code, and what is said of the one release."""
     file = tmp_path / "report.json"
-    code = run(["kernels", *words, "--examples", "8", "--workers", "1", "--json", str(file)])
+    code = run(["lab", "kernels", *words, "--examples", "8", "--workers", "1", "--json", str(file)])
     (release,) = json.loads(file.read_text())["releases"]
     return code, release
 
@@ -86,5 +86,5 @@ def test_each_interpreted_kernel_has_three_faults_of_known_kinds(package):
 
 
 def test_kernels_without_faults_are_told(capsys):
-    assert run(["kernels", "faults", "--impl", "fla:chunk_gated_delta_rule"]) == 2
+    assert run(["lab", "kernels", "faults", "--impl", "fla:chunk_gated_delta_rule"]) == 2
     assert "expected kernels that faults are listed for" in capsys.readouterr().err

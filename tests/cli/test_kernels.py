@@ -1,4 +1,4 @@
-"""`draftproof kernels check`: kernels of one's own, and what it is told wrongly."""
+"""`draftproof lab kernels check`: kernels of one's own, and what it is told wrongly."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def checked(tmp_path: Path, *words: str) -> tuple[int, dict]:
     """Return the exit code, and what is said of the one kernel."""
     file = tmp_path / "report.json"
-    code = run(["kernels", "check", *words, "--examples", "6", "--workers", "1", "--json", str(file)])
+    code = run(["lab", "kernels", "check", *words, "--examples", "6", "--workers", "1", "--json", str(file)])
     ((release,),) = (json.loads(file.read_text())["releases"],)
     (kernel,) = release["kernels"]
     return code, kernel
@@ -85,7 +85,9 @@ def test_verdicts_of_kernels_of_ones_own(own, tmp_path, capsys):
     name = f"{own}:last_token"
     code, kernel = checked(tmp_path, "--impl", name, "--op", "bonus_tokens")
     assert (code, kernel["verdict"], kernel["calls"]) == (0, "PASS", 6)
-    assert f"Again: draftproof kernels check --examples 6 --impl {name} --op bonus_tokens" in capsys.readouterr().out
+    assert (
+        f"Again: draftproof lab kernels check --examples 6 --impl {name} --op bonus_tokens" in capsys.readouterr().out
+    )
     code, kernel = checked(tmp_path, "--impl", f"{own}:one_behind", "--op", "bonus_tokens")
     assert (code, kernel["verdict"], kernel["first"]["channel"]) == (1, "FAIL", "kernel.bonus")
     assert "FAIL kernel.bonus_tokens  one_behind" in capsys.readouterr().out
@@ -148,7 +150,7 @@ def test_a_kernel_whose_module_cannot_be_imported_says_nothing(own, tmp_path):
 )
 def test_a_module_that_leaves_when_it_is_imported_ends_no_command_in_green(command, line, code, said, tmp_path):
     (tmp_path / "leaving.py").write_text(f"import ctypes, os, sys\n{line}\n")
-    words = ["kernels", command, "--impl", "leaving"]
+    words = ["lab", "kernels", command, "--impl", "leaving"]
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from draftproof.cli import main; main({words})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (code, "")
@@ -183,7 +185,7 @@ def test_a_wrong_binding_is_told(name, tmp_path, monkeypatch, capsys):
     lines += ["def mine(bonus, tokens, accept_lens):", "    pass"]
     (tmp_path / f"wrong_{name}.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    assert run(["kernels", "check", "--impl", f"wrong_{name}:mine"]) == 2
+    assert run(["lab", "kernels", "check", "--impl", f"wrong_{name}:mine"]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -191,7 +193,7 @@ def test_wrong_words_are_told(own, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def said(*words: str) -> str:
-        assert run(["kernels", "check", *words]) == 2
+        assert run(["lab", "kernels", "check", *words]) == 2
         return capsys.readouterr().err
 
     assert "invalid --op 'bonus_token': expected one of" in said("--impl", own, "--op", "bonus_token")
@@ -228,5 +230,5 @@ def test_the_process_interprets_no_longer_than_the_command(before: str | None, m
         monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     else:
         monkeypatch.setenv("TRITON_INTERPRET", before)
-    assert run(["kernels", "check", "--impl", "no_such_module"]) == 2
+    assert run(["lab", "kernels", "check", "--impl", "no_such_module"]) == 2
     assert os.environ.get("TRITON_INTERPRET") == before

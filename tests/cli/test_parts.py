@@ -1,4 +1,4 @@
-"""`draftproof bisect parts`: what it says and ends with, and its workers."""
+"""`draftproof lab bisect parts`: what it says and ends with, and its workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from draftproof.cli import parts as command
 from draftproof.cli.inputs import Ended
-from draftproof.cli.parts import describe_parts
 from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.formats.case import encode
@@ -60,7 +59,7 @@ def test_the_parts_that_it_takes_are_told(case, answers, capsys):
         "Stays on: taps; without them draft.positions has nothing to judge.",
         "where      draft step 1, request 0, round 1",
         "got        position 6 (one ahead)",
-        f"FAIL. Again: draftproof bisect parts {case} --device cpu",
+        f"FAIL. Again: draftproof lab bisect parts {case} --device cpu",
     ):
         assert told in out
     found = json.loads(report.read_text())["found"]
@@ -96,6 +95,7 @@ def test_our_own_error_is_raised(case, answers):
         command.parts(case, workers=1)
 
 
-def test_nothing_may_be_needed():
-    assert describe_parts(()) == "It takes none of these parts: it fails with all of them off."
-    assert describe_parts(("graphs", "drafts")) == "It takes: graphs + drafts."
+def test_nothing_may_be_needed(answers, case, capsys):
+    answers(lambda *_: FAILS)
+    assert parts(case) == 0
+    assert "It takes none of these parts: it fails with all of them off. (" in capsys.readouterr().out

@@ -189,7 +189,7 @@ def test_a_subject_that_leaves_in_green_ends_no_command_so(at: str, case: Path, 
 
 
 @pytest.mark.parametrize(
-    ("command", "by"), [("doctor", "exit"), ("fuzz", "_exit"), ("shrink", "exit"), ("bisect parts", "_exit")]
+    ("command", "by"), [("doctor", "exit"), ("fuzz", "_exit"), ("explain", "exit"), ("lab bisect parts", "_exit")]
 )
 def test_a_subject_that_leaves_when_it_is_asked_what_it_can_run_is_a_crash(
     command: str, by: str, case: Path, tmp_path: Path

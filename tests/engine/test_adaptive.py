@@ -21,7 +21,7 @@ from draftproof.engine.adaptive import (
     start,
 )
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
-from draftproof.properties.values.scenario import Adaptive
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.reference import adaptive_steps as control
 
 Advance = Callable[[AdaptiveConfig, ControllerState, Sequence[int], Sequence[int]], ControllerState]

@@ -144,13 +144,13 @@ def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
     cpu, gpu, out = tmp_path / "cpu.json", tmp_path / "gpu.json", tmp_path / "matrix.md"
     cpu.write_text(encode(report(*ROWS)))
     gpu.write_text(encode(report(*ROWS[:1], device="cuda")))
-    assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 0
+    assert run(["lab", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 0
     assert out.read_text(encoding="utf-8").startswith("# Detection matrix")
-    assert run(["faults", "matrix", "--cpu", str(gpu), "--out", str(out)]) == 2
+    assert run(["lab", "matrix", "--cpu", str(gpu), "--out", str(out)]) == 2
     assert "expected a report of --device cpu, not cuda" in capsys.readouterr().err
     cpu.write_text("{")
-    assert run(["faults", "matrix", "--cpu", str(cpu), "--out", str(out)]) == 2
-    assert run(["faults", "matrix", "--cpu", str(tmp_path / "none"), "--out", str(out)]) == 2
+    assert run(["lab", "matrix", "--cpu", str(cpu), "--out", str(out)]) == 2
+    assert run(["lab", "matrix", "--cpu", str(tmp_path / "none"), "--out", str(out)]) == 2
     assert "none': it cannot be read" in capsys.readouterr().err
 
 
@@ -159,7 +159,7 @@ def test_lanes_of_different_strategies_are_not_merged(tmp_path: Path, capsys):
     cpu.write_text(encode(report(*ROWS)))
     older = msgspec.structs.replace(report(*ROWS[:1], device="cuda"), strategies=STRATEGIES_VERSION - 1)
     gpu.write_text(encode(older))
-    assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 2
+    assert run(["lab", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert f"expected strategies version {STRATEGIES_VERSION}, which" in told
     assert f"not {STRATEGIES_VERSION - 1}; run the older one again" in told

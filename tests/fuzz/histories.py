@@ -1,26 +1,10 @@
-"""Repositories to bisect: commits made by hand, and the generated ones of the example."""
+"""Repositories to bisect: commits made by hand."""
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("history_repository", ROOT / "examples/history_repository.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # A dataclass looks its module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def git(folder: Path, *arguments: str) -> str:

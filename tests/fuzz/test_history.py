@@ -22,7 +22,8 @@ from draftproof.fuzz.bisect.worktree import GitError, commit
 from draftproof.harness.identity import Identity
 from draftproof.properties.formats.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.histories import example, git, repository
+from tests.fuzz import history_repository
+from tests.fuzz.histories import git, repository
 from tests.named import named
 
 
@@ -266,13 +267,12 @@ def test_wrong_ends_are_named(tmp_path, case):
 
 
 def test_the_generated_repository_is_always_the_same(tmp_path):
-    module = example()
-    one, two = (module.make(tmp_path / name, seed=5, unbuildable="python") for name in "ab")
+    one, two = (history_repository.make(tmp_path / name, seed=5, unbuildable="python") for name in "ab")
     assert one.hashes == two.hashes
     assert len(one.hashes) == 64
     assert len(one.unbuildable) == 21
     assert one.culprit not in one.unbuildable
-    assert module.make(tmp_path / "c", seed=6).hashes != one.hashes
+    assert history_repository.make(tmp_path / "c", seed=6).hashes != one.hashes
     changed = git(one.folder, "diff", "--stat", f"{one.hashes[one.culprit]}~", one.hashes[one.culprit])
     assert "engine/drafts/eagle.py" in changed
     broken = min(one.unbuildable)
@@ -283,9 +283,8 @@ def test_the_generated_repository_is_always_the_same(tmp_path):
 
 @pytest.mark.parametrize(("unbuildable", "seed", "commits"), [("no", 0, 64), ("python", 1, 16), ("build", 2, 16)])
 def test_the_commit_that_brought_a_fault_in_is_named(tmp_path, case, unbuildable, seed, commits):
-    module = example()
-    made = module.make(tmp_path / "r", seed=seed, unbuildable=unbuildable, commits=commits)
-    setup = (sys.executable, *module.SETUP[1:]) if unbuildable == "build" else ()
+    made = history_repository.make(tmp_path / "r", seed=seed, unbuildable=unbuildable, commits=commits)
+    setup = (sys.executable, *history_repository.SETUP[1:]) if unbuildable == "build" else ()
     report = bisected(made.folder, case, made.hashes, setup=setup)
     assert report.first is not None
     assert report.first.hash == made.hashes[made.culprit]

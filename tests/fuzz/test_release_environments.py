@@ -16,6 +16,7 @@ from draftproof.fuzz.releases import environment, packages
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import Recipe
 from draftproof.properties.formats.case import encode
+from draftproof.properties.values.limits import Limits
 from draftproof.reference.solved import solved
 from tests.named import named
 
@@ -79,13 +80,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_table_and_a_bisection_over_installed_releases(index, capsys):
-    scenario = draftproof.fit(named("eagle_padded"), draftproof.Limits(steering="none", variants=()))
+    scenario = draftproof.fit(named("eagle_padded"), Limits(steering="none", variants=()))
     known = solved(scenario)
     answers, case, out = index / "answers.json", index / "case.json", index / "out.json"
     answers.write_text(json.dumps([request.tokens for request in known.script.requests]))
     case.write_text(encode(scenario))
     common = ("--package", "told-engine", "--environments", str(index / "envs"), "--set", f"answers={answers}")
-    assert run(["releases", *common, "--versions", "1.1,1.2", str(case), "--json", str(out)]) == 1
+    assert run(["lab", "releases", *common, "--versions", "1.1,1.2", str(case), "--json", str(out)]) == 1
     table = json.loads(out.read_text())
     verdicts = {row["version"]: {one["name"]: one["verdict"] for one in row["contracts"]} for row in table["releases"]}
     assert [row["runnable"] for row in table["releases"]] == [True, True]
@@ -95,7 +96,7 @@ def test_a_table_and_a_bisection_over_installed_releases(index, capsys):
     assert f"--set answers={answers} --environments {index / 'envs'}" in again
     made = (index / "envs" / "told-engine-1.1" / "installed").stat().st_mtime_ns
     ends = ("--good", "1.1", "--bad", "1.2")
-    assert run(["bisect", "releases", *common, *ends, str(case), "--json", str(out)]) == 0
+    assert run(["lab", "bisect", "releases", *common, *ends, str(case), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["candidates"] == ["1.2"]
     assert "The first bad release (2 of 2 releases tested): told-engine 1.2" in capsys.readouterr().out

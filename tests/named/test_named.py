@@ -12,8 +12,9 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features import FEATURES, features_of
 from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
+from draftproof.properties.values.scenario import Scenario
 from tests.named import FOLDER, OF_DRAFT, named, names
 
 
@@ -155,7 +156,7 @@ def test_a_scenario_has_what_its_name_says_and_passes(name: str):
     assert expected.holds(scenario)
     assert scenario.taps
     assert len((FOLDER / f"{name}.json").read_text(encoding="utf-8")) < SMALL
-    ran = draftproof.evidence(EngineSubject(), scenario)
+    ran = draftproof.run(EngineSubject(), scenario)
     judged = draftproof.judge(ran)
     assert judged.passed, judged.first
     found = counts(ran)

@@ -15,12 +15,12 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
 from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import (
-    Adaptive,
     Graphs,
     Linear,
     Memory,

@@ -9,7 +9,6 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
 from draftproof.properties.strategies.quantities import (
@@ -24,7 +23,7 @@ from draftproof.properties.strategies.quantities import (
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
 from draftproof.properties.validate import is_valid, validate
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES
 from draftproof.properties.values.scenario import Graphs, Scenario
 
 POWERS = {2**power for power in range(4, 13)}

@@ -9,6 +9,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.validate import validate
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.observed import (
     Datum,
     LaunchKind,
@@ -33,7 +34,7 @@ from draftproof.properties.values.relations import (
     VerifyRow,
     Zero,
 )
-from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
+from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Key
 from tests.properties.breaking import edited, failure, with_value
 from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request

@@ -13,7 +13,6 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
-from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.features.feature import Feature
@@ -27,7 +26,7 @@ from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.validate import validate
-from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS, Algorithm, Eagle, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES, DRAFT_KINDS, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from tests.properties.facts import each, needing

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.observed import StepsInForce
-from draftproof.properties.values.scenario import Adaptive, Scenario
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.adaptive_steps import Control, Row, observations, start, steps_in_force, update
 from tests.reference.scenarios import request, scenario

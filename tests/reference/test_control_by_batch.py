@@ -14,7 +14,8 @@ from draftproof.engine.controller import BatchController
 from draftproof.engine.subject.build import config
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import is_valid, validate
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario
+from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.adaptive_steps import (
     Control,
     Row,

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from draftproof.properties.values.scenario import Adaptive, Scenario, round_plan
+from draftproof.properties.values.adaptive_steps import Adaptive
+from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run

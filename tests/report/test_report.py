@@ -279,10 +279,10 @@ def test_commands_meet_the_subject_that_failed(tmp_path, settings, options, hist
     shrunk, crash = report(read_run(run)).findings
     lines = [command.line for command in shrunk.commands]
     case = f"'{run}/findings/draft-positions-0a/shrunk.json'"
-    assert lines[:2] == [f"draftproof replay {case}{options}", f"draftproof bisect parts {case}{options}"]
-    assert any("bisect history" in line for line in lines) is history
+    assert lines[:2] == [f"draftproof replay {case}{options}", f"draftproof explain {case}{options}"]
+    assert any("--repo" in line for line in lines) is history
     assert not [line for line in lines if _unknown_options(line)]
-    assert f"draftproof shrink '{run}/findings/crash-illegal-0b/case.json'{options}" in [
+    assert f"draftproof explain '{run}/findings/crash-illegal-0b/case.json'{options}" in [
         one.line for one in crash.commands
     ]
 

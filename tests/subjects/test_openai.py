@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import draftproof
 from draftproof.cli.app import run
 from draftproof.errors import ConditionError
 from draftproof.fuzz.campaign import run as campaign
@@ -21,6 +20,7 @@ from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import steering
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
@@ -51,7 +51,7 @@ def scenarios(checkpoint: Path) -> list[Scenario]:
 reference = cache(solved)
 
 
-def answer(subject: draftproof.Subject, scenario: Scenario) -> Outcome:
+def answer(subject: Subject, scenario: Scenario) -> Outcome:
     (fit,) = fitted([scenario], subject.limits)
     return Executor(subject, reference=reference, deadline=60.0).examine(Order(number=0, scenario=fit))
 

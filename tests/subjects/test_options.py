@@ -49,7 +49,7 @@ def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_pat
     assert f"--subject lean_subjects:Lean --python {lean_python} --set act=raises" in out
 
 
-@pytest.mark.parametrize("command", ["replay", "shrink", "bisect parts"])
+@pytest.mark.parametrize("command", ["replay", "explain", "lab bisect parts"])
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

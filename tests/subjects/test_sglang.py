@@ -13,7 +13,8 @@ from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
-from draftproof.properties.values.scenario import Adaptive, Graphs
+from draftproof.properties.values.adaptive_steps import Adaptive
+from draftproof.properties.values.scenario import Graphs
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.dflash import BlockAcceptance

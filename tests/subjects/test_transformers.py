@@ -14,9 +14,11 @@ from transformers.generation import candidate_generator as generators
 
 import draftproof
 from draftproof.harness.checkpoint_scenarios import one_draft
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
+from draftproof.properties.values.subject import Subject
 from draftproof.reference.solved import solved
 from draftproof.subjects.transformers import TransformersSubject, hooks
 from draftproof.subjects.transformers.taps import TargetTaps
@@ -72,12 +74,12 @@ def drawn(tiny: dict[str, Tiny], subject: TransformersSubject) -> Callable[[str]
 reference = cache(solved)
 
 
-def failed(subject: draftproof.Subject, scenarios: list[Scenario]) -> set[str]:
+def failed(subject: Subject, scenarios: list[Scenario]) -> set[str]:
     """Return the names of the contracts that fail."""
     return {
         name
         for scenario in scenarios
-        for name, found in draftproof.judge(draftproof.evidence(subject, scenario, reference)).results.items()
+        for name, found in draftproof.judge(evidence(subject, scenario, reference)).results.items()
         if found
     }
 
@@ -86,7 +88,7 @@ def failed(subject: draftproof.Subject, scenarios: list[Scenario]) -> set[str]:
 def test_each_way_to_propose_passes(name, drawn, subject):
     scenarios = drawn(name)
     assert {algorithm(one.draft) for one in scenarios} == {name}
-    judged = [draftproof.judge(draftproof.evidence(subject, one, reference)) for one in scenarios]
+    judged = [draftproof.judge(evidence(subject, one, reference)) for one in scenarios]
     assert [one.first for one in judged] == [None, None]
     expected = {"draft.proposed", "verify.ids", "verify.positions", "verify.hidden", "accept.greedy", "commit.kv"}
     expected |= {"draft.ids", "draft.positions", "draft.proposal"} if name == "standalone" else set()
@@ -123,7 +125,7 @@ def test_an_assistant_forgets_what_it_proposed_where_other_drafts_were_accepted(
     """By how much its choices are the best: with entries of tokens that are not there it is by another number."""
 
     def furthest() -> float:
-        ran = draftproof.evidence(subject, drawn("standalone")[0], reference)
+        ran = evidence(subject, drawn("standalone")[0], reference)
         expected = ran.reference.choices("draft.step.proposal")
         return max(
             abs(margin - expected[key][1]) for key, (_, margin) in ran.subject.choices("draft.step.proposal").items()

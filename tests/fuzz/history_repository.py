@@ -1,6 +1,6 @@
-"""A git repository of 64 commits, one of which brings a known bug in: something to try `draftproof bisect history` on.
+"""A git repository of 64 commits, one of which brings a known bug in: something for `draftproof explain --repo`.
 
-    python examples/history_repository.py FOLDER [--seed N] [--fault ID] [--unbuildable python|build]
+    python -m tests.fuzz.history_repository FOLDER [--seed N] [--fault ID] [--unbuildable python|build]
 
 The first commit is a copy of engine/ and kernels/; those after it change comments and notes, and one of them the code
 by the patch of a fault. With --unbuildable a third of them have a syntax error in the engine (python), or a build file
@@ -125,7 +125,7 @@ def main(folder: Path, seed: int = 0, fault: str = FAULT, unbuildable: Unbuildab
     setup = ["--setup", shlex.join(SETUP)] if unbuildable == "build" else []
     ends = ["--good", made.hashes[0], "--bad", "main"]
     print(f"{len(made.hashes)} commits, {len(made.unbuildable)} of them cannot be built. Now:")
-    print(shlex.join(["draftproof", "bisect", "history", "--repo", str(made.folder), *ends, *setup, "CASE.json"]))
+    print(shlex.join(["draftproof", "explain", "--repo", str(made.folder), *ends, *setup, "CASE.json"]))
     print(f"must name {made.hashes[made.culprit]}")
 
 

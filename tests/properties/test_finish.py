@@ -104,7 +104,5 @@ def test_a_declaration_that_nobody_knows_is_refused() -> None:
         msgspec.convert({"finish": "whole"}, Limits)
     subject = IdealSubject()
     subject.limits = "uncut"  # type: ignore[assignment]
-    with pytest.raises(
-        SubjectCrashedError, match=r"IdealSubject: expected a draftproof\.subject\.Limits"
-    ):
+    with pytest.raises(SubjectCrashedError, match=r"IdealSubject: expected a draftproof\.subject\.Limits"):
         evidence(subject, SNAPSHOT)

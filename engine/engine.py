@@ -315,7 +315,7 @@ class Engine:
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
         ending = [place for place, commit in enumerate(done) if commit]
         of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
-        told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].logprobs for place in ending])
+        told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].request.logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 
     def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
@@ -429,7 +429,7 @@ class Engine:
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         if not acceptance.weights:
             return commits
-        told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
+        told = logprobs(acceptance.weights, acceptance.accept_index, [row.request.logprobs for row in batch])
         return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
     def _columns(self, batch: tuple[DecodeRow, ...], num_drafts: Sequence[int]) -> dict[str, Sequence[float]]:
@@ -445,8 +445,8 @@ class Engine:
 
     def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> Columns:
         """Return how each row draws its tokens and is penalised, if any request does or is."""
-        sampling = sampling_columns([row.sampling for row in batch]) if self.config.sampled else {}
-        penalties = penalty_columns([row.penalties for row in batch]) if self.config.penalized else {}
+        sampling = sampling_columns([row.request.sampling for row in batch]) if self.config.sampled else {}
+        penalties = penalty_columns([row.request.penalties for row in batch]) if self.config.penalized else {}
         return {**sampling, **penalties}
 
     def _advance(self, commits: tuple[Commit, ...]) -> None:

@@ -74,7 +74,7 @@ class Exchange:
 
     def install(self, rows: tuple[PrefillRow, ...]) -> None:
         """Copy transferred requests into the pages, slots and rows that this engine has given them."""
-        handed = [self.received.pop(row.request) for row in rows]
+        handed = [self.received.pop(row.request.id) for row in rows]
         self.probes.before_launch("install")
         for row, transfer in zip(rows, handed, strict=True):
             slots = self._slots(row.req_row, transfer.seq_len)

@@ -103,10 +103,10 @@ class GrammarStates:
     def begin(self, batch: Sequence[PrefillRow]) -> None:
         """Begin requests that were admitted, with what they have emitted before."""
         for row in batch:
-            if row.grammar:
-                self._automata[row.request] = token_automaton(row.grammar)
-                self._states[row.request] = 0
-                self._advance(row.request, row.emitted)
+            if row.request.grammar:
+                self._automata[row.request.id] = token_automaton(row.request.grammar)
+                self._states[row.request.id] = 0
+                self._advance(row.request.id, row.emitted)
 
     def advance(self, commits: Sequence[Commit]) -> None:
         """Follow the tokens that requests emitted, and no draft that was rejected."""
@@ -127,8 +127,8 @@ class GrammarStates:
         """Return what is excluded after each text [R, V]."""
         masks = np.zeros((len(batch), self._vocabulary), bool)
         for place, row in enumerate(batch):
-            if row.grammar:
-                masks[place] = self._automata[row.request].excluded[self._states[row.request]]
+            if row.request.grammar:
+                masks[place] = self._automata[row.request.id].excluded[self._states[row.request.id]]
         return torch.from_numpy(masks).to(self._device)
 
     def masks(self, batch: Sequence[DecodeRow], proposal: Proposal, width: int) -> Tensor:
@@ -137,10 +137,10 @@ class GrammarStates:
         drafts = proposal.draft_tokens.tolist()
         parents = proposal.parents.tolist() if proposal.parents is not None else None
         for place, row in enumerate(batch):
-            if row.grammar:
+            if row.request.grammar:
                 count = proposal.num_drafts[place]
                 above = parents[place] if parents else range(count)
-                masks[place, : count + 1] = self._of_round(row.request, drafts[place][:count], above)
+                masks[place, : count + 1] = self._of_round(row.request.id, drafts[place][:count], above)
         return torch.from_numpy(masks).to(self._device)
 
     def _of_round(self, request: int, drafts: Sequence[int], above: Sequence[int]) -> np.ndarray:

@@ -73,7 +73,7 @@ def prompt_logprobs(
     values = [weights[f"prompt_{name}"].tolist() for name in WEIGHTS] if weights else []
     for row in batch:
         asked, of_row = row.prompt_logprobs, []
-        for place, position in enumerate(range(row.start + 1, min(row.end + 1, len(row.prompt))), start=first):
+        for place, position in enumerate(range(row.start + 1, min(row.end + 1, len(row.request.prompt))), start=first):
             if asked is not None and position > asked.start:
                 own, total, ids, heaviest = (value[place] for value in values)
                 of_row.append((position, (own, total, *_likeliest(ids[: asked.top], heaviest[: asked.top]))))

@@ -111,7 +111,7 @@ class OverlapEngine(Engine):
     def _fill(self, inputs: Tensor, batch: tuple[DecodeRow, ...]) -> None:
         """Write what the host tells of a round, one input after another."""
         values = [
-            (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request)) for row in batch
+            (row.req_row, row.state_slot, row.num_drafts, self.scheduler.last_context(row.request.id)) for row in batch
         ]
         inputs.view(len(_INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
 
@@ -134,7 +134,7 @@ class OverlapEngine(Engine):
         # The draft's entries are made of the first token, and its input is put together on the host.
         next_tokens = target_tokens.tolist()
         commits = tuple(
-            Commit(row.request, row.req_row, row.state_slot, row.round, 0, (next_tokens[place],), row.end, False)
+            Commit(row.request.id, row.req_row, row.state_slot, row.round, 0, (next_tokens[place],), row.end, False)
             for place, row in zip(ends, last, strict=True)
         )
         self.probes.on_commit(commits)
@@ -164,7 +164,7 @@ class OverlapEngine(Engine):
         self.probes.on_round(batch, out)
         runtime.extend(
             Accepted(
-                requests=tuple(row.request for row in batch),
+                requests=tuple(row.request.id for row in batch),
                 req_rows=req_rows,
                 seq_lens=relayed["positions"],
                 correct_len=correct_len,
@@ -214,7 +214,7 @@ class OverlapEngine(Engine):
         )
         of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
         of_ends = {name: weights[name][:, None] for name in WEIGHTS if name in weights}
-        told = logprobs(of_ends, [(0,)] * len(batch), [row.logprobs for row in batch])
+        told = logprobs(of_ends, [(0,)] * len(batch), [row.request.logprobs for row in batch])
         commits = [
             self.scheduler.receive_prompt(row, token, told)
             for row, token, told in zip(batch, tokens, of_prompts, strict=True)
@@ -232,11 +232,11 @@ class OverlapEngine(Engine):
         num_drafts, correct_len, bonus = by_row.view(len(RESULTS), -1)[:, :rows].tolist()
         target_tokens = tokens[: rows * width].view(rows, width).tolist()
         told = logprobs(
-            step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.logprobs for row in batch]
+            step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.request.logprobs for row in batch]
         )
         commits, counted = list[Commit](), list[tuple[int, int]]()
         for place, row in enumerate(batch):
-            context, right = self.scheduler.known_length(row.request), correct_len[place]
+            context, right = self.scheduler.known_length(row.request.id), correct_len[place]
             commit = self.scheduler.receive_round(row, (*target_tokens[place][:right], bonus[place]))
             if commit is None:
                 self.probes.on_discard(row, context, num_drafts[place], right + 1)

@@ -45,13 +45,13 @@ class OverlapScheduler(Scheduler):
     def launched(self, plan: StepPlan) -> None:
         """Go on as if a step had run, as far as that is known."""
         for chunk in plan.prefill:
-            sequence = self.find(chunk.request)
+            sequence = self.find(chunk.request.id)
             sequence.prefilled = sequence.seq_len = self._ahead(sequence).length = chunk.end
             sequence.chunks += 1
             if chunk.tail < 0:
                 self._ahead(sequence).rounds.append(0)
         for row in plan.decode:
-            sequence = self.find(row.request)
+            sequence = self.find(row.request.id)
             sequence.rounds += 1
             self._ahead(sequence).rounds.append(row.num_drafts + 1)
             self._bound(sequence)
@@ -60,17 +60,17 @@ class OverlapScheduler(Scheduler):
         self, row: PrefillRow, token: int, told: tuple[tuple[int, TokenLogprob], ...] = ()
     ) -> Commit | None:
         """Take in what a chunk has told, and after the last one the first token."""
-        sequence = self.find(row.request)
+        sequence = self.find(row.request.id)
         sequence.told += told
         if row.tail >= 0:
             return None
         emitted, finished = self._cut(sequence, (token,))
-        place = (row.request, row.req_row, row.state_slot, row.round)
+        place = (row.request.id, row.req_row, row.state_slot, row.round)
         return Commit(*place, 0, emitted, row.end, finished, prompt_logprobs=sequence.told)
 
     def receive_round(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit | None:
         """Take in the tokens that a round has committed; None if the request had ended before it."""
-        sequence = self.find(row.request)
+        sequence = self.find(row.request.id)
         ahead = self._ahead(sequence)
         if ahead.ended:
             ahead.rounds.pop(0)
@@ -78,7 +78,7 @@ class OverlapScheduler(Scheduler):
         before = ahead.length
         ahead.length += len(tokens)
         emitted, finished = self._cut(sequence, tokens)
-        place = (row.request, row.req_row, row.state_slot, row.round)
+        place = (row.request.id, row.req_row, row.state_slot, row.round)
         return Commit(*place, before, emitted, ahead.length, finished)
 
     def known_length(self, request: int) -> int:
@@ -122,19 +122,17 @@ class OverlapScheduler(Scheduler):
         request = sequence.request
         wanted = request.num_drafts_wanted[sequence.rounds % len(request.num_drafts_wanted)]
         return DecodeRow(
-            request.id,
+            request,
             sequence.req_row,
             sequence.rounds + 1,
             sequence.seq_len,
             -1,
             min(wanted, steps),
             sequence.state_slot,
-            request.sampling,
-            logprobs=request.logprobs,
         )
 
     def _pages_of(self, row: DecodeRow) -> int:
         """Return how many pages hold a request with its round, however far it has come."""
-        request = self.find(row.request).request
+        request = row.request
         most = min(self._config.max_len, len(request.prompt) + request.budget)
         return min(super()._pages_of(row), self._pages_to(most))

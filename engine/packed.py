@@ -66,10 +66,10 @@ def packing(chunks: Sequence[PrefillRow], rounds: Sequence[DecodeRow], proposal:
     """Return the rows of a step: those that verify before chunks, or behind them if the row seed is odd."""
     drafts = proposal.draft_tokens.tolist()
     verify = [
-        RowTokens(row.request, True, row.req_row, row.seq_len, (row.pending_token, *drafts[place][: row.num_drafts]))
+        RowTokens(row.request.id, True, row.req_row, row.seq_len, (row.pending_token, *drafts[place][: row.num_drafts]))
         for place, row in enumerate(rounds)
     ]
-    prefill = [RowTokens(row.request, False, row.req_row, row.start, row.ids) for row in chunks]
+    prefill = [RowTokens(row.request.id, False, row.req_row, row.start, row.ids) for row in chunks]
     return Packing(tuple(prefill + verify if row_seed % 2 else verify + prefill))
 
 

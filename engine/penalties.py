@@ -36,9 +36,9 @@ class PenaltyTables:
         rows = self._tensor([row.req_row for row in batch])
         for table in (self._prompt, self._output, self._bias):
             table.index_fill_(0, rows, 0)
-        self._count(self._prompt, [(row.req_row, token) for row in batch for token in row.prompt])
+        self._count(self._prompt, [(row.req_row, token) for row in batch for token in row.request.prompt])
         self._count(self._output, [(row.req_row, token) for row in batch for token in row.emitted])
-        biases = [(row.req_row, *one) for row in batch for one in (row.penalties or NONE).bias]
+        biases = [(row.req_row, *one) for row in batch for one in (row.request.penalties or NONE).bias]
         at, tokens, amounts = (self._tensor([one[place] for one in biases]) for place in range(3))
         self._bias.index_put_((at, tokens), amounts)
 

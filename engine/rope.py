@@ -41,7 +41,7 @@ class RopeTable:
     def begin(self, rows: Sequence[PrefillRow]) -> None:
         """Fill the rows of texts that begin, to their ends and on."""
         for row in rows:
-            positions, delta = prompt_positions(len(row.prompt), row.images)
+            positions, delta = prompt_positions(len(row.request.prompt), row.request.images)
             columns = torch.arange(self._table.shape[2], device=self._table.device) + delta
             self._table[row.req_row] = columns
             known = torch.tensor(positions, dtype=torch.int64, device=self._table.device)

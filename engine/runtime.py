@@ -178,7 +178,7 @@ def accepted(
 ) -> Accepted:
     """Return the rows of unfinished requests, as the draft is extended by them; mostly these are all of a batch."""
     whole = Accepted(
-        requests=tuple(batch[i].request for i in unfinished),
+        requests=tuple(batch[i].request.id for i in unfinished),
         req_rows=inputs["req_rows"],
         seq_lens=inputs["positions"],
         correct_len=acceptance.correct_len,

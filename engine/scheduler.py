@@ -172,7 +172,7 @@ class Scheduler:
         self, row: PrefillRow, first: int | None, told: tuple[tuple[int, TokenLogprob], ...] = ()
     ) -> Commit | None:
         """Record that a chunk has run, and what is `told` of it; `first` is the target's token after the last chunk."""
-        sequence = self.find(row.request)
+        sequence = self.find(row.request.id)
         sequence.told += told
         sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
         sequence.seq_len = row.end
@@ -183,7 +183,7 @@ class Scheduler:
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
         return Commit(
-            row.request,
+            row.request.id,
             row.req_row,
             row.state_slot,
             row.round,
@@ -196,13 +196,13 @@ class Scheduler:
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
-        sequence = self.find(row.request)
+        sequence = self.find(row.request.id)
         emitted, finished = sequence.gain(tokens, self._config)
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
         sequence.rounds += 1
         return Commit(
-            row.request, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
+            row.request.id, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
         )
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
@@ -361,7 +361,7 @@ class Scheduler:
         In the order of admission they share the tokens of a step: a round gets fewer drafts, or none of them runs.
         """
         prefill, decode = list[PrefillRow](), list[DecodeRow]()
-        rounds = {row.request: row for row in self._decode(steps_of)}
+        rounds = {row.request.id: row for row in self._decode(steps_of)}
         for sequence in self.live:
             left = self._tokens_left(prefill, decode)
             if left and sequence.in_prefill:
@@ -382,21 +382,15 @@ class Scheduler:
         waited, start = sequence.waited, sequence.prefilled
         end = min(len(waited.text), start + self._config.chunk, start + most)
         return PrefillRow(
-            sequence.request.id,
+            waited.request,
             sequence.req_row,
             sequence.chunks,
             start,
             end,
-            waited.request.prompt,
             sequence.state_slot,
-            waited.request.sampling,
-            waited.request.penalties,
-            waited.request.grammar,
-            waited.request.logprobs,
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
             cached=sequence.served,
-            images=waited.request.images,
             checkpoint=0 if sequence.chunks or not sequence.served else sequence.cached[-1].checkpoint,
             minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
             prompt_logprobs=waited.prompt_logprobs,
@@ -423,17 +417,13 @@ class Scheduler:
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(
-            sequence.request.id,
+            sequence.request,
             sequence.req_row,
             sequence.rounds + 1,
             sequence.seq_len,
             sequence.emitted[-1],
             sequence.num_drafts(self._config, steps),
             sequence.state_slot,
-            sequence.request.sampling,
-            sequence.request.penalties,
-            sequence.request.grammar,
-            sequence.request.logprobs,
             stopping.minimum(sequence.request, len(sequence.emitted), self._config.eos),
         )
 

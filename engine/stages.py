@@ -88,29 +88,23 @@ class PrefillRow:
     With `prompt_logprobs` what its tokens were weighed among is to be told.
     """
 
-    request: int
+    request: GenerationRequest
     req_row: int
     chunk: int
     start: int
     end: int
-    prompt: tuple[int, ...]
     state_slot: int = 0
-    sampling: SamplingParams | None = None
-    penalties: PenaltyParams | None = None
-    grammar: GrammarParams | None = None
-    logprobs: int | None = None
     round: int = 0
     emitted: tuple[int, ...] = ()
     cached: int = 0
     checkpoint: int = 0
     minimum: Minimum | None = None
     prompt_logprobs: PromptLogprobParams | None = None
-    images: tuple[ImageSpan, ...] = ()
 
     @property
     def text(self) -> tuple[int, ...]:
         """Return the tokens that all chunks run."""
-        return self.prompt + self.emitted
+        return self.request.prompt + self.emitted
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -127,17 +121,13 @@ class PrefillRow:
 class DecodeRow:
     """One request in a decode batch: context length n, pending token t_n, K drafts in its own round, and state slot."""
 
-    request: int
+    request: GenerationRequest
     req_row: int
     round: int
     seq_len: int
     pending_token: int
     num_drafts: int
     state_slot: int = 0
-    sampling: SamplingParams | None = None
-    penalties: PenaltyParams | None = None
-    grammar: GrammarParams | None = None
-    logprobs: int | None = None
     minimum: Minimum | None = None
 
     def having(self, num_drafts: int) -> DecodeRow:

@@ -98,7 +98,7 @@ class NgramDraft(Draft[NgramSettings]):
         return HostDrafts([self._found(row) for row in batch])
 
     def _found(self, row: DecodeRow) -> list[int]:
-        paths = self._indices[row.request].propose(row.num_drafts)
+        paths = self._indices[row.request.id].propose(row.num_drafts)
         return paths[0] if paths else []
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
@@ -110,11 +110,11 @@ class NgramDraft(Draft[NgramSettings]):
         """Add the prompt, once it is complete, and the token after it."""
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
-                self._indices[row.request] = self._index((*row.text, token))
+                self._indices[row.request.id] = self._index((*row.text, token))
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
         """Begin with the prompt and the token after it: nothing else is transferred."""
-        self._indices[row.request] = self._index(row.text)
+        self._indices[row.request.id] = self._index(row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

@@ -49,7 +49,7 @@ class OverlapRecorder(TraceRecorder):
         gained = [tokens if row.num_drafts >= 0 else () for row, tokens in zip(batch, verified.tokens, strict=True)]
         self._ran = tuple(
             Commit(
-                *(row.request, row.req_row, row.state_slot, row.round, row.seq_len),
+                *(row.request.id, row.req_row, row.state_slot, row.round, row.seq_len),
                 emitted=tokens,
                 seq_len=row.seq_len + len(tokens),
                 finished=False,
@@ -62,8 +62,8 @@ class OverlapRecorder(TraceRecorder):
         self.on_extend(self._ran)
 
     def on_discard(self, row: DecodeRow, context: int, num_drafts: int, committed: int) -> None:
-        key = Key(row.request, row.round)
-        self._log.drop(row.request, row.round, but=_OF_PLANS)
+        key = Key(row.request.id, row.round)
+        self._log.drop(row.request.id, row.round, but=_OF_PLANS)
         self._log.add("overlap.discarded", key, DiscardedRound(context, num_drafts, committed))
 
     def on_buffer(self, use: BufferUse) -> None:

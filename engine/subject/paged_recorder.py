@@ -48,12 +48,12 @@ class PagedRecorder:
         for chunk in plan.prefill:
             # An earlier chunk of the round reported the columns before its start.
             reported = -(-chunk.start // self._engine.config.page_size) if chunk.chunk else 0
-            self._table(chunk.req_row, Key(chunk.request, chunk.round), reported)
+            self._table(chunk.req_row, Key(chunk.request.id, chunk.round), reported)
             if not chunk.chunk:
-                self._state_slot(chunk.state_slot, Key(chunk.request, chunk.round))
+                self._state_slot(chunk.state_slot, Key(chunk.request.id, chunk.round))
         for row in plan.decode:
-            self._table(row.req_row, Key(row.request, row.round), 0)
-            self._state_slot(row.state_slot, Key(row.request, row.round))
+            self._table(row.req_row, Key(row.request.id, row.round), 0)
+            self._state_slot(row.state_slot, Key(row.request.id, row.round))
 
     def _table(self, row: int, key: Key, reported: int) -> None:
         pages = self._engine.scheduler.page_table.pages[row]

@@ -174,15 +174,15 @@ class TraceRecorder(Probes):
     def _prefill_rows(self, batch: tuple[PrefillRow, ...]) -> None:
         for place, row in enumerate(batch):
             if not row.chunk:
-                self._attempts[row.request] += 1
-                self._log.add("round.cached", Key(row.request, row.round), row.start)
+                self._attempts[row.request.id] += 1
+                self._log.add("round.cached", Key(row.request.id, row.round), row.start)
             chunk = BatchRow(place, row.end - row.start, 0, 0, self._plan.step)
-            self._log.add("round.rows", Key(row.request, row.round, step=row.chunk), chunk)
+            self._log.add("round.rows", Key(row.request.id, row.round, step=row.chunk), chunk)
 
     def _decode_rows(self, batch: tuple[DecodeRow, ...], size: int) -> None:
         for place, row in enumerate(batch):
             decoded = BatchRow(place, row.num_drafts, 1, size, self._plan.step)
-            self._log.add("round.rows", Key(row.request, row.round, step=0), decoded)
+            self._log.add("round.rows", Key(row.request.id, row.round, step=0), decoded)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals, which are reported as they were."""
@@ -192,7 +192,7 @@ class TraceRecorder(Probes):
         proposed, verified = (_rows(one.draft_tokens, one.num_drafts) for one in (proposal, steered))
         for index, row in enumerate(batch):
             self._proposed(row, proposed[index])
-            if proposal.weights is not None and row.sampling and row.sampling.draft == "sampled":
+            if proposal.weights is not None and row.request.sampling and row.request.sampling.draft == "sampled":
                 drawn_by = proposal.weights[index].tolist()[: proposal.num_drafts[index]]
                 self._weighed(row, tuple(map(tuple, drawn_by)))
             self._verified(row, verified[index])
@@ -203,22 +203,22 @@ class TraceRecorder(Probes):
         return steered
 
     def _shaped(self, row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
-        key = Key(row.request, row.round)
+        key = Key(row.request.id, row.round)
         self._log.add("propose.parents", key, proposed)
         self._log.add("round.parents", key, verified)
 
     def _proposed(self, row: DecodeRow, tokens: TokenIds) -> None:
-        key = Key(row.request, row.round)
+        key = Key(row.request.id, row.round)
         self._log.add("propose.tokens", key, tokens)
-        for name, values in self._engine.draft.origin(row.request).items():
+        for name, values in self._engine.draft.origin(row.request.id).items():
             self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
 
     def _weighed(self, row: DecodeRow, weights: tuple[TokenIds, ...]) -> None:
         for place, drawn_by in enumerate(weights, start=1):
-            self._log.add("propose.weights", Key(row.request, row.round, row=place), drawn_by)
+            self._log.add("propose.weights", Key(row.request.id, row.round, row=place), drawn_by)
 
     def _verified(self, row: DecodeRow, tokens: TokenIds) -> None:
-        self._log.add("round.drafts", Key(row.request, row.round), tokens)
+        self._log.add("round.drafts", Key(row.request.id, row.round), tokens)
 
     def on_target_hidden_states(self, hidden_states: Tensor | None) -> None:
         self.config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
@@ -226,7 +226,7 @@ class TraceRecorder(Probes):
     def on_accept(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         told = (acceptance.correct_len_cpu, acceptance.accept_index, acceptance.tokens)
         for row, correct, index, tokens in zip(batch, *told, strict=True):
-            key = Key(row.request, row.round)
+            key = Key(row.request.id, row.round)
             self._log.add("accept.correct_len", key, correct)
             self._log.add("accept.index", key, index)
             self._log.add("accept.bonus", key, tokens[-1])
@@ -330,11 +330,11 @@ class TraceRecorder(Probes):
 
     def _report_installed(self, row: PrefillRow) -> None:
         """Report what a transferred request has before its first round."""
-        draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request)
-        length, key = sequence.seq_len, Key(row.request, 1)
+        draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request.id)
+        length, key = sequence.seq_len, Key(row.request.id, 1)
         self._log.add("disaggregation.length", key, length)
         self._log.add("disaggregation.token", key, sequence.emitted[-1])
-        whole = Commit(row.request, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
+        whole = Commit(row.request.id, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
         cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
         self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)
         if draft.cache:

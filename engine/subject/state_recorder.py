@@ -24,7 +24,7 @@ class StateRecorder:
     def report_step_indices(self, batch: tuple[DecodeRow, ...], steps: Tensor) -> None:
         """Report after which row of a verify each state was kept."""
         for row, step in zip(batch, steps.tolist(), strict=True):
-            self._log.add("commit.step_index", Key(row.request, row.round), step)
+            self._log.add("commit.step_index", Key(row.request.id, row.round), step)
 
     def report_committed(self, commits: tuple[Commit, ...]) -> None:
         """Report the logical states after a round, what they are made of, and the checkpoints."""
@@ -52,7 +52,7 @@ class StateRecorder:
         for order, layer in enumerate(self._layers):
             for place, row in enumerate(batch):
                 for step, state in enumerate(after_rows(self._states, order, place, row.num_drafts + 1)):
-                    self._log.add("commit.intermediate", Key(row.request, row.round, layer=layer, row=step), state)
+                    self._log.add("commit.intermediate", Key(row.request.id, row.round, layer=layer, row=step), state)
 
     def _pending(self, channel: str, commits: tuple[Commit, ...]) -> None:
         if isinstance(self._states, Replay):

@@ -45,7 +45,7 @@ class Steering:
     def _forced(self, row: DecodeRow) -> TokenIds | None:
         """Return the drafts that a row is to verify in place of what is proposed, if the script says any."""
         # A second service goes on counting requests.
-        number = row.request % len(self._scenario.requests)
+        number = row.request.id % len(self._scenario.requests)
         request = self._scenario.requests[number]
         emitted = row.seq_len + 1 - len(request.prompt)
         count = drafts_if_forced(self._scenario, round_plan(request, row.round), row.num_drafts)
@@ -57,7 +57,7 @@ class Steering:
             return None
         parents = proposed.clone()
         for index, row in rows.items():
-            plan = round_plan(self._scenario.requests[row.request % len(self._scenario.requests)], row.round)
+            plan = round_plan(self._scenario.requests[row.request.id % len(self._scenario.requests)], row.round)
             if plan.shape:
                 own = plan.shape.cut(row.num_drafts, self._scenario.most_drafts(row.num_drafts)).parents
                 parents[index, : len(own)] = torch.tensor(own, dtype=torch.int64, device=parents.device)

@@ -39,9 +39,9 @@ class TapRecorder:
         if tapped:
             for place, (row, choice) in enumerate(zip(batch, _choices("prefill", "choice", tapped), strict=True)):
                 if row.tail < 0:
-                    self._log.add("verify.choice", Key(row.request, row.round, row=0), choice)
-                    if row.grammar or row.minimum:
-                        self._add_allowed(Key(row.request, row.round), tapped["prefill.excluded", -1][place][None])
+                    self._log.add("verify.choice", Key(row.request.id, row.round, row=0), choice)
+                    if row.request.grammar or row.minimum:
+                        self._add_allowed(Key(row.request.id, row.round), tapped["prefill.excluded", -1][place][None])
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the steps or the block of a proposal, and which of their rows are surplus or padding."""
@@ -62,7 +62,7 @@ class TapRecorder:
             last = step + int("hidden_in" in columns)
             for index, row in enumerate(batch):
                 if last <= row.num_drafts:
-                    self._add_row("draft.step", Key(row.request, row.round, step=step), columns, index)
+                    self._add_row("draft.step", Key(row.request.id, row.round, step=step), columns, index)
 
     def _beams(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, topk: int) -> None:
         """Report the entries of each step of a tree, one for each beam; rows number the entries of a step in order."""
@@ -73,7 +73,7 @@ class TapRecorder:
             live = [topk if step < row.num_drafts else 0 for row in batch]
             for index, row in enumerate(batch):
                 for beam in range(live[index]):
-                    at = Key(row.request, row.round, step=step, row=beam)
+                    at = Key(row.request.id, row.round, step=step, row=beam)
                     self._add_row("draft.beam", at, columns, index * topk + beam)
             rows = _discarded("draft", tapped, live, topk, step)
             discarded += [replace(row, column=(step - 1) * topk + row.column) for row in rows]
@@ -83,7 +83,7 @@ class TapRecorder:
         columns = _columns("block", tapped)
         for index, row in enumerate(batch):
             for place in range(row.num_drafts + 1 if row.num_drafts else 0):
-                self._add_row("draft.block", Key(row.request, row.round, row=place), columns, index * width + place)
+                self._add_row("draft.block", Key(row.request.id, row.round, row=place), columns, index * width + place)
 
     def report_verify(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the rows that were verified, of W a request those that it has, and those that are thrown away."""
@@ -98,12 +98,12 @@ class TapRecorder:
         for index, row in enumerate(batch):
             for place in range(1, row.num_drafts + 1 if parents else 0):
                 parent = parents[index][place - 1]
-                self._log.add("verify.parents", Key(row.request, row.round, row=place), parent)
+                self._log.add("verify.parents", Key(row.request.id, row.round, row=place), parent)
             for place in range(row.num_drafts + 1):
-                self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
-            if row.grammar or row.minimum:
+                self._add_row("verify", Key(row.request.id, row.round, row=place), columns, index * width + place)
+            if row.request.grammar or row.minimum:
                 excluded = tapped["verify.excluded", -1][index][: row.num_drafts + 1]
-                self._add_allowed(Key(row.request, row.round), excluded)
+                self._add_allowed(Key(row.request.id, row.round), excluded)
         live = [row.num_drafts + 1 for row in batch]
         if ("packed.slots", -1) not in tapped:
             self._add_discarded("verify", key, _discarded("verify", tapped, live, width))
@@ -154,12 +154,13 @@ class TapRecorder:
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
                 for position in range(max(row.cached, row.start - self._lookback), row.end):
-                    key = Key(row.request, row.round, layer=layer, row=position)
+                    key = Key(row.request.id, row.round, layer=layer, row=position)
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]
                     at += 1
                 if proposals:
-                    self._prompt_entries["extend.proposal", Key(row.request, row.round, layer=layer)] = proposals[index]
+                    at_layer = Key(row.request.id, row.round, layer=layer)
+                    self._prompt_entries["extend.proposal", at_layer] = proposals[index]
         for row in batch:
             if row.tail < 0:
                 for place in [place for place in self._prompt_entries if place[1].request == row.request]:

@@ -159,7 +159,7 @@ def prompt_batch(mode: Any, chunks: PromptChunks, rows: Sequence[int]) -> Worker
     lengths, starts = [len(row.ids) for row in batch], [row.start for row in batch]
     ends = torch.tensor([row.end for row in batch])
     requests = [
-        NoneAttributes(rid=str(row.request), full_untruncated_fill_ids=list(row.prompt), extend_end=row.end)
+        NoneAttributes(rid=str(row.request.id), full_untruncated_fill_ids=list(row.request.prompt), extend_end=row.end)
         for row in batch
     ]
     unfinished = next((place for place, row in enumerate(batch) if row.tail >= 0), None)

@@ -1,11 +1,17 @@
 """Small scenarios for the engine's own tests."""
 
+from typing import Any
+
+from draftproof.engine.stages import GenerationRequest
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import Graphs, Memory, ProbeModel, Request, RoundPlan, Scenario, Schedule
 
 MODEL = ProbeModel(seed=7, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=41)
 HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
+
+
+_PLAIN = {"budget": 8, "stop": frozenset[int](), "num_drafts_wanted": (1,)}
 
 
 def request(
@@ -29,3 +35,8 @@ def scenario(*requests: Request, sizes: tuple[int, ...] = (2, 4), **changes) -> 
         "requests": requests or (request(),),
     }
     return validate(Scenario(**{**values, **changes}))
+
+
+def generation(number: int = 0, prompt: tuple[int, ...] = (1, 2), **changes: Any) -> GenerationRequest:
+    """A request as the engine has it, of eight tokens without drafts."""
+    return GenerationRequest(**{"id": number, "arrival": 0, "prompt": prompt, **_PLAIN, **changes})

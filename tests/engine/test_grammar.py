@@ -19,6 +19,7 @@ from draftproof.properties.validate import validate
 from draftproof.properties.values.grammar import Grammar, end_token, token_texts
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.reference.grammar import State, allowed, state_after
+from tests.engine.scenarios import generation
 from tests.grammars import drawn_pattern
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 
@@ -53,9 +54,15 @@ def test_automata_allow_what_the_reference_allows(seed: int):
             state, right = automaton.step(state, token), state_after(right, token, vocab)
 
 
+def first_row(number: int, pattern: str) -> PrefillRow:
+    return PrefillRow(generation(number, (3,), grammar=params(pattern)), 1, 0, 0, 1)
+
+
 def begun(**patterns: str) -> GrammarStates:
     states = GrammarStates(VOCAB, CPU)
-    states.begin([PrefillRow(int(n[1:]), 1, 0, 0, 1, (3,), grammar=params(one)) for n, one in patterns.items()])
+    states.begin(
+        [PrefillRow(generation(int(n[1:]), (3,), grammar=params(one)), 1, 0, 0, 1) for n, one in patterns.items()]
+    )
     return states
 
 
@@ -72,7 +79,7 @@ def test_a_request_goes_on_from_what_it_emitted_and_is_forgotten():
     assert states.allowed(3) == allowed(parse("b(ab)*"), VOCAB)
     states.advance([gained(3, 1, 0)])
     assert states.allowed(3) == allowed(parse("b(ab)*"), VOCAB)
-    states.begin([PrefillRow(3, 1, 0, 0, 1, (3,), grammar=params("(ab)*"), round=2, emitted=(4,))])
+    states.begin([PrefillRow(generation(3, (3,), grammar=params("(ab)*")), 1, 0, 0, 1, round=2, emitted=(4,))])
     assert states.allowed(3) == allowed(parse("(ab)*"), VOCAB)
     states.release(3)
     states.release(3)
@@ -92,7 +99,7 @@ def proposal(drafts: Sequence[Sequence[int]], parents: Sequence[Sequence[int]] |
 
 
 def row(request: int, count: int, pattern: str | None) -> DecodeRow:
-    return DecodeRow(request, 1, 1, 3, 0, count, grammar=params(pattern) if pattern else None)
+    return DecodeRow(generation(request, grammar=params(pattern) if pattern else None), 1, 1, 3, 0, count)
 
 
 def test_every_row_has_the_mask_of_its_own_text_and_surplus_rows_none():
@@ -106,7 +113,7 @@ def test_every_row_has_the_mask_of_its_own_text_and_surplus_rows_none():
     tree = states.masks(batch[:1], proposal([(0, 4, 1)], [(0, 0, 1)]), 4)
     assert kept(tree) == [[start, after, start, start]]
     assert states.allowed(1) == start
-    assert kept(states.prompt_masks([PrefillRow(1, 1, 0, 0, 1, (3,), grammar=params("(ab)*"))])[None])[0] == [start]
+    assert kept(states.prompt_masks([first_row(1, "(ab)*")])[None])[0] == [start]
 
 
 def test_excluded_logits_are_below_all_others_as_whole_numbers():

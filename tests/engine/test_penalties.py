@@ -21,6 +21,7 @@ from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Graphs, Scenario
+from tests.engine.scenarios import generation
 from tests.properties.evidence import ADAPTIVE, STATIC, TREE
 
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ def tables() -> tuple[PenaltyTables, Arena]:
 
 
 def admitted(row: int, prompt: tuple[int, ...], penalties: PenaltyParams | None = None) -> PrefillRow:
-    return PrefillRow(row, row, 0, 0, len(prompt), prompt, penalties=penalties)
+    return PrefillRow(generation(row, prompt, penalties=penalties), row, 0, 0, len(prompt))
 
 
 def gained(row: int, *tokens: int) -> Commit:

@@ -54,7 +54,7 @@ def test_a_resumed_request_has_the_images_of_its_prompt() -> None:
 
 def test_a_resumed_request_gives_back_the_pages_that_fell_out_of_its_window() -> None:
     scheduler = _crowded(pages=7, window=3)
-    rows = (row for plan in _steps(scheduler) for row in plan.decode if row.request == 1)
+    rows = (row for plan in _steps(scheduler) for row in plan.decode if row.request.id == 1)
     owned = [len(scheduler.page_table.owned(row.req_row)) for row in rows]
     # Its last round verifies one position without a draft, and looks at two before it.
     assert owned[-1] == 3

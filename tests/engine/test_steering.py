@@ -16,6 +16,7 @@ from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.solved import solved
+from tests.engine.scenarios import generation
 from tests.properties.evidence import HANDED_OVER, OVERLAPPED, STATIC
 
 CALLS = [name for name, value in vars(Probes).items() if inspect.isfunction(value) and name != "__init__"]
@@ -65,7 +66,7 @@ def test_a_silent_recorder_does_nothing_but_steer() -> None:
 
 def row_of(script: Script, request: int, round_: int, count: int) -> DecodeRow:
     context = script.requests[request].rounds[round_ - 1].context
-    return DecodeRow(request, 0, round_, seq_len=context, pending_token=0, num_drafts=count)
+    return DecodeRow(generation(request), 0, round_, seq_len=context, pending_token=0, num_drafts=count)
 
 
 def proposal(*rows: tuple[int, ...]) -> Proposal:

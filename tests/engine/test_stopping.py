@@ -41,7 +41,7 @@ def test_a_text_ends_where_the_reference_ends_it(seed: int) -> None:
 
 
 def decode_row(least: Minimum | None) -> DecodeRow:
-    return DecodeRow(0, 1, 1, 5, 3, 2, minimum=least)
+    return DecodeRow(generation(), 1, 1, 5, 3, 2, minimum=least)
 
 
 @pytest.mark.parametrize("emitted", range(1, 7))
@@ -78,7 +78,7 @@ def test_what_is_excluded_already_stays() -> None:
 def test_a_prompt_is_masked_by_what_was_emitted() -> None:
     served = generation(stop=frozenset({2}), min_tokens=2)
     rows = [
-        PrefillRow(0, 1, 0, 0, 2, (1, 2), minimum=minimum(served, emitted, frozenset()), emitted=(3,) * emitted)
+        PrefillRow(served, 1, 0, 0, 2, minimum=minimum(served, emitted, frozenset()), emitted=(3,) * emitted)
         for emitted in (0, 1, 2)
     ]
     made = prompt_masks(rows, torch.zeros((3, VOCAB), dtype=torch.bool))

@@ -100,7 +100,7 @@ def test_copies_that_an_engine_keeps_of_requests_it_was_handed_are_seen(monkeypa
     install = Exchange.install
 
     def keeping(self: Exchange, rows: tuple[PrefillRow, ...]) -> None:
-        kept: dict[int, KvTransfer] = {row.request: self.received[row.request] for row in rows}
+        kept: dict[int, KvTransfer] = {row.request.id: self.received[row.request.id] for row in rows}
         install(self, rows)
         self.received.update(kept)
 

@@ -163,7 +163,7 @@ class TapRecorder:
                     self._prompt_entries["extend.proposal", at_layer] = proposals[index]
         for row in batch:
             if row.tail < 0:
-                for place in [place for place in self._prompt_entries if place[1].request == row.request]:
+                for place in [place for place in self._prompt_entries if place[1].request == row.request.id]:
                     self._log.add(*place, self._prompt_entries.pop(place))
 
     def _add_discarded(self, stage: str, key: Key, rows: Iterable[DiscardedRow]) -> None:

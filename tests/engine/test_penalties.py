@@ -124,7 +124,7 @@ def test_penalised_requests_pass_every_contract(name: str):
 
 
 def not_begun(self: PenaltyTables, batch: list[PrefillRow]) -> None:
-    self.advance([gained(row.req_row, *row.prompt) for row in batch])
+    self.advance([gained(row.req_row, *row.request.prompt) for row in batch])
 
 
 def last_only(advance: Callable[..., None]) -> Callable[..., None]:

@@ -49,7 +49,7 @@ def test_a_resumed_request_has_the_images_of_its_prompt() -> None:
     scheduler = _crowded()
     resumed = [row for plan in _steps(scheduler) for row in plan.prefill if row.emitted]
     assert resumed
-    assert all(row.images == (IMAGE,) for row in resumed)
+    assert all(row.request.images == (IMAGE,) for row in resumed)
 
 
 def test_a_resumed_request_gives_back_the_pages_that_fell_out_of_its_window() -> None:

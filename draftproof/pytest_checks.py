@@ -197,7 +197,7 @@ class Check:
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-") + (f"-share{which + 1}of{of}" if of > 1 else "")
 
         def observe(ran: Evidence, judgement: Judgement) -> None:
-            if judgement.passed:
+            if judgement.first is None:
                 judged.append(judgement)
                 counted.append(counts(ran))
 
@@ -241,13 +241,17 @@ def assert_holds(subject: Subject, scenario: Scenario, *, device: str = "cpu", c
     """Hold a subject to every contract on one scenario, fitted to its limits: for tests of your own.
 
     It goes with Hypothesis's @given, too. `device` is where the engine runs, if that is the subject. Raises
-    ContractError, an AssertionError, with the divergence and a case file, and UnfitError for a scenario that no change
-    makes runnable for the subject.
+    ContractError, an AssertionError, with the divergence and a case file, a plain AssertionError where the subject
+    reports nothing that a contract could judge, and UnfitError for a scenario that no change makes runnable for it.
     """
     __tracebackhide__ = True
     require_subject(subject)
     scenario = fit(scenario, subject.limits)
-    failure = _hold(Executor(subject, deadline=SCENARIO_DEADLINE), scenario)
+    judged = list[Judgement]()
+    executor = Executor(subject, deadline=SCENARIO_DEADLINE, observe=lambda _ran, one: judged.append(one))
+    failure = _hold(executor, scenario)
+    if failure is None and not all(one.passed for one in judged):
+        raise AssertionError(f"INCONCLUSIVE: {subject.name} reports nothing of it that any contract could judge")
     if failure is not None:
         kept = _kept(failure, scenario, cases)
         again = command("replay", kept.case, device=device) if is_engine(subject) else ""

@@ -116,7 +116,7 @@ def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdi
     name, count = f"{KERNEL_PREFIX}{op}", len(of_op)
     try:
         first = next((one for case in of_op if (one := diverges(op, case, device)) is not None), None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return Verdict(name=name, verdict=Outcome.CRASH, scenarios=count, reason=reason)
     missing = () if first else tuple(f"{name} >= 1" for name in lacking(op, of_op))

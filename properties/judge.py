@@ -78,7 +78,8 @@ class Judgement:
 
     @property
     def passed(self) -> bool:
-        return self.first is None
+        """Return whether a contract held and none failed: nothing passes of which nothing was judged."""
+        return self.first is None and bool(self.results)
 
 
 def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:

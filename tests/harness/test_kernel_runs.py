@@ -29,3 +29,12 @@ def test_a_process_that_ends_is_a_crash_of_each_op_that_it_left(monkeypatch: pyt
     assert [one.verdict for one in told] == [Outcome.CRASH] * len(CALLS)
     assert [one.name for one in told] == [f"kernel.{op}" for op in CALLS]
     assert all("ended" in one.reason for one in told)
+
+
+def test_a_kernel_that_ends_the_program_is_a_crash_of_its_op(monkeypatch: pytest.MonkeyPatch):
+    def leaves(*_: object) -> None:
+        raise SystemExit("enough")
+
+    monkeypatch.setattr(kernel_runs, "diverges", leaves)
+    told = JUDGE("greedy_accept", CALLS["greedy_accept"], "cpu")
+    assert (told.verdict, told.reason) == (Outcome.CRASH, "SystemExit: enough")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import draftproof
-from draftproof.subject import Limits, Scenario
+from draftproof.subject import Limits, Scenario, Script, Trace
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
 from tests.named import named
 
@@ -66,3 +66,20 @@ def test_a_check_generates_scenarios_of_what_the_subject_has(tmp_path: Path, mon
     report = draftproof.check(Serial(as_it_is), seed=5, count=2)
     assert (report.seed, report.examples, list(report.drafts)) == (5, 2, ["eagle"])
     assert [one.name for one in report.contracts if one.verdict is draftproof.Outcome.FAIL] == []
+
+
+class Silent(Altered):
+    """Runs, and reports nothing."""
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset()
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        return Trace(self.name, frozenset(), ())
+
+
+def test_nothing_holds_of_a_subject_that_shows_nothing(scenario: Scenario):
+    silent = Silent(as_it_is)
+    assert not draftproof.judge(draftproof.run(silent, scenario)).passed
+    with pytest.raises(AssertionError, match=r"INCONCLUSIVE: .* reports nothing of it that any contract could judge"):
+        draftproof.assert_holds(silent, scenario)

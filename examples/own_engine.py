@@ -146,4 +146,6 @@ def main(folder: Path, count: int = 8) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("expected one argument: the folder to write a tiny checkpoint into")
     main(Path(sys.argv[1]))

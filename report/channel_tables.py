@@ -22,7 +22,7 @@ PHASE_TITLES = {
     "accept": "What was accepted and emitted",
     "commit": "What was committed",
     "extend": "What an extend of the draft ran",
-    "control": "Controllers and counters",
+    "control": "Adaptive steps and counters",
     "graph": "Launches",
     "pool": "Pools",
 }

@@ -102,6 +102,14 @@ class CheckReport(Value, frozen=True, kw_only=True):
     together: int = 0
 
 
+class CheckInterrupted(KeyboardInterrupt):
+    """A check was interrupted when it had already found something in the first `scenarios`."""
+
+    def __init__(self, findings: tuple[CheckFinding, ...], scenarios: int) -> None:
+        self.findings, self.scenarios = findings, scenarios
+        super().__init__()
+
+
 class _Examined(NamedTuple):
     """A scenario's answer; if it ran to its end the judgement and the counts of it."""
 
@@ -155,7 +163,10 @@ class Checker:
     features: tuple[str, ...] = ()
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
-        """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
+        """Run and judge every scenario; `progress` is told of each.
+
+        Raises what our own code raises, and CheckInterrupted for a KeyboardInterrupt after something was found.
+        """
         require_subject(self.subject)
         limits = self.subject.limits
         listed, tally = fitted(scenarios, limits), _CheckTally()
@@ -163,12 +174,18 @@ class Checker:
         guard = WeightGuard(self.subject, seed) if self.guarded and (has_probes or not listed) else None
         processes = self.processes if len(listed) >= _MANY else 1
         work = SideBySide(partial(self._examine, guard), listed, lambda: guard.turns if guard else None, processes)
-        for scenario, seen in zip(listed, work, strict=True):
-            tally.drafts.add(algorithm(scenario.draft))
-            tally.add(seen)
-            if seen.answer.identity is not None:
-                self._keep(seen.answer, seen.answer.identity, scenario, seed, tally)
-            progress()
+        try:
+            for scenario, seen in zip(listed, work, strict=True):
+                tally.drafts.add(algorithm(scenario.draft))
+                tally.add(seen)
+                if seen.answer.identity is not None:
+                    self._keep(seen.answer, seen.answer.identity, scenario, seed, tally)
+                progress()
+        except KeyboardInterrupt:
+            if not tally.findings:
+                raise
+            done = len(tally.judgements) + len(tally.broken)
+            raise CheckInterrupted(tuple(tally.findings.values()), done) from None
         if self.subject.limits != limits:
             raise SubjectDeclarationError(
                 f"invalid limits of {type(self.subject).__name__}: expected the same throughout a check"

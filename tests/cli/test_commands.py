@@ -17,7 +17,10 @@ from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
 from draftproof.properties.formats.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.properties.values.trace import Trace
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
 from tests.named import OF_DRAFT, named
@@ -335,6 +338,27 @@ def test_a_fault_says_that_the_engine_is_ours(tmp_path):
         subjects.require_whose(path, choice)
     with pytest.raises(inputs.InputError, match="found with --subject mine:Mine"):
         subjects.require_whose(path, subjects.chosen())
+
+
+def test_a_check_that_is_interrupted_names_what_it_had_found(tmp_path, capsys, monkeypatch):
+    runs = []
+
+    class Interrupted(Altered):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            runs.append(scenario)
+            if len(runs) == 3:
+                raise KeyboardInterrupt
+            return super().run(scenario, script)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inputs, "engine", lambda _device: Interrupted(one_ahead))
+    some = ("eagle_padded", "eagle_padded", "sampled_eagle")
+    monkeypatch.setattr(drafts, "generated", lambda *_: map(named, some))
+    assert run(["check", "--examples", "3", "--contract", "draft.positions"]) == 1
+    out = capsys.readouterr().out
+    (case,) = Path(".draftproof/cases").iterdir()
+    assert f"draftproof replay {case}" in out
+    assert "interrupted after 2 of 3 scenarios, of which some failed" in out
 
 
 def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):

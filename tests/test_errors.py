@@ -13,8 +13,8 @@ from tests.structure import parsed
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "subjects")
 ROOMS += ("draftproof",)
-CONTROL_FLOW = {"TimeLimitError", "Ended"}
-"""Exceptions that are no errors of ours: one that a subject cannot swallow, and how a command ends."""
+CONTROL_FLOW = {"TimeLimitError", "Ended", "CheckInterrupted"}
+"""Exceptions that are no errors of ours: one that a subject cannot swallow, how a command ends, and a Ctrl-C."""
 
 Classes = dict[str, frozenset[str]]
 

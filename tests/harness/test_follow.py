@@ -70,7 +70,7 @@ def proposes(monkeypatch: pytest.MonkeyPatch, request: int, round_: int, change:
         proposal = right(runtime, batch, num_rows, found)
         tokens = proposal.draft_tokens.clone()
         for index, row in enumerate(batch):
-            if (row.request, row.round) == (request, round_) and proposal.num_drafts[index]:
+            if (row.request.id, row.round) == (request, round_) and proposal.num_drafts[index]:
                 tokens[index, 0] = change(int(tokens[index, 0]))
         return Proposal(tokens, proposal.num_drafts)
 

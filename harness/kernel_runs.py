@@ -30,8 +30,6 @@ KernelCalls = dict[str, tuple[KernelCase, ...]]
 """op -> the calls that it is held to its contract with"""
 _MOST_PROCESSES, _ON_A_CPU = 8, 2
 """Processes that judge kernels on a GPU, at most, and on a CPU."""
-_MANY = 20
-"""Calls from which several processes are worth their start."""
 
 
 def cases(op: str, seed: int, count: int) -> tuple[KernelCase, ...]:
@@ -127,7 +125,7 @@ def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdi
 def kernel_verdicts(calls: KernelCalls, device: str, processes: int | None = None) -> Iterator[Verdict]:
     """Yield the verdict of each op, in several `processes`: nearly all time on a GPU goes into compiling each call."""
     count = processes or (_ON_A_CPU if device == "cpu" else min(_MOST_PROCESSES, os.cpu_count() or 1))
-    if count == 1 or sum(map(len, calls.values())) < _MANY:
+    if count == 1 or len(calls) < 2:
         yield from (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
         return
     # A fork starts at once, but would take a GPU along.

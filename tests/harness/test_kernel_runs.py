@@ -10,7 +10,7 @@ from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.values.verdict import Outcome, Verdict
 
 JUDGE = kernel_runs.kernel_verdict
-CALLS = kernel_calls(["kernel.greedy_accept", "kernel.assign_slots"], 0, 20)
+CALLS = kernel_calls(["kernel.greedy_accept", "kernel.assign_slots"], 0, 3)
 
 
 def ends(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:

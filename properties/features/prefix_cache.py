@@ -30,6 +30,8 @@ _ORDERS_TURN = tuple(order for order in _ORDERS if order[0] == "turn")
 Where two states are kept, the second prompt goes on from the text of the first, mostly at the older state.
 """
 _SOON = (3, 1, 3)
+_AT_ONCE = (False, False, False, True)
+"""Whether a later request ends with its first token, before its draft has seen what it looks ahead at."""
 _SLOTS = (6, 2, 3, 2, 6, 1)
 _FEW_SLOTS = 2
 _FULL_SLOTS = (_FEW_SLOTS, 6)
@@ -62,6 +64,7 @@ def with_prefix_cache(choose: Choose, scenario: Scenario) -> Scenario:
     others += [replace(first, budget=choose.one_of(_SOON), stop_at=-1) for _ in range(len(kinds) - len(others))]
     for one, kind in zip(others, cycle(kinds), strict=False):
         changed = replace(one, prompt=_prompt(choose, scenario, requests, kind, token))
+        changed = replace(changed, budget=1, stop_at=-1) if choose.one_of(_AT_ONCE) else changed
         if not scenario.schedule.preemption:
             changed = replace(changed, arrival=requests[-1].arrival + choose.one_of(_LATER))
         requests.append(changed)
@@ -171,6 +174,11 @@ _FACTS = (
         _hits_where(lambda one: one.schedule.draft_batch),
         "prefix cache: by batch size",
         takes="draft-batch",
+    ),
+    facts_of("request", channels=_SERVED, real=False, layers=range(2, 17), drafts=lambda kind: kind.proposes == "chain")(
+        "served_for_one_token",
+        lambda one: one.is_served and not one.rounds and one.run.form.lookahead > 1,
+        "prefix cache: hit of several layers for one token",
     ),
     _states("prefix_hits_of_hybrids", shown="kept states: hit"),
     _states("prefix_hits_cut_to_checkpoint", shown="kept states: pages without one"),

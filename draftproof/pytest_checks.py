@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from draftproof.errors import CheckpointError
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
@@ -23,6 +22,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.formats.case import Case, case_text, read_case
 from draftproof.properties.judge import RUNS_CONTRACT, Judgement, summarise
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from

@@ -38,8 +38,8 @@ from draftproof.cli import (
     shrink,
     subjects,
 )
-from draftproof.errors import DraftproofError
 from draftproof.process import CRASHED, leave, run_apart
+from draftproof.properties.lib.errors import DraftproofError
 
 _USAGE = 2
 UNREAD = 141

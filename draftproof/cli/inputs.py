@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, ca
 
 import typer
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.lib.names import did_you_mean, group_of, is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 

@@ -15,8 +15,8 @@ from draftproof.engine.models.base import LayerOutputs
 from draftproof.engine.models.dflash import DFlashModel, load_dflash
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_fields
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_dflash, tiny_qwen3

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.errors import CheckpointError
 from draftproof.faults import checkpoints
 from draftproof.faults.catalogue import TINY, catalogue, read_fault
 from draftproof.faults.checkpoints import FOLDERS, Checkpoints, tiny
 from draftproof.faults.patching import PatchError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import tiny_llama, tiny_qwen3

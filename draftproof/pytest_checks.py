@@ -164,8 +164,8 @@ class Check:
         except (UnfitError, CheckpointError) as error:
             # What cannot be run is told in a sentence; where in here it was noticed says nothing.
             told = str(error)
-            if scenarios is None:
-                told = told.replace("with --model", "with --draftproof-model")
+            if scenarios is None and told.endswith("expected checkpoint, for this subject"):
+                told += "; name one with --draftproof-model"
             raise type(error)(told) from None
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
+import msgspec
 from msgspec.structs import replace
 
-from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
+from draftproof.properties.lib.paths import first_difference
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
@@ -48,6 +50,24 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     return validate(scenario)
 
 
+def require_fit(scenario: Scenario, limits: Limits, name: str) -> None:
+    """Raise UnfitError for a scenario beyond the limits: which is called `name`, and is to run as it is or not at all.
+
+    The message has the feature or the field, its value, and what the subject has in its place.
+    """
+    try:
+        made = scenario if limits == NO_LIMITS else fit(scenario, limits)
+    except (UnfitError, InvalidScenarioError) as error:
+        raise UnfitError(f"{name}: {error}") from None
+    for lost in set(features_of(scenario)) - set(features_of(made)):
+        if not limits.takes(lost):
+            taken = ", ".join(limits.features) or "none"
+            raise UnfitError(f"{name}: invalid feature {lost!r}: expected some of those of this subject, {taken}")
+    if made != scenario:
+        field, value, allowed = first_difference(msgspec.to_builtins(scenario), msgspec.to_builtins(made))
+        raise UnfitError(f"{name}: invalid {field} {value}: expected {allowed}, for this subject")
+
+
 def within(scenario: Scenario, limits: Limits) -> Scenario | None:
     """Return a valid scenario, fitted; None if no change makes it runnable."""
     try:
@@ -80,8 +100,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
     model, draft = scenario.model, algorithm(scenario.draft)
     kind = "checkpoint" if isinstance(model, Checkpoint) else "probe"
     if kind not in limits.models:
-        hint = "; name one with --model" if limits.models == ("checkpoint",) else ""
-        raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject{hint}")
+        raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject")
     if isinstance(model, Checkpoint) and limits.architectures:
         architecture = read_config(model.path).architecture
         if architecture not in limits.architectures:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from draftproof.cli import screen
-from draftproof.cli.subjects import CaseFile, UnderTest
+from draftproof.cli.subjects import CaseFile, UnderTest, limits_of
 from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
+    from draftproof.properties.values.limits import Limits
     from draftproof.properties.values.scenario import Scenario
     from draftproof.properties.values.script import Script
 
@@ -44,6 +45,14 @@ class GivenCase(NamedTuple):
     script: Script | None
     where: dict[str, object]
     fault: str = ""
+
+    def limits(self, under_test: UnderTest) -> Limits:
+        """Return what the subject can run. Raises UnfitError for a case beyond that."""
+        from draftproof.properties.fit import require_fit
+
+        found, _ = limits_of(under_test)
+        require_fit(self.scenario, found, str(self.path))
+        return found
 
     def missing_fault(self, under_test: UnderTest) -> str:
         """Return the id of the fault that the case was found with and this run is without ("": none)."""

@@ -95,7 +95,7 @@ def explain(
     seconds = parse_duration(time, "--time")
     subjects.require_whose(case.path, under_test)
     path, search = shrink.target(case, out), before.search(under_test)
-    limits, _ = subjects.limits_of(under_test)
+    limits = case.limits(under_test)
     done = smaller(case, under_test, limits, path, seconds, workers)
     if done.shrunk.answer is None:
         case.show_passing(under_test, done.verdict, "explain")

@@ -25,7 +25,7 @@ def parts(
     from draftproof.fuzz.bisect.search import bisect_parts
 
     subjects.require_whose(case.path, under_test)
-    limits, _ = subjects.limits_of(under_test)
+    limits = case.limits(under_test)
     with under_test.patched() as spec:
         report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
     if report.found is not None:

@@ -26,10 +26,12 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     """
     from draftproof.harness import replay as replays
     from draftproof.harness.subject_report import assumed
+    from draftproof.properties.fit import require_fit
 
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
+        require_fit(case.scenario, made.limits, str(case.path))
         without = case.missing_fault(under_test)
         done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)
     _show_scenario(case.scenario, done)

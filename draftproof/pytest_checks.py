@@ -12,7 +12,7 @@ from pathlib import Path
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
-from draftproof.harness.subjects import Device, is_engine, make_from, present
+from draftproof.harness.subjects import is_engine, make_from
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -22,6 +22,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.formats.case import Case, case_text, read_case
 from draftproof.properties.judge import RUNS_CONTRACT, Judgement, summarise
+from draftproof.properties.lib.devices import Device, present
 from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.strategies.scenarios import generate

@@ -38,6 +38,7 @@ from draftproof.properties.judge import (
     summarise,
 )
 from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.lib.names import group_of
 from draftproof.properties.strategies.covering import Met, met_by
@@ -296,6 +297,8 @@ def check(
             f"invalid scenarios None: expected those of a checkpoint, as checkpoint_scenarios(path) makes them:"
             f" {subject.name} takes no probes"
         )
+    is_several = scenarios is None or isinstance(scenarios, Iterable)
+    require_input(is_several, "scenarios", scenarios, "None, or a list of scenarios")
     drawn = generate(seed, count, subject.limits.drafts) if scenarios is None else scenarios
     return Checker(subject).check(drawn, seed, progress)
 

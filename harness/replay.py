@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from draftproof.properties.features import features_of
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import DraftproofError
-from draftproof.properties.lib.paths import first_difference
+from draftproof.properties.lib.paths import brief, first_difference
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -64,7 +64,7 @@ def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
     if stored is not None and stored != known.script:
         at, was, now = first_difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
         raise StaleCaseError(
-            f"{case}: {at} is {_brief(was)} in the file, and {_brief(now)} when solved again; the case was made by"
+            f"{case}: {at} is {brief(was)} in the file, and {brief(now)} when solved again; the case was made by"
             " another version, or edited: without its script it is solved anew"
         )
     return known
@@ -105,9 +105,3 @@ def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Rep
         without=without,
     )
     return Replayed(report, ran, judged)
-
-
-def _brief(value: Any) -> str:
-    """Abbreviate a long value."""
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.formats.checkpoint_config import read_config
-from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError, require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
-from draftproof.properties.lib.paths import first_difference
+from draftproof.properties.lib.paths import brief, first_difference
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
@@ -41,9 +42,11 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     """Return the scenario changed to what a subject can run, and no further: one that it can run is returned as it is.
 
     Raises UnfitError for a model or a draft that it does not take, which are chosen and never exchanged, and for limits
-    with a feature that there is not.
+    that there are not.
     """
-    _require_features(limits)
+    require_input(isinstance(scenario, Scenario), "scenario", scenario, "a draftproof.subject.Scenario")
+    require_input(isinstance(limits, Limits), "limits", limits, "a draftproof.subject.Limits")
+    _require_limits(limits)
     _require_model(scenario, limits)
     for change in _CHANGES:
         scenario = change(scenario, limits)
@@ -65,7 +68,7 @@ def require_fit(scenario: Scenario, limits: Limits, name: str) -> None:
             raise UnfitError(f"{name}: invalid feature {lost!r}: expected some of those of this subject, {taken}")
     if made != scenario:
         field, value, allowed = first_difference(msgspec.to_builtins(scenario), msgspec.to_builtins(made))
-        raise UnfitError(f"{name}: invalid {field} {value}: expected {allowed}, for this subject")
+        raise UnfitError(f"{name}: invalid {field} {brief(value)}: expected {brief(allowed)}, for this subject")
 
 
 def within(scenario: Scenario, limits: Limits) -> Scenario | None:
@@ -89,7 +92,11 @@ def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
     return [fit_generated(scenario, limits) for scenario in scenarios]
 
 
-def _require_features(limits: Limits) -> None:
+def _require_limits(limits: Limits) -> None:
+    try:
+        decode(encode(limits), Limits, name="limits")
+    except InvalidScenarioError as error:
+        raise UnfitError(str(error)) from None
     for name in limits.features if limits.features != "all" else ():
         if name not in FEATURES_BY_NAME:
             hint = did_you_mean(name, FEATURES_BY_NAME)

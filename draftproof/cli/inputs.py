@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
-from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.choose import LAST_SEED
+from draftproof.properties.lib.devices import DEVICES, present
+from draftproof.properties.lib.devices import Device as DeviceName
+from draftproof.properties.lib.errors import InputError
 from draftproof.properties.lib.names import did_you_mean, group_of, is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
@@ -26,10 +29,6 @@ _NO_FINDING = (EXIT_CODES[Outcome.PASS], EXIT_CODES[Outcome.INCONCLUSIVE])
 _LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
-DeviceName = Literal["cpu", "cuda"]
-DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
-
-LAST_SEED = 2**32 - 1
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=LAST_SEED)]
 _DEVICE_HELP = (
     "cpu (the default: CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
@@ -45,10 +44,6 @@ Cluster = Annotated[
     ),
 ]
 MaybeDevice = Annotated[str | None, typer.Option("--device", help=_DEVICE_HELP)]
-
-
-class InputError(DraftproofError, ValueError):
-    """The user's input cannot be used; the message names it and says what was expected."""
 
 
 def output(option: str, what: str) -> Any:
@@ -108,8 +103,6 @@ def require_cluster(address: str | None) -> None:
 
 def device(name: str) -> DeviceName:
     """Return a device that this machine has. Raises InputError and DeviceError."""
-    from draftproof.harness.subjects import present
-
     return present(choose(name, DEVICES, "--device"))
 
 

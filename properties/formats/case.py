@@ -12,6 +12,7 @@ import msgspec
 import msgspec.inspect
 
 from draftproof.properties.lib.base import Value, explain
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.validate import validate
@@ -98,15 +99,17 @@ def _noun(kind: type) -> str:
     return words if words.endswith("s") else f"a {words}"
 
 
-def read_case(path: Path) -> tuple[Scenario, Script | None]:
+def read_case(path: Path | str) -> tuple[Scenario, Script | None]:
     """Return (scenario, script) of a case file; a bare scenario file has no script.
 
-    Raises InvalidScenarioError naming the file.
+    Raises InvalidScenarioError naming the file, and InputError for what is no path.
     """
+    require_input(isinstance(path, Path | str), "path", path, "that of a case file")
+    path = Path(path)
     try:
         text = path.read_bytes()
-    except OSError as error:
-        raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise InvalidScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
     _require_no_report(path, text)
     script = None
     if b'"scenario"' in text:

@@ -39,6 +39,12 @@ def first_difference(one: Any, other: Any, at: str = "") -> tuple[str, Any, Any]
     return next(found, (at, one, other))
 
 
+def brief(value: Any) -> str:
+    """Abbreviate a long value."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"
+
+
 def lower(value: int, least: int) -> Iterator[int]:
     """Yield what to try in place of a number: the least, half way, three quarters, one less."""
     for one in dict.fromkeys((least, (value + least) // 2, (3 * value + least) // 4, value - 1)):

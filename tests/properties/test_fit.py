@@ -127,7 +127,7 @@ def _ngram() -> Any:
 
 
 def test_a_model_or_a_draft_is_refused_by_name() -> None:
-    with pytest.raises(UnfitError, match="invalid model 'probe': expected checkpoint, for this subject$"):
+    with pytest.raises(UnfitError, match=r"invalid model 'probe': expected checkpoint, for this subject$"):
         fit(DRAWN[0], Limits(models=("checkpoint",)))
     other = next(one for one in DRAWN if algorithm(one.draft) == "mtp")
     with pytest.raises(UnfitError, match="invalid draft 'mtp': expected one that the subject has, eagle, ngram"):

@@ -61,9 +61,10 @@ def check(
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
-    """Run generated scenarios on the engine, or on your own subject, and on the reference, and check every contract.
+    """Run generated scenarios and check every contract.
 
-    Each group of contracts is summed up in one line, and contracts that did not pass are listed.
+    The engine, or a subject of your own, runs them beside the reference. Each group of contracts is summed up in one
+    line, and contracts that did not pass are listed.
     """
     from draftproof.harness.check import CheckInterrupted, checker, unless_skipped, whole_check
     from draftproof.harness.kernel_runs import kernel_calls

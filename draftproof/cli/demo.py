@@ -18,7 +18,7 @@ _CASE = Path(".draftproof/demo/case.json")
 
 
 def demo(json: inputs.Json = None) -> None:
-    """Bring a known bug back into the built-in engine, find it with generated scenarios, and explain it: one minute."""
+    """Bring a known bug back, find it and explain it, in a minute."""
     from draftproof.faults.catalogue import catalogue, find
 
     fault = find(_FAULT, catalogue()).fault

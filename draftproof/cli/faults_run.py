@@ -68,10 +68,10 @@ def run(
     draft_model: DraftModel = None,
     json: inputs.Json = None,
 ) -> None:
-    """Patch known bugs into a copy of the engine, one at a time, and see which contract notices each and how soon.
+    """Patch known bugs into a copy of the engine: is each noticed?
 
-    Without --id, --patch and --smoke these are all of the catalogue. With --json each result is kept as it comes: run
-    the same command again to resume a run that was cut.
+    One at a time; which contract notices it, and how soon, is told. Without --id, --patch and --smoke these are all of
+    the catalogue. With --json each result is kept as it comes: run the same command again to resume a run that was cut.
     """
     from draftproof.faults.kept import RunSettings, described
     from draftproof.faults.on_nodes import ALL_AT_ONCE, ClusterServer

@@ -82,15 +82,15 @@ def seeds(first: int, count: int) -> range:
     return range(first, first + count)
 
 
-def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
-    """Return `name` if it is allowed. Raises InputError with the nearest name."""
+def choose(name: str, allowed: Sequence[Name], what: str, listed_in: str = "") -> Name:
+    """Return `name` if it is allowed. Raises InputError with the nearest name, and where all of them are."""
     if name in allowed:
         return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
     listed = ", ".join(allowed[:_LISTED])
     if more := len(allowed[_LISTED:]):
         listed = f"one of {len(allowed)} names" if hint else f"{listed} or one of {more} more"
-    raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
+    raise InputError(f"invalid {what} {name!r}: expected {listed}{listed_in and f' ({listed_in} has all)'}{hint}")
 
 
 def require_cluster(address: str | None) -> None:
@@ -129,7 +129,7 @@ def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[
 
     known = [*(contract.name for contract in ALL), *KERNEL_CONTRACTS]
     groups = dict.fromkeys(map(group_of, known))
-    wanted = {choose(name, [*groups, *known], "--contract") for name in names or groups}
+    wanted = {choose(name, [*groups, *known], "--contract", "check --verbose") for name in names or groups}
 
     def is_wanted(name: str) -> bool:
         return not wanted.isdisjoint((name, group_of(name)))

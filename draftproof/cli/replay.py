@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @with_option_groups(case=cases.given, under_test=subjects.chosen)
 def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
-    """Run one case again and show what it is, what was judged, and its first divergence.
+    """Run one case again and show its first divergence.
 
-    The script that the reference makes of the scenario must be the one that the case file stores.
+    It also says what the case is and what was judged. The script that the reference makes of the scenario must be the
+    one that the case file stores.
     """
     from draftproof.harness import replay as replays
     from draftproof.harness.subject_report import assumed

@@ -110,7 +110,7 @@ def read_case(path: Path | str) -> tuple[Scenario, Script | None]:
         text = path.read_bytes()
     except (OSError, ValueError) as error:
         raise InvalidScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
-    _require_no_report(path, text)
+    _require_case(path, text)
     script = None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
@@ -123,8 +123,8 @@ def read_case(path: Path | str) -> tuple[Scenario, Script | None]:
         raise InvalidScenarioError(f"{path}: {error}") from None
 
 
-def _require_no_report(path: Path, text: bytes) -> None:
-    """Raise InvalidScenarioError for the result of a command, which names cases and is none."""
+def _require_case(path: Path, text: bytes) -> None:
+    """Raise InvalidScenarioError for an object that is no case: the result of a command, which names some, or else."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -135,6 +135,12 @@ def _require_no_report(path: Path, text: bytes) -> None:
         ]
         expected = f"one that it names, as {cases[0]}" if cases else "a case file, and it names none"
         raise InvalidScenarioError(f"{path}: this is the report of a command, not a case: expected {expected}")
+    if isinstance(found, dict) and not {"scenario", "model"} & found.keys():
+        fields = ", ".join(one.name for one in msgspec.structs.fields(Scenario) if one.required)
+        raise InvalidScenarioError(
+            f"{path}: expected a case, which has scenario, or a scenario, which has {fields}; got an object with"
+            f" {', '.join([*found][:9]) or 'no fields'}"
+        )
 
 
 def case_subject(path: Path) -> SubjectChoice:

@@ -135,7 +135,7 @@ def _require_case(path: Path, text: bytes) -> None:
         ]
         expected = f"one that it names, as {cases[0]}" if cases else "a case file, and it names none"
         raise InvalidScenarioError(f"{path}: this is the report of a command, not a case: expected {expected}")
-    if isinstance(found, dict) and not {"scenario", "model"} & found.keys():
+    if isinstance(found, dict) and found.keys().isdisjoint(("scenario", *Scenario.__struct_fields__)):
         fields = ", ".join(one.name for one in msgspec.structs.fields(Scenario) if one.required)
         raise InvalidScenarioError(
             f"{path}: expected a case, which has scenario, or a scenario, which has {fields}; got an object with"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli import screen
+from draftproof.cli import inputs, screen
 from draftproof.cli.subjects import CaseFile, UnderTest, limits_of
 from draftproof.properties.values.verdict import Outcome
 
@@ -32,6 +32,15 @@ def read(paths: Sequence[Path]) -> list[Scenario]:
     for path, scenario in zip(paths, found, strict=True):
         require_folders(scenario, path, prefix="")
     return found
+
+
+def keep(path: Path, scenario: Scenario, origin: str) -> None:
+    """Write a case that the built-in engine fails. Raises InputError."""
+    from draftproof.properties.formats.case import Case, case_text
+    from draftproof.reference.solved import solved
+
+    made = Case(scenario=scenario, script=solved(scenario).script, origin=origin)
+    inputs.write_text("the case", path, case_text(made))
 
 
 class GivenCase(NamedTuple):

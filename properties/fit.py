@@ -80,7 +80,7 @@ def within(scenario: Scenario, limits: Limits) -> Scenario | None:
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
-    """Return a generated scenario fitted; for a subject that `serves_prefixes`, every other one has common prefixes.
+    """Return a generated scenario fitted; for a subject with `own_prefix_cache` every other one has common prefixes.
 
     Fitting it again changes nothing. Raises UnfitError.
     """
@@ -215,7 +215,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
     """Return every other scenario with more than a page of tokens in common, if the subject serves prefixes."""
     memory, first = scenario.memory, scenario.requests[0].prompt
-    if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
+    if not limits.own_prefix_cache or not limits.page_sizes or memory.page_seed % 2:
         return scenario
     least = memory.page_size + 1
     if len(first) >= least and all(one.prompt[:least] == first[:least] for one in scenario.requests):
@@ -232,7 +232,7 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
     Otherwise two requests that fit by their own tokens may wait for each other.
     """
-    if limits.allocation == "exact" or limits.preempts:
+    if limits.allocation == "exact" or limits.own_preemption:
         return scenario
     size, more = scenario.memory.page_size, scenario.steps + 1
     longest = (min(scenario.memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)

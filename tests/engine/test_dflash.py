@@ -75,7 +75,7 @@ def filled(tiny: Tiny, cuts: tuple[int, ...] = ()) -> Any:
 
 
 def test_features_are_outputs_of_the_targets_layers(tiny: Tiny) -> None:
-    """As transformers hands them over: in the order of the config, which is not that of the layers."""
+    """As transformers passes them: in the order of the config, which is not that of the layers."""
     model = Qwen3ForCausalLM.from_pretrained(tiny.path / "target", dtype=torch.float32).double().eval()
     with torch.no_grad(), Widen():
         outputs = model(IDS[None], output_hidden_states=True).hidden_states

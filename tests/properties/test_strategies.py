@@ -362,7 +362,7 @@ def test_hypothesis_finds_a_scenario_of_every_feature(name: str, features_drawn:
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
-def test_hypothesis_finds_a_handover_of_any_size() -> None:
+def test_hypothesis_finds_a_transfer_of_any_size() -> None:
     assert find(
         scenarios(), lambda one: one.schedule.disaggregation, settings=SEARCH, random=Random(0)
     ).schedule.disaggregation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from draftproof.properties.lib.errors import DraftproofError
 
@@ -23,4 +23,4 @@ def present(device: str, option: str = "--device") -> Device:
 
         if not torch.cuda.is_available():
             raise DeviceError(f"invalid {option} 'cuda': expected cpu, as torch sees no CUDA device here")
-    return cast(Device, device)
+    return device

@@ -54,7 +54,7 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def require_fit(scenario: Scenario, limits: Limits, name: str) -> None:
-    """Raise UnfitError for a scenario beyond the limits: which is called `name`, and is to run as it is or not at all.
+    """Raise UnfitError unless the scenario that is called `name` can run as it is.
 
     The message has the feature or the field, its value, and what the subject has in its place.
     """
@@ -62,10 +62,10 @@ def require_fit(scenario: Scenario, limits: Limits, name: str) -> None:
         made = scenario if limits == NO_LIMITS else fit(scenario, limits)
     except (UnfitError, InvalidScenarioError) as error:
         raise UnfitError(f"{name}: {error}") from None
-    for lost in set(features_of(scenario)) - set(features_of(made)):
-        if not limits.takes(lost):
-            taken = ", ".join(limits.features) or "none"
-            raise UnfitError(f"{name}: invalid feature {lost!r}: expected some of those of this subject, {taken}")
+    lost = [one for one in features_of(scenario) if not (limits.takes(one) or one in features_of(made))]
+    if lost:
+        taken = ", ".join(limits.features) or "none"
+        raise UnfitError(f"{name}: invalid feature {lost[0]!r}: expected some of those of this subject, {taken}")
     if made != scenario:
         field, value, allowed = first_difference(msgspec.to_builtins(scenario), msgspec.to_builtins(made))
         raise UnfitError(f"{name}: invalid {field} {brief(value)}: expected {brief(allowed)}, for this subject")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftproof.engine.subject import EngineSubject as EngineSubject
-    from draftproof.errors import DraftproofError as DraftproofError
     from draftproof.harness.check import CheckReport as CheckReport
     from draftproof.harness.check import check as check
     from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios as checkpoint_scenarios
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from draftproof.properties.formats.case import read_case as read_case
     from draftproof.properties.judge import Judgement as Judgement
     from draftproof.properties.judge import judge as judge
+    from draftproof.properties.lib.errors import DraftproofError as DraftproofError
     from draftproof.properties.strategies.drawn import scenarios as scenarios
     from draftproof.properties.strategies.scenarios import generate as generate
     from draftproof.properties.values.verdict import Divergence as Divergence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "engine.subject": "EngineSubject",
-    "errors": "DraftproofError",
     "harness.check": "CheckReport check",
     "harness.checkpoint_scenarios": "checkpoint_scenarios",
     "harness.lockstep": "run",
@@ -45,6 +44,7 @@ _NAMES = {
     "properties.fit": "UnfitError fit",
     "properties.formats.case": "read_case",
     "properties.judge": "Judgement judge",
+    "properties.lib.errors": "DraftproofError",
     "properties.strategies.drawn": "scenarios",
     "properties.strategies.scenarios": "generate",
     "properties.values.verdict": "Divergence Outcome Verdict",

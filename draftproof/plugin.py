@@ -220,14 +220,22 @@ def draftproof_rank_scenarios(pytestconfig: pytest.Config, draftproof_scenarios:
 
 @pytest.fixture(scope="session")
 def draftproof_subject(pytestconfig: pytest.Config) -> Generator[Subject]:
-    """Yield the subject under test; define a fixture of this name to test your own."""
+    """Yield the subject under test; define a fixture of this name to test your own.
+
+    One that cannot be made ends the session, as other wrong options do; with pytest-xdist it fails the tests.
+    """
     from draftproof.pytest_checks import make_subject
 
     try:
         search = os.environ.get("PYTHONPATH", "")
         subject = make_subject(choice(pytestconfig), option(pytestconfig, "device", "cpu"), search)
     except ValueError as error:
-        pytest.fail(str(error), pytrace=False)
+        told = re.sub(r"--(?=(subject|python|set|url)\b)", "--draftproof-", str(error))
+        told = told.replace("invalid subject", "invalid --draftproof-subject")
+        if hasattr(pytestconfig, "workerinput"):
+            # pytest-xdist takes a worker that exits for one that crashed.
+            pytest.fail(told, pytrace=False)
+        pytest.exit(told, pytest.ExitCode.USAGE_ERROR)
     with contextlib.closing(subject):
         yield subject
 

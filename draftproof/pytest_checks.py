@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from draftproof.errors import CheckpointError
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
-from draftproof.harness.subjects import Device, is_engine, make_from, present
+from draftproof.harness.subjects import is_engine, make_from
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -23,6 +22,8 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.formats.case import Case, case_text, read_case
 from draftproof.properties.judge import RUNS_CONTRACT, Judgement, summarise
+from draftproof.properties.lib.devices import Device, present
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from
@@ -164,8 +165,8 @@ class Check:
         except (UnfitError, CheckpointError) as error:
             # What cannot be run is told in a sentence; where in here it was noticed says nothing.
             told = str(error)
-            if scenarios is None:
-                told = told.replace("with --model", "with --draftproof-model")
+            if scenarios is None and told.endswith("expected checkpoint, for this subject"):
+                told += "; name one with --draftproof-model"
             raise type(error)(told) from None
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))

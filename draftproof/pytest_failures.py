@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.identity import Identity
+from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.verdict import Outcome
 from draftproof.pytest_summary import FINDING_PROPERTIES
 

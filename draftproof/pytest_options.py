@@ -60,8 +60,8 @@ def check_draft(config: pytest.Config) -> None:
 
 def check_case(path: str, model: str, draft_model: str) -> None:
     """Raise UsageError for a case that cannot be read, or whose checkpoints are not there."""
-    from draftproof.errors import CheckpointError
     from draftproof.properties.formats.case import read_case
+    from draftproof.properties.lib.errors import CheckpointError
     from draftproof.properties.lib.invalid import InvalidScenarioError
     from draftproof.properties.values.located import located, require_folders
 

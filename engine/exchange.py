@@ -1,4 +1,4 @@
-"""What an engine hands over to another, and installs of what was handed over to it (S-DISAGG).
+"""What an engine transfers to another, and installs of what was transferred to it (S-DISAGG).
 
 Sources: as of `KvTransfer`.
 """

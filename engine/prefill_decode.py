@@ -1,4 +1,4 @@
-"""Two engines that step in turns: one runs prompts and hands requests over, one decodes them."""
+"""Two engines that step in turns: one runs prompts and transfers requests, one decodes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One tiny scenario, run on the built-in engine, and what it reports: the worked examples of docs/semantics/ use it.
 
-    PYTHONPATH=examples .venv/bin/python
+    PYTHONPATH=examples python
     >>> from worked import scenario, show
     >>> show(scenario((3, 1)), "verify.ids accept.correct_len", round=1)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import FaultFile, read_sources, validate_names
+from draftproof.faults.catalogue import Fault, FaultFile, read_sources, validate_names
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
@@ -127,6 +127,16 @@ def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds:
     return untried(file, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
 
 
+def noticed_in(
+    file: FaultFile, result: FaultResult, report: FaultReport, checkpoints: Checkpoints | None
+) -> Scenario | None:
+    """Return the first scenario in which a fault was noticed; None if it was not, or met calls of kernels."""
+    for seed, number in zip(report.seeds, result.examples_to_detect, strict=True):
+        if number is not None and not _ops(file, report.device):
+            return _met_by(file.fault, checkpoints).scenarios(seed, number)[-1]
+    return None
+
+
 class _Met(NamedTuple):
     """The draft of scenarios, and the checkpoints that they are of (None: probes)."""
 
@@ -137,6 +147,10 @@ class _Met(NamedTuple):
         if self.checkpoints:
             return self.checkpoints.scenarios(self.draft, seed, count)
         return tuple(generate(seed, count, drafts_of(self.draft)))
+
+
+def _met_by(fault: Fault, checkpoints: Checkpoints | None) -> _Met:
+    return _Met(fault.draft, checkpoints or (tiny(fault.model, fault.draft) if fault.model else None))
 
 
 @dataclass(frozen=True)
@@ -257,7 +271,7 @@ def _groups(
             ops=ops,
             baseline=baseline and not ops and device == "cpu",
         )
-        met = _Met(fault.draft, checkpoints or (tiny(fault.model, fault.draft) if fault.model else None))
+        met = _met_by(fault, checkpoints)
         tasks.setdefault((None if ops else met, interpreted), []).append(task)
         if ops and not interpreted:
             # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.

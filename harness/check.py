@@ -15,7 +15,7 @@ from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import assumed, versions_of
 from draftproof.harness.subjects import is_engine
-from draftproof.harness.weights import WeightGuard
+from draftproof.harness.weights import WeightGuard, WeightTurns
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -38,6 +38,7 @@ from draftproof.properties.judge import (
     summarise,
 )
 from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.files import write_whole
 from draftproof.properties.lib.names import group_of
 from draftproof.properties.strategies.covering import Met, met_by
@@ -103,10 +104,10 @@ class CheckReport(Value, frozen=True, kw_only=True):
 
 
 class CheckInterrupted(KeyboardInterrupt):
-    """A check was interrupted when it had already found something in the first `scenarios`."""
+    """A check was interrupted when it had already found something; `report` is that of what had run by then."""
 
-    def __init__(self, findings: tuple[CheckFinding, ...], scenarios: int) -> None:
-        self.findings, self.scenarios = findings, scenarios
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
         super().__init__()
 
 
@@ -184,13 +185,20 @@ class Checker:
         except KeyboardInterrupt:
             if not tally.findings:
                 raise
-            done = len(tally.judgements) + len(tally.broken)
-            raise CheckInterrupted(tuple(tally.findings.values()), done) from None
+            done = listed[: len(tally.judgements) + len(tally.broken)]
+            raise CheckInterrupted(self._report(done, tally, None, seed)) from None
         if self.subject.limits != limits:
             raise SubjectDeclarationError(
                 f"invalid limits of {type(self.subject).__name__}: expected the same throughout a check"
             )
         turns = [of_process for of_process in work.states if of_process]
+        return self._report(listed, tally, sum(turns[1:], turns[0]) if turns else None, seed)
+
+    def _report(
+        self, listed: Sequence[Scenario], tally: _CheckTally, weights: WeightTurns | None, seed: int
+    ) -> CheckReport:
+        """Return what became of these scenarios; `weights` are those that were perturbed, None if nobody says."""
+        limits = self.subject.limits
         verdicts = summarise(tally.judgements, tally.counts, _asked(self.contracts, self.features))
         verdicts = skipped_where_unconcerned(verdicts) if self.features else verdicts
         # What was judged: a subject that is asked again may answer otherwise.
@@ -206,7 +214,6 @@ class Checker:
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
-        weights = sum(turns[1:], turns[0]) if turns else None
         guards = (weights.verdict(), shares.verdict(total(tally.counts))) if weights else ()
         verdicts = (runs, *guards, *verdicts)
         return CheckReport(
@@ -296,6 +303,8 @@ def check(
             f"invalid scenarios None: expected those of a checkpoint, as checkpoint_scenarios(path) makes them:"
             f" {subject.name} takes no probes"
         )
+    is_several = scenarios is None or isinstance(scenarios, Iterable)
+    require_input(is_several, "scenarios", scenarios, "None, or a list of scenarios")
     drawn = generate(seed, count, subject.limits.drafts) if scenarios is None else scenarios
     return Checker(subject).check(drawn, seed, progress)
 
@@ -363,14 +372,18 @@ def whole_check(
     from draftproof.harness.kernel_runs import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)
-    of_kernels = []
-    for of_op in kernel_verdicts(calls, device):
-        of_kernels.append(of_op)
-        progress()
-    contracts = (*(report.contracts if report.examples else ()), *of_kernels)
+    report = msgspec.structs.replace(report, contracts=report.contracts if report.examples else ())
+    try:
+        for of_op in kernel_verdicts(calls, device):
+            report = msgspec.structs.replace(report, contracts=(*report.contracts, of_op))
+            progress()
+    except KeyboardInterrupt:
+        if not report.findings:
+            raise
+        raise CheckInterrupted(report) from None
     counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
-    verdict = worst([one.verdict for one in contracts])
-    return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
+    verdict = worst([one.verdict for one in report.contracts])
+    return msgspec.structs.replace(report, verdict=verdict, counts=counts)
 
 
 def unless_skipped(report: CheckReport, names: Sequence[str]) -> CheckReport:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from draftproof.properties.choose import require_seeded
 from draftproof.properties.features import FEATURES
 from draftproof.properties.features.kv_quantization import without_kv_quantization
 from draftproof.properties.features.prefix_cache import without_prefix_cache
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.fit import fitted
 from draftproof.properties.formats.checkpoint_config import read_config
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.strategies.base import unforced
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, generated
@@ -293,5 +295,9 @@ def checkpoint_scenarios(
     They are fitted to the `limits` of a subject, by default to greedy requests without penalties. Raises ValueError for
     a bad checkpoint or a draft that it cannot have, and UnfitError for a draft that the subject does not take.
     """
+    require_seeded(seed, count)
+    alone = [name for name in ALGORITHMS if DRAFT_KINDS_BY_NAME[name].checkpoint != "directory"]
+    require_input(draft in alone, "draft", draft, f"one without a directory of its own, {', '.join(alone)}")
+    require_input(isinstance(path, Path | str), "path", path, "the directory of a checkpoint")
     path = Path(path)
     return fitted(real_scenarios(path, [one_draft(path, draft, None, seed)], seed, count), limits)

@@ -31,7 +31,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
-from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject import Subject, SubjectDeclarationError
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import Reference, Solved, solved
@@ -115,13 +115,18 @@ class Executor:
         return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
 
     def examine(self, order: Order) -> Answer:
-        """Run and judge a scenario of our own. What the subject raises is a CRASH; raises what our own code raises."""
+        """Run and judge a scenario of our own. What the subject raises is a CRASH.
+
+        Raises SubjectDeclarationError for what it cannot declare, and what our own code raises.
+        """
         subject = _Journalled(self._subject, self._journal) if self._journal else self._subject
         deadline = self._next_deadline()
         try:
             with time_limit(deadline):
                 ran = evidence(subject, order.scenario, self._solved)
         except SubjectCrashedError as crash:
+            if isinstance(crash.cause, SubjectDeclarationError):
+                raise crash.cause from None
             return self._crashed(order, crash)
         except RanksHangError as hang:
             reason = str(hang)

@@ -16,10 +16,12 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 
 from draftproof.harness.workers.messages import Answer, KernelOrder
+from draftproof.properties.choose import require_seeded
 from draftproof.properties.kernels.blocks import lacking
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import Difference, check
 from draftproof.properties.kernels.listed import calls, enough
+from draftproof.properties.kernels.others.cases import require_op
 from draftproof.properties.kernels.table import KERNEL_PREFIX
 from draftproof.properties.values.relations import InMemory
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -33,7 +35,8 @@ _MOST_PROCESSES, _ON_A_CPU = 8, 2
 
 
 def cases(op: str, seed: int, count: int) -> tuple[KernelCase, ...]:
-    """Return the first `count` calls of an op's list; see properties/kernels/listed.py."""
+    """Return the first `count` calls of an op's list; see properties/kernels/listed.py. Raises InputError."""
+    require_seeded(seed, count)
     return tuple(islice(calls(op, seed), count))
 
 
@@ -50,7 +53,8 @@ def ours(op: str) -> Callable[..., None]:
 
 
 def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:
-    """Return the first difference between an implementation and the twin."""
+    """Return the first difference between an implementation and the twin. Raises InputError for an op that is none."""
+    require_op(op)
     differences = check(op, kernels(op), getattr(ops, op), case, device)
     return divergence(differences[0]) if differences else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from draftproof.properties.features import features_of
 from draftproof.properties.judge import Judgement, skipped_where_unconcerned, summarise
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.paths import brief, first_difference
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -61,9 +62,10 @@ def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
     except (ValueError, OSError) as error:
         raise StaleCaseError(f"{case}: {error}") from None
     if stored is not None and stored != known.script:
-        found = difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
+        at, was, now = first_difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
         raise StaleCaseError(
-            f"{case}: {found}; the case was made by another version, or edited: without its script it is solved anew"
+            f"{case}: {at} is {brief(was)} in the file, and {brief(now)} when solved again; the case was made by"
+            " another version, or edited: without its script it is solved anew"
         )
     return known
 
@@ -103,20 +105,3 @@ def replay(subject: Subject, known: Solved, case: str, without: str = "") -> Rep
         without=without,
     )
     return Replayed(report, ran, judged)
-
-
-def difference(stored: Any, now: Any, at: str) -> str:
-    """Return the first difference of two JSON forms, with its path."""
-    if isinstance(stored, dict) and isinstance(now, dict):
-        pairs = [(f"{at}.{name}", stored.get(name), now.get(name)) for name in now]
-    elif isinstance(stored, list | tuple) and isinstance(now, list | tuple) and len(stored) == len(now):
-        pairs = [(f"{at}[{i}]", *pair) for i, pair in enumerate(zip(stored, now, strict=True))]
-    else:
-        return f"{at} is {_brief(stored)} in the file, and {_brief(now)} when solved again"
-    return next((difference(one, other, where) for where, one, other in pairs if one != other), f"{at} differs")
-
-
-def _brief(value: Any) -> str:
-    """Abbreviate a long value."""
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"

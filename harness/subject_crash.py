@@ -5,18 +5,19 @@ from __future__ import annotations
 import traceback
 
 from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.properties.values.subject import SubjectDeclarationError
 
 
 class SubjectCrashedError(DraftproofError):
     """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback.
 
-    Of a condition that needs none `trace` is the message.
+    Of a condition, or of a declaration, `trace` is the message.
     """
 
     def __init__(self, during: str, error: BaseException) -> None:
         self.during, self.cause = during, error
         self.where = _where(error)
-        is_condition = isinstance(error, ConditionError)
+        is_condition = isinstance(error, ConditionError | SubjectDeclarationError)
         self.trace = str(error) if is_condition else "".join(traceback.format_exception(error))
         text = str(error).strip().splitlines()
         self.error = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

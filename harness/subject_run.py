@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from draftproof.harness.signals import TimeLimitError, exits_noticed
@@ -12,7 +12,7 @@ from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
-from draftproof.properties.values.subject import Subject, require_subject
+from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
 from draftproof.properties.values.valuetypes import malformed
 
@@ -63,12 +63,14 @@ def silent_channels(subject: Subject, scenario: Scenario, trace: Trace, referenc
     Raises SubjectCrashedError for a declared channel that is unknown, or that the trace does not even name.
     """
     with _declaring():
-        declared = frozenset(subject.channels(scenario))
-    for name in sorted(declared - CHANNELS.keys()):
-        error = MalformedTraceError(
-            f"invalid channel {name!r}: expected one of the channel table{did_you_mean(name, CHANNELS)}"
-        )
-        raise SubjectCrashedError("in its declaration", error) from error
+        declared = subject.channels(scenario)
+        if not isinstance(declared, Set):
+            raise SubjectDeclarationError(f"invalid channels {declared!r} of {subject.name}: expected a set of names")
+        for name in declared - CHANNELS.keys():
+            raise SubjectDeclarationError(
+                f"invalid channel {name!r} of {subject.name}: expected one of docs/semantics/channels.md"
+                f"{did_you_mean(str(name), CHANNELS)}"
+            )
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
     due = declared & applying
     if lacking := sorted(due - trace.channels):

@@ -10,7 +10,6 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.signals import exits_noticed
@@ -23,22 +22,7 @@ from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
 from draftproof.subjects.making import made, resolve_name
 
-Device = Literal["cpu", "cuda"]
 ENGINE = "draftproof.engine.subject:EngineSubject"
-
-
-class DeviceError(DraftproofError, ValueError):
-    """A device that this machine does not have."""
-
-
-def present(device: Device, option: str = "--device") -> Device:
-    """Return the device if torch sees one of its kind. Raises DeviceError, which names the option."""
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise DeviceError(f"invalid {option} 'cuda': expected cpu, as torch sees no CUDA device here")
-    return device
 
 
 class SubjectError(DraftproofError, ValueError):

@@ -6,7 +6,17 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from draftproof.properties.lib.errors import require_input
+
 T = TypeVar("T")
+LAST_SEED = 2**32 - 1
+"""Seeds that users give are from 0 to this one."""
+
+
+def require_seeded(seed: int, count: int) -> None:
+    """Raise InputError unless there is such a list of a seed."""
+    require_input(isinstance(seed, int) and 0 <= seed <= LAST_SEED, "seed", seed, f"a whole number, 0 .. {LAST_SEED}")
+    require_input(isinstance(count, int) and count > 0, "count", count, "a whole number, 1 or more")
 
 
 class Choose(Protocol):

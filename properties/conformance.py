@@ -60,7 +60,7 @@ def _without_places(trace: Trace) -> Trace:
 
 
 def _form(declared: frozenset[str], trace: Trace, requests: int) -> Iterator[str]:
-    unknown = sorted(trace.channels - CHANNELS.keys())
+    unknown = sorted((declared | trace.channels) - CHANNELS.keys())
     if unknown:
         yield f"declares channels that the table lacks: {', '.join(unknown)}"
     beyond = sorted(trace.channels - declared)

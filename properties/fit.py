@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
+import msgspec
 from msgspec.structs import replace
 
-from draftproof.properties.features import FEATURES, FEATURES_BY_NAME
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
+from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.formats.checkpoint_config import read_config
-from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.lib.errors import DraftproofError, require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
+from draftproof.properties.lib.paths import brief, first_difference
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
@@ -39,13 +42,33 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     """Return the scenario changed to what a subject can run, and no further: one that it can run is returned as it is.
 
     Raises UnfitError for a model or a draft that it does not take, which are chosen and never exchanged, and for limits
-    with a feature that there is not.
+    that there are not.
     """
-    _require_features(limits)
+    require_input(isinstance(scenario, Scenario), "scenario", scenario, "a draftproof.subject.Scenario")
+    require_input(isinstance(limits, Limits), "limits", limits, "a draftproof.subject.Limits")
+    _require_limits(limits)
     _require_model(scenario, limits)
     for change in _CHANGES:
         scenario = change(scenario, limits)
     return validate(scenario)
+
+
+def require_fit(scenario: Scenario, limits: Limits, name: str) -> None:
+    """Raise UnfitError unless the scenario that is called `name` can run as it is.
+
+    The message has the feature or the field, its value, and what the subject has in its place.
+    """
+    try:
+        made = scenario if limits == NO_LIMITS else fit(scenario, limits)
+    except (UnfitError, InvalidScenarioError) as error:
+        raise UnfitError(f"{name}: {error}") from None
+    lost = [one for one in features_of(scenario) if not (limits.takes(one) or one in features_of(made))]
+    if lost:
+        taken = ", ".join(limits.features) or "none"
+        raise UnfitError(f"{name}: invalid feature {lost[0]!r}: expected some of those of this subject, {taken}")
+    if made != scenario:
+        field, value, allowed = first_difference(msgspec.to_builtins(scenario), msgspec.to_builtins(made))
+        raise UnfitError(f"{name}: invalid {field} {brief(value)}: expected {brief(allowed)}, for this subject")
 
 
 def within(scenario: Scenario, limits: Limits) -> Scenario | None:
@@ -57,7 +80,7 @@ def within(scenario: Scenario, limits: Limits) -> Scenario | None:
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
-    """Return a generated scenario fitted; for a subject that `serves_prefixes`, every other one has common prefixes.
+    """Return a generated scenario fitted; for a subject with `own_prefix_cache` every other one has common prefixes.
 
     Fitting it again changes nothing. Raises UnfitError.
     """
@@ -69,7 +92,11 @@ def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
     return [fit_generated(scenario, limits) for scenario in scenarios]
 
 
-def _require_features(limits: Limits) -> None:
+def _require_limits(limits: Limits) -> None:
+    try:
+        decode(encode(limits), Limits, name="limits")
+    except InvalidScenarioError as error:
+        raise UnfitError(str(error)) from None
     for name in limits.features if limits.features != "all" else ():
         if name not in FEATURES_BY_NAME:
             hint = did_you_mean(name, FEATURES_BY_NAME)
@@ -80,8 +107,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
     model, draft = scenario.model, algorithm(scenario.draft)
     kind = "checkpoint" if isinstance(model, Checkpoint) else "probe"
     if kind not in limits.models:
-        hint = "; name one with --model" if limits.models == ("checkpoint",) else ""
-        raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject{hint}")
+        raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject")
     if isinstance(model, Checkpoint) and limits.architectures:
         architecture = read_config(model.path).architecture
         if architecture not in limits.architectures:
@@ -189,7 +215,7 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
     """Return every other scenario with more than a page of tokens in common, if the subject serves prefixes."""
     memory, first = scenario.memory, scenario.requests[0].prompt
-    if not limits.serves_prefixes or not limits.page_sizes or memory.page_seed % 2:
+    if not limits.own_prefix_cache or not limits.page_sizes or memory.page_seed % 2:
         return scenario
     least = memory.page_size + 1
     if len(first) >= least and all(one.prompt[:least] == first[:least] for one in scenario.requests):
@@ -206,7 +232,7 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
 
     Otherwise two requests that fit by their own tokens may wait for each other.
     """
-    if limits.allocation == "exact" or limits.preempts:
+    if limits.allocation == "exact" or limits.own_preemption:
         return scenario
     size, more = scenario.memory.page_size, scenario.steps + 1
     longest = (min(scenario.memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)

@@ -13,6 +13,7 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreached
 from draftproof.properties.coverage.covered import not_covered, unreachable
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, algorithm
@@ -87,6 +88,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
 
     Raises MalformedTraceError for a trace that passes, and says nothing in a channel that its subject declares.
     """
+    require_input(isinstance(evidence, Evidence), "evidence", evidence, "an Evidence, as run() returns it")
     contracts = tuple(contracts)
     if evidence.ranks:
         return _of_ranks(evidence, contracts)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from draftproof.engine.models.eagle_head import load_head
 from draftproof.engine.models.registry import load_target
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import tiny_deepseek_v3, tiny_glm4_moe, tiny_llama, tiny_qwen3_5, tiny_qwen3_next
 from tests.reference.witness import MODELS

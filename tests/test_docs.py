@@ -37,13 +37,9 @@ def commands() -> Iterator[str]:
             yield from block.splitlines()
 
 
-FAILURE = re.search(
-    r"^```sh\n\.venv/bin/(draftproof demo)\n```\n\n```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL
-)
+FAILURE = re.search(r"^```sh\n(draftproof demo)\n```\n\n```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL)
 """The command that README's first failure comes from, and what is shown of its output."""
-CLI = sorted(
-    {line.removeprefix(".venv/bin/") for line in commands() if "draftproof " in line} - {FAILURE and FAILURE[1]}
-)
+CLI = sorted({line for line in commands() if "draftproof " in line} - {FAILURE and FAILURE[1]})
 MAKE = sorted({line for line in commands() if line.startswith("make ")})
 PYTHON = [(page.name, code) for page in PAGES for code in blocks("python", page)]
 

@@ -63,7 +63,7 @@ def draws(source: str) -> list[str]:
 
 
 def test_only_tests_of_the_generator_draw_by_a_seed() -> None:
-    """Of others the scenarios are `named(..)`, or `find(..)` looks for what they must have (tests/named/)."""
+    """Of others the scenarios are `named(..)` (tests/named/)."""
     files = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tests").rglob("*.py")}
     drawing = {name for name, path in files.items() if draws(path.read_text(encoding="utf-8"))}
     assert drawing == MAY_DRAW.keys()
@@ -96,7 +96,7 @@ def test_a_file_that_draws_would_be_seen(source: str, name: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from tests.named import find, named\nS = find(lambda one: one.steps == 1)",
+        "from tests.named import named\nS = named('eagle_padded')",
         "model.generate(torch.tensor([prompt]))\nlisted(3)",
         "from draftproof.properties.choose import Choose",
         "TEXT = 'from here on draftproof.generate is not called'",

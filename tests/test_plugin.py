@@ -327,7 +327,7 @@ def test_a_subject_by_its_name(project):
     project.makepyfile("def test_name(draftproof_subject):\n    assert draftproof_subject.name == 'other'\n")
     run(project, "--draftproof-subject=mine:Other").assert_outcomes(passed=1)
     result = run(project, "--draftproof-subject=mine:Nobody")
-    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(["*invalid --draftproof-subject 'mine:Nobody': expected package.module:name*"])
 
 

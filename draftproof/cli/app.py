@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import traceback
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -38,8 +38,8 @@ from draftproof.cli import (
     shrink,
     subjects,
 )
-from draftproof.errors import DraftproofError
 from draftproof.process import CRASHED, leave, run_apart
+from draftproof.properties.lib.errors import DraftproofError
 
 _USAGE = 2
 UNREAD = 141
@@ -57,13 +57,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 bisect = typer.Typer(
-    help="From a failing case to the engine parts it takes to fail, or to the commit or release that brought it in.",
+    help="Find what brought a failing case in: parts, commit, release.",
     no_args_is_help=True,
 )
 bisect.command("parts")(parts.parts)
 bisect.command("history")(history.history)
 bisect.command("releases")(releases.bisect)
-lab = typer.Typer(help="Tools of maintainers: kernels, releases, and each step of `explain`.", no_args_is_help=True)
+lab = typer.Typer(help="Tools of maintainers: kernels, releases, steps of `explain`.", no_args_is_help=True)
 lab.command("shrink")(shrink.shrink_)
 lab.add_typer(bisect, name="bisect")
 lab.command("releases")(releases.releases)
@@ -84,6 +84,23 @@ app.command("audit")(audit.audit)
 app.add_typer(faults.app, name="faults")
 app.command("doctor")(doctor.doctor)
 app.add_typer(lab, name="lab")
+
+
+def _show_version(is_asked: bool) -> None:
+    from importlib.metadata import version
+
+    if is_asked:
+        print(f"draftproof {version('draftproof')}")
+        raise inputs.Ended(0)
+
+
+@app.callback()
+def of_no_command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -104,9 +104,10 @@ def audit(
     html: Page = None,
     json: inputs.Json = None,
 ) -> None:
-    """Compute how many drafts of each position a right engine gets accepted, and compare it with what one did.
+    """Compare how many drafts are accepted with how many should be.
 
-    If it falls short, each known mistake is simulated with the same checkpoints.
+    What a right engine gets accepted is computed for each position of a draft. If it falls short, each known mistake is
+    simulated with the same checkpoints.
     """
     name = inputs.choose(draft, ALGORITHMS, "--draft")
     ran = under_test.choice != BUILT_IN_SUBJECT or under_test.fault is not None or under_test.patch is not None

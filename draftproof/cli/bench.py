@@ -35,9 +35,10 @@ def _group() -> None:
 
 @app.command("compare")
 def compare_(history: History, base: Base = None, new: New = None, json: inputs.Json = None) -> None:
-    """Say what became slower beyond noise: exit code 1 if anything did, 125 if runs are too few to tell.
+    """Say what became slower beyond noise.
 
-    Run k of one label is compared with run k of the other, so let the two take turns on one machine.
+    The exit code is 1 if anything did, 125 if runs are too few to tell. Run k of one label is compared with run k of
+    the other, so let the two take turns on one machine.
     """
     try:
         from scipy import stats  # noqa: F401

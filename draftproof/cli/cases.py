@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli import screen
-from draftproof.cli.subjects import CaseFile, UnderTest
+from draftproof.cli import inputs, screen
+from draftproof.cli.subjects import CaseFile, UnderTest, limits_of
 from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
+    from draftproof.properties.values.limits import Limits
     from draftproof.properties.values.scenario import Scenario
     from draftproof.properties.values.script import Script
 
@@ -33,6 +34,15 @@ def read(paths: Sequence[Path]) -> list[Scenario]:
     return found
 
 
+def keep(path: Path, scenario: Scenario, origin: str) -> None:
+    """Write a case that the built-in engine fails. Raises InputError."""
+    from draftproof.properties.formats.case import Case, case_text
+    from draftproof.reference.solved import solved
+
+    made = Case(scenario=scenario, script=solved(scenario).script, origin=origin)
+    inputs.write_text("the case", path, case_text(made))
+
+
 class GivenCase(NamedTuple):
     """A case file, what is in it, and the options that say where its checkpoints are.
 
@@ -44,6 +54,14 @@ class GivenCase(NamedTuple):
     script: Script | None
     where: dict[str, object]
     fault: str = ""
+
+    def limits(self, under_test: UnderTest) -> Limits:
+        """Return what the subject can run. Raises UnfitError for a case beyond that."""
+        from draftproof.properties.fit import require_fit
+
+        found, _ = limits_of(under_test)
+        require_fit(self.scenario, found, str(self.path))
+        return found
 
     def missing_fault(self, under_test: UnderTest) -> str:
         """Return the id of the fault that the case was found with and this run is without ("": none)."""

@@ -19,7 +19,7 @@ from draftproof.properties.lib.names import group_of
 from draftproof.properties.values.drafts import CHECK_EXAMPLES
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
+from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import block, line, show_versions
@@ -61,9 +61,10 @@ def check(
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
-    """Run generated scenarios on the engine, or on your own subject, and on the reference, and check every contract.
+    """Run generated scenarios and check every contract.
 
-    Each group of contracts is summed up in one line, and contracts that did not pass are listed.
+    The engine, or a subject of your own, runs them beside the reference. Each group of contracts is summed up in one
+    line, and contracts that did not pass are listed.
     """
     from draftproof.harness.check import CheckInterrupted, checker, unless_skipped, whole_check
     from draftproof.harness.kernel_runs import kernel_calls
@@ -102,11 +103,12 @@ def check(
         try:
             report = whole_check(check_, scenarios, calls, seed, device, advance)
         except CheckInterrupted as interrupted:
-            for finding in interrupted.findings:
+            report = interrupted.report
+            for finding in report.findings:
                 _show_finding(finding, under_test.of_cases)
-            ran = f"{interrupted.scenarios} of {plural(len(scenarios), 'scenario')}"
+            ran = f"{report.examples} of {plural(len(scenarios), 'scenario')}"
             screen.line(f"interrupted after {ran}, of which some failed", "bold")
-            raise inputs.Ended(EXIT_CODES[worst([one.verdict for one in interrupted.findings])]) from None
+            inputs.finish(json, report, report.verdict)
     report = unless_skipped(report, contract or ())
     given = {"seed": seed, "examples": count, "device": device, "contract": contract, "with": check_.features}
     repeated = again("check", **{**given, **options.arguments, **under_test.arguments})

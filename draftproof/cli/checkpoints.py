@@ -18,7 +18,10 @@ MtpLayers = Annotated[int, typer.Option("--mtp-layers", help="MTP layers of glm4
 
 
 def checkpoints(folder: Folder, wide: Wide = False, seed: Seed = 2, mtp_layers: MtpLayers = 3) -> None:
-    """Write tiny checkpoints with random weights: targets, and drafts that go with them."""
+    """Write tiny checkpoints of targets, and of their drafts.
+
+    The weights are random.
+    """
     try:
         from draftproof.faults import engine_checkpoints, tiny_checkpoints
     except ImportError as error:

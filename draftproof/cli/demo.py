@@ -18,7 +18,7 @@ _CASE = Path(".draftproof/demo/case.json")
 
 
 def demo(json: inputs.Json = None) -> None:
-    """Bring a known bug back into the built-in engine, find it with generated scenarios, and explain it: one minute."""
+    """Bring a known bug back, find it and explain it, in a minute."""
     from draftproof.faults.catalogue import catalogue, find
 
     fault = find(_FAULT, catalogue()).fault
@@ -45,9 +45,7 @@ def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int
     from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
     from draftproof.harness.workers.messages import Order
     from draftproof.harness.workers.pool import Pool
-    from draftproof.properties.formats.case import Case, case_text
     from draftproof.properties.strategies.scenarios import generated
-    from draftproof.reference.solved import solved
 
     without = Executor(inputs.engine("cpu"))
     with (
@@ -59,8 +57,6 @@ def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int
             order = Order(number=number, scenario=scenario)
             (answer,) = pool.run([order])
             if answer.outcome is Outcome.FAIL and without.examine(order).outcome is Outcome.PASS:
-                origin = f"draftproof demo with --fault {_FAULT}"
-                made = Case(scenario=scenario, script=solved(scenario).script, origin=origin)
-                inputs.write_text("the case", _CASE, case_text(made))
+                cases.keep(_CASE, scenario, f"draftproof demo with --fault {_FAULT}")
                 return number
     return None

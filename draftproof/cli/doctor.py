@@ -12,7 +12,7 @@ from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 
 @with_option_groups(under_test=subjects.without_fault)
 def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
-    """Show this machine's versions and devices, what can be checked with them, and what is missing.
+    """Show versions and devices, what can be checked, what is missing.
 
     With --subject instead: versions of that engine where it runs, how much it shows, the hooks that this release has
     and lacks, and the channels that each missing one costs.

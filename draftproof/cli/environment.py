@@ -16,7 +16,10 @@ Version = Annotated[str, typer.Argument(help="The release.", metavar="VERSION")]
 
 
 def environment(package: Package, version: Version, folder: Environments = None) -> None:
-    """Print the interpreter of a release's environment, which is made if it is not there."""
+    """Print the interpreter of a release's environment.
+
+    It is made if it is not there.
+    """
     require_extra("releases", f"PACKAGE {package!r}")
     from draftproof.fuzz.releases.environment import environments, python_of
     from draftproof.fuzz.releases.packages import recipe_of

@@ -88,14 +88,15 @@ def explain(
     out: shrink.Out = None,
     json: inputs.Json = None,
 ) -> None:
-    """Explain a failing case: make it smaller, find the parts of the engine that it takes, and the commit with --repo.
+    """Make a failing case smaller, and find what it takes to fail.
 
-    Each step works on what the one before found. Run the same command again to resume.
+    That is parts of the engine, and with --repo the commit that made it fail. Each step works on what the one before
+    found. Run the same command again to resume.
     """
     seconds = parse_duration(time, "--time")
     subjects.require_whose(case.path, under_test)
     path, search = shrink.target(case, out), before.search(under_test)
-    limits, _ = subjects.limits_of(under_test)
+    limits = case.limits(under_test)
     done = smaller(case, under_test, limits, path, seconds, workers)
     if done.shrunk.answer is None:
         case.show_passing(under_test, done.verdict, "explain")

@@ -9,7 +9,7 @@ import typer
 from draftproof.cli import inputs, screen
 from draftproof.cli.faults_run import run
 
-app = typer.Typer(help="Patch known bugs into the engine and see whether they are noticed.", no_args_is_help=True)
+app = typer.Typer(help="Patch known bugs into the engine: are they noticed?", no_args_is_help=True)
 app.command("run")(run)
 
 FaultName = Annotated[str, typer.Argument(help="The id of a fault, as `faults list` shows it.", metavar="ID")]

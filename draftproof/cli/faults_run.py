@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import cases, inputs, screen
 from draftproof.cli.again import again
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
+from draftproof.report.commands import command
 from draftproof.report.numbers import plural
 from draftproof.report.text import block
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from draftproof.faults.run import InterruptedRunError
 
 SEEDS, _EXAMPLES = 5, 30
+_FEW = 3
+"""Of so many faults each is shown, and leaves a case; of more only what is unexpected is shown."""
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[
@@ -68,10 +72,10 @@ def run(
     draft_model: DraftModel = None,
     json: inputs.Json = None,
 ) -> None:
-    """Patch known bugs into a copy of the engine, one at a time, and see which contract notices each and how soon.
+    """Patch known bugs into a copy of the engine: is each noticed?
 
-    Without --id, --patch and --smoke these are all of the catalogue. With --json each result is kept as it comes: run
-    the same command again to resume a run that was cut.
+    One at a time; which contract notices it, and how soon, is told. Without --id, --patch and --smoke these are all of
+    the catalogue. With --json each result is kept as it comes: run the same command again to resume a run that was cut.
     """
     from draftproof.faults.kept import RunSettings, described
     from draftproof.faults.on_nodes import ALL_AT_ONCE, ClusterServer
@@ -95,6 +99,7 @@ def run(
         baseline=baseline,
         model=tuple(map(described, directories)),
     )
+    replays = _Replays({file.fault.id: file for file in files}, patch or [], checkpoints)
     with ExitStack() as outer:
         # SIGTERM is an interrupt, too, so that what is known by then is printed.
         outer.enter_context(interrupted_once())
@@ -119,9 +124,9 @@ def run(
                 )
         except InterruptedRunError as cut:
             repeated = again("faults", "run", **which, **options, cluster=cluster, parallel=parallel, json=json)
-            _show_cut(cut, kept, repeated)
+            _show_cut(cut, kept, repeated, replays)
             raise inputs.Ended(EXIT_CODES[cut.report.verdict]) from None
-        _show_report(report, again("faults", "run", **which, **options))
+        _show_report(report, replays, again("faults", "run", **which, **options))
         inputs.finish(json, report, report.verdict, then=kept.remove if kept else lambda: None)
 
 
@@ -135,10 +140,10 @@ def _kept(json: Path, settings: RunSettings, files: list[FaultFile]) -> KeptResu
     return kept
 
 
-def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, repeated: str) -> None:
+def _show_cut(cut: InterruptedRunError, kept: KeptResults | None, repeated: str, replays: _Replays) -> None:
     """Print what there is of a run that was interrupted, and how to resume it."""
     if cut.report.faults:
-        _show_rows(cut.report)
+        _show_rows(cut.report, replays)
     if kept and kept.tried > len(cut.report.faults):
         where = f"{kept.path} keeps those of {plural(kept.tried, 'fault')} all the same. Go on: {repeated}"
     elif kept and kept.tried:
@@ -181,8 +186,33 @@ def _chosen(ids: list[str], patches: list[Path], smoke: bool, *, real: bool) -> 
     return files
 
 
-def _show_report(report: FaultReport, again: str) -> None:
-    _show_rows(report)
+class _Replays(NamedTuple):
+    """What it takes to keep a scenario in which a fault was noticed: the faults by their ids, and what they met."""
+
+    files: Mapping[str, FaultFile]
+    patches: list[Path]
+    checkpoints: Checkpoints | None
+
+    def of(self, fault: FaultResult, report: FaultReport) -> str:
+        """Keep the first of these scenarios as a case; return what replays it, "" where there is none."""
+        from draftproof.faults.run import noticed_in
+
+        file = self.files[fault.id]
+        scenario = noticed_in(file, fault, report, self.checkpoints)
+        if scenario is None:
+            return ""
+        path = Path(f".draftproof/cases/fault-{fault.id}.json")
+        try:
+            cases.keep(path, scenario, f"draftproof faults run with --fault {fault.id}")
+        except inputs.InputError as error:
+            screen.note(str(error))
+            return ""
+        given = {"patch": file.path} if Path(file.path) in self.patches else {"fault": fault.id}
+        return command("replay", path, **given, device="" if report.device == "cpu" else report.device)
+
+
+def _show_report(report: FaultReport, replays: _Replays, again: str) -> None:
+    _show_rows(report, replays)
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     screen.line(f"strategies: version {report.strategies}")
@@ -191,14 +221,15 @@ def _show_report(report: FaultReport, again: str) -> None:
     screen.line(f"{report.verdict}: {plural(len(report.faults), 'fault')}, clean twin {clean}. Again: {again}", "bold")
 
 
-def _show_rows(report: FaultReport) -> None:
+def _show_rows(report: FaultReport, replays: _Replays) -> None:
     """Print the table, what of the usual tests was asked, each fault that takes a word, and the sums."""
     columns = ("fault", "outcome", "contract", "channel", "examples", "median", "90 %", "seconds")
     screen.show(columns, map(_cells, report.faults), right=("median", "seconds"))
     if report.totals.measured:
         _show_baseline(report)
     for fault in report.faults:
-        _show_fault(fault, brief=len(report.faults) > 3)
+        brief = len(report.faults) > _FEW
+        _show_fault(fault, brief, "" if brief else replays.of(fault, report))
     _show_totals(report.totals)
 
 
@@ -225,13 +256,13 @@ def _show_totals(totals: Totals) -> None:
         screen.line(f"of {of} that met the usual tests, too: ours {totals.ours}, {seen}")
 
 
-def _show_fault(fault: FaultResult, brief: bool) -> None:
-    """Print what noticed a fault; if `brief`, only what is unexpected."""
+def _show_fault(fault: FaultResult, brief: bool, replay: str) -> None:
+    """Print what noticed a fault, and what replays it; if `brief`, only what is unexpected."""
     from draftproof.faults.trial import FaultOutcome
 
     if fault.divergence is not None and (not brief or fault.outcome is not FaultOutcome.DETECTED):
-        screen.line(block(fault.divergence, of=fault.id))
+        screen.line(block(fault.divergence, of=fault.id, replay=replay))
     if fault.detail and not (brief and fault.outcome is FaultOutcome.ABSENT):
-        screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}")
+        screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}{replay and f'; replay: {replay}'}")
     if fault.inert_hunks and fault.outcome is not FaultOutcome.STALE:
         screen.line(f"{fault.id}: never had an effect: {', '.join(fault.inert_hunks)}")

@@ -67,7 +67,7 @@ def fuzz(
     memory_: Memory = None,
     json: inputs.Json = None,
 ) -> None:
-    """Search for bugs for some time (a campaign), and work out what is found.
+    """Search for bugs for some time, and work out what is found.
 
     Run the same command again to resume the campaign.
     """

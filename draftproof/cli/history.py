@@ -47,7 +47,10 @@ def history(
     timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
-    """Find the commit that made a case fail; each is tried in a git worktree of its own."""
+    """Find the commit that made a case fail.
+
+    Each is tried in a git worktree of its own.
+    """
     from draftproof.fuzz.bisect.history import bisect_history
     from draftproof.fuzz.bisect.revision import Search
 

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
-from draftproof.errors import DraftproofError
+from draftproof.properties.choose import LAST_SEED
+from draftproof.properties.lib.devices import DEVICES, present
+from draftproof.properties.lib.devices import Device as DeviceName
+from draftproof.properties.lib.errors import InputError
 from draftproof.properties.lib.names import did_you_mean, group_of, is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
@@ -26,10 +29,6 @@ _NO_FINDING = (EXIT_CODES[Outcome.PASS], EXIT_CODES[Outcome.INCONCLUSIVE])
 _LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
-DeviceName = Literal["cpu", "cuda"]
-DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
-
-LAST_SEED = 2**32 - 1
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=LAST_SEED)]
 _DEVICE_HELP = (
     "cpu (the default: CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
@@ -45,10 +44,6 @@ Cluster = Annotated[
     ),
 ]
 MaybeDevice = Annotated[str | None, typer.Option("--device", help=_DEVICE_HELP)]
-
-
-class InputError(DraftproofError, ValueError):
-    """The user's input cannot be used; the message names it and says what was expected."""
 
 
 def output(option: str, what: str) -> Any:
@@ -87,15 +82,15 @@ def seeds(first: int, count: int) -> range:
     return range(first, first + count)
 
 
-def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
-    """Return `name` if it is allowed. Raises InputError with the nearest name."""
+def choose(name: str, allowed: Sequence[Name], what: str, listed_in: str = "") -> Name:
+    """Return `name` if it is allowed. Raises InputError with the nearest name, and where all of them are."""
     if name in allowed:
         return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
     listed = ", ".join(allowed[:_LISTED])
     if more := len(allowed[_LISTED:]):
         listed = f"one of {len(allowed)} names" if hint else f"{listed} or one of {more} more"
-    raise InputError(f"invalid {what} {name!r}: expected {listed}{hint}")
+    raise InputError(f"invalid {what} {name!r}: expected {listed}{listed_in and f' ({listed_in} has all)'}{hint}")
 
 
 def require_cluster(address: str | None) -> None:
@@ -108,8 +103,6 @@ def require_cluster(address: str | None) -> None:
 
 def device(name: str) -> DeviceName:
     """Return a device that this machine has. Raises InputError and DeviceError."""
-    from draftproof.harness.subjects import present
-
     return present(choose(name, DEVICES, "--device"))
 
 
@@ -136,7 +129,7 @@ def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[
 
     known = [*(contract.name for contract in ALL), *KERNEL_CONTRACTS]
     groups = dict.fromkeys(map(group_of, known))
-    wanted = {choose(name, [*groups, *known], "--contract") for name in names or groups}
+    wanted = {choose(name, [*groups, *known], "--contract", "check --verbose") for name in names or groups}
 
     def is_wanted(name: str) -> bool:
         return not wanted.isdisjoint((name, group_of(name)))

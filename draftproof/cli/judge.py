@@ -43,8 +43,9 @@ def judge(
     max_n: Lookup = None,
     json: inputs.Json = None,
 ) -> None:
-    """Judge a recorded log: is every token what the target chooses, and every round a right accept of its drafts?
+    """Judge a recorded log of prompts, drafts and emitted tokens.
 
+    Is every token what the target chooses, and every round a right accept of its drafts?
     With --draft also: are these the drafts that such a draft proposes?
     """
     from draftproof.properties.formats.checkpoint_config import read_config

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftproof.properties.formats.kernel_report import KernelHeld, KernelReport
 
 _EXAMPLES, _TIMEOUT = 24, 600.0
-app = typer.Typer(help="Hold kernels, your own or a package's, to the contracts of their ops.", no_args_is_help=True)
+app = typer.Typer(help="Hold kernels, your own or a package's, to their contracts.", no_args_is_help=True)
 
 Impl = Annotated[
     str,
@@ -60,9 +60,10 @@ def check(
     workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
-    """Run kernels on generated calls beside the naive twins of their ops, and compare all memory afterwards.
+    """Run kernels on generated calls beside their naive twins.
 
-    Triton kernels are interpreted on a CPU and compiled on a GPU; each runs in a worker process.
+    All memory is compared afterwards. Triton kernels are interpreted on a CPU and compiled on a GPU; each runs in a
+    worker process.
     """
     from draftproof.harness.bound_check import check_kernels
 
@@ -87,7 +88,10 @@ def faults(
     workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
-    """Put mistakes into a package's kernels, one at a time, by changing their source text: each must be found."""
+    """Put mistakes into a package's kernels: each must be found.
+
+    Its source text is changed, one mistake at a time.
+    """
     from draftproof.harness.bound_faults import put_faults, table_of
 
     with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
@@ -103,7 +107,10 @@ def slim_(
     wheel: Annotated[Path, typer.Argument(help="A wheel.", dir_okay=False)],
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.", file_okay=False)],
 ) -> None:
-    """Write a wheel without its compiled modules: what Triton kernels need on a machine without a network."""
+    """Write a wheel without its compiled modules.
+
+    It is what Triton kernels need on a machine without a network.
+    """
     from draftproof.harness.wheels import slim
 
     if not out.is_dir():

@@ -17,7 +17,7 @@ Out = Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=
 
 
 def matrix(cpu: Cpu, gpu: Gpu = None, out: Out = Path("docs/matrix.md"), json: inputs.Json = None) -> None:
-    """Write which faults were detected, on one or two devices, as a page of Markdown."""
+    """Write which faults were detected, as a page of Markdown."""
     from draftproof.faults.matrix import Lanes
     from draftproof.report.matrix_page import page
 

@@ -21,11 +21,14 @@ def parts(
     workers: subjects.Workers = subjects.MOST_WORKERS,
     json: inputs.Json = None,
 ) -> None:
-    """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
+    """Find the smallest set of engine parts that a case needs to fail.
+
+    Parts are graphs, paging, chunks, kernels.
+    """
     from draftproof.fuzz.bisect.search import bisect_parts
 
     subjects.require_whose(case.path, under_test)
-    limits, _ = subjects.limits_of(under_test)
+    limits = case.limits(under_test)
     with under_test.patched() as spec:
         report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
     if report.found is not None:

@@ -84,7 +84,10 @@ def releases(
     json: inputs.Json = None,
     md: Markdown = None,
 ) -> None:
-    """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
+    """Run the same scenarios on several releases of an engine.
+
+    A table says which contract holds of which.
+    """
     target = drafts.given(draft, model, draft_model, mtp)
     require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
@@ -132,7 +135,10 @@ def bisect(
     timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
-    """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
+    """Find the release that made a case fail, or mended it.
+
+    Each is tried in an environment of its own.
+    """
     require_extra("releases", f"--package {package!r}")
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 
 @with_option_groups(case=cases.given, under_test=subjects.chosen)
 def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
-    """Run one case again and show what it is, what was judged, and its first divergence.
+    """Run one case again and show its first divergence.
 
-    The script that the reference makes of the scenario must be the one that the case file stores.
+    It also says what the case is and what was judged. The script that the reference makes of the scenario must be the
+    one that the case file stores.
     """
     from draftproof.harness import replay as replays
     from draftproof.harness.subject_report import assumed
+    from draftproof.properties.fit import require_fit
 
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
+        require_fit(case.scenario, made.limits, str(case.path))
         without = case.missing_fault(under_test)
         done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)
     _show_scenario(case.scenario, done)

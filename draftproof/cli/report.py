@@ -24,7 +24,7 @@ Out = Annotated[
 
 
 def write_report(run: Run, matrix: Matrices = None, out: Out = None, json: inputs.Json = None) -> None:
-    """Write a campaign's findings and coverage as one self-contained HTML file.
+    """Write a campaign's findings and coverage as one HTML file.
 
     The exit code is 0 whatever the campaign found.
     """

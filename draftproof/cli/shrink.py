@@ -42,7 +42,7 @@ def shrink_(
     seconds = parse_duration(time, "--time")
     subjects.require_whose(case.path, under_test)
     path = target(case, out)
-    limits, _ = subjects.limits_of(under_test)
+    limits = case.limits(under_test)
     report = shrunk(case, under_test, limits, path, seconds, workers)
     if report.answer is None:
         case.show_passing(under_test, report.verdict, "shrink")

@@ -56,7 +56,7 @@ class Replay:
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
     ) -> Tensor:
         """See StateCache."""
-        # Who is handed requests over runs no prefill.
+        # Who is transferred requests runs no prefill.
         self._weights[layer] = weights
         size, width, ssm = states.state_slots.shape[0], states.width, self.ssm[layer]
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))

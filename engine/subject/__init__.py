@@ -25,6 +25,7 @@ from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.tensor_ranks import TensorGroup
+from draftproof.properties.lib.devices import present
 from draftproof.properties.values.channels import CHANNELS, DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS, TAPPED
 from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.scenario import Scenario, of_rank
@@ -39,12 +40,13 @@ class EngineSubject(Subject):
     """Runs scenarios on `device`: "cpu" (HostGraph) or "cuda" (CUDA graphs, Triton kernels).
 
     `announce` is told the engine step (-1 before the first) and "plan" or the kind of the launch, before each of them.
+    Raises DeviceError for another device, and for "cuda" where there is none.
     """
 
     name = "engine"
 
     def __init__(self, device: str = "cpu") -> None:
-        self._device = torch.device(device)
+        self._device = torch.device(present(device, "device"))
         self._group: DataParallelGroup | None = None
         self._tensor_group: TensorGroup | None = None
         self.announce: Callable[[int, str], None] = _say_nothing

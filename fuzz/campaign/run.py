@@ -16,12 +16,12 @@ from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import CampaignLimits, RequestedSettings, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.checkpoint_scenarios import KvDtypes
-from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.process import visible_gpus
 from draftproof.properties.coverage.bins import universe
 from draftproof.properties.coverage.covered import not_covered
+from draftproof.properties.lib.devices import present
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.limits import NO_LIMITS, Limits

@@ -187,7 +187,7 @@ def _with_rows(evidence: Evidence, step: int, owners: tuple[Owner, ...]) -> set[
 def _in_use(evidence: Evidence, owners: tuple[Owner, ...], kept: CachedPages) -> int:
     """Return how many pages are not free: those that a cache keeps, which several requests may own, and all others."""
     pages = [owner.index for owner in owners]
-    if evidence.limits.serves_prefixes:
+    if evidence.limits.own_prefix_cache:
         return len(set(pages))
     of_cache = [one.page for one in kept]
     return len(of_cache) + sum(page not in of_cache for page in pages)

@@ -201,7 +201,7 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
     Which requests ran before the round, or beside it, is known from `round.rows`; without that channel any request may
     have.
     """
-    if not (evidence.limits.serves_prefixes or evidence.scenario.schedule.prefix_cache):
+    if not (evidence.limits.own_prefix_cache or evidence.scenario.schedule.prefix_cache):
         return 0
     texts, script = evidence.subject.texts, evidence.script.requests[request]
     whole = evidence.scenario.requests[request].prompt + texts.get(request, ())
@@ -221,7 +221,7 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
 
 def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that only a subject that may preempt does so, and that a request's preemption count never falls."""
-    preempts = evidence.limits.preempts or evidence.scenario.schedule.preemption
+    preempts = evidence.limits.own_preemption or evidence.scenario.schedule.preemption
     attempts = dict(evidence.schedule.attempts)
     for request, script in enumerate(evidence.script.requests):
         before = 0

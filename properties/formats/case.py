@@ -12,6 +12,7 @@ import msgspec
 import msgspec.inspect
 
 from draftproof.properties.lib.base import Value, explain
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.validate import validate
@@ -98,16 +99,18 @@ def _noun(kind: type) -> str:
     return words if words.endswith("s") else f"a {words}"
 
 
-def read_case(path: Path) -> tuple[Scenario, Script | None]:
+def read_case(path: Path | str) -> tuple[Scenario, Script | None]:
     """Return (scenario, script) of a case file; a bare scenario file has no script.
 
-    Raises InvalidScenarioError naming the file.
+    Raises InvalidScenarioError naming the file, and InputError for what is no path.
     """
+    require_input(isinstance(path, Path | str), "path", path, "that of a case file")
+    path = Path(path)
     try:
         text = path.read_bytes()
-    except OSError as error:
-        raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
-    _require_no_report(path, text)
+    except (OSError, ValueError) as error:
+        raise InvalidScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    _require_case(path, text)
     script = None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
@@ -120,8 +123,8 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
         raise InvalidScenarioError(f"{path}: {error}") from None
 
 
-def _require_no_report(path: Path, text: bytes) -> None:
-    """Raise InvalidScenarioError for the result of a command, which names cases and is none."""
+def _require_case(path: Path, text: bytes) -> None:
+    """Raise InvalidScenarioError for an object that is no case: the result of a command, which names some, or else."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -132,6 +135,12 @@ def _require_no_report(path: Path, text: bytes) -> None:
         ]
         expected = f"one that it names, as {cases[0]}" if cases else "a case file, and it names none"
         raise InvalidScenarioError(f"{path}: this is the report of a command, not a case: expected {expected}")
+    if isinstance(found, dict) and found.keys().isdisjoint(("scenario", *Scenario.__struct_fields__)):
+        fields = ", ".join(one.name for one in msgspec.structs.fields(Scenario) if one.required)
+        raise InvalidScenarioError(
+            f"{path}: expected a case, which has scenario, or a scenario, which has {fields}; got an object with"
+            f" {', '.join([*found][:9]) or 'no fields'}"
+        )
 
 
 def case_subject(path: Path) -> SubjectChoice:

@@ -12,7 +12,7 @@ from draftproof.properties.choose import SeededChoose
 from draftproof.properties.kernels.blocks import covering, random_aim
 from draftproof.properties.kernels.buffers import NO_AIM, Aim
 from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.others.cases import EVERY_CASES
+from draftproof.properties.kernels.others.cases import EVERY_CASES, require_op
 
 LEAST_CALLS = 12
 """The least number of calls in a list that has everything that is wanted."""
@@ -25,6 +25,7 @@ def calls(op: str, seed: int, dtypes: Sequence[torch.dtype] = (), **more: Any) -
 
     `more` is what the op's calls may be asked for besides (buffers.DRAWS).
     """
+    require_op(op)
     aims = iter(covering(op, SeededChoose(f"sizes of {op} {seed}")))
     for number in count():
         choose = SeededChoose(f"call of {op} {seed} {number}")

@@ -28,6 +28,23 @@ def put_in(value: T, part: str, **fields: Any) -> T:
     return msgspec.structs.replace(value, **{part: msgspec.structs.replace(getattr(value, part), **fields)})
 
 
+def first_difference(one: Any, other: Any, at: str = "") -> tuple[str, Any, Any]:
+    """Return the path of the first difference of two JSON forms, below `at`, and what each has there."""
+    pairs: list[tuple[str, Any, Any]] = []
+    if isinstance(one, dict) and isinstance(other, dict):
+        pairs = [(f"{at}.{name}".lstrip("."), one.get(name), other.get(name)) for name in other]
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        pairs = [(f"{at}[{i}]", *pair) for i, pair in enumerate(zip(one, other, strict=True))]
+    found = (first_difference(mine, others, where) for where, mine, others in pairs if mine != others)
+    return next(found, (at, one, other))
+
+
+def brief(value: Any) -> str:
+    """Abbreviate a long value."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"
+
+
 def lower(value: int, least: int) -> Iterator[int]:
     """Yield what to try in place of a number: the least, half way, three quarters, one less."""
     for one in dict.fromkeys((least, (value + least) // 2, (3 * value + least) // 4, value - 1)):

@@ -8,6 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from draftproof.properties.choose import DrawnChoose
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.strategies.rows import CHOSEN, DIMENSIONS, POINTS, Point, allowed, needed_by, row_of
 from draftproof.properties.strategies.scenarios import scenario_of
@@ -23,8 +24,10 @@ _PLAINEST = {"graphs": "eager"}
 def scenarios(draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES) -> st.SearchStrategy[Scenario]:
     """Return a Hypothesis strategy for scenarios of one draft, or of drawn ones, each of one of these sizes.
 
-    It makes what lists are made of, with everything that features and boundaries allow.
+    It makes what lists are made of, with everything that features and boundaries allow. Raises InputError for another
+    draft.
     """
+    require_input(draft is None or draft in ALGORITHMS, "draft", draft, f"None, or one of {', '.join(ALGORITHMS)}")
     return _drawn(draft, sizes)
 
 

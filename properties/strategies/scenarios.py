@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from draftproof.properties.choose import Choose, SeededChoose
+from draftproof.properties.choose import Choose, SeededChoose, require_seeded
 from draftproof.properties.features import FEATURES, draw
 from draftproof.properties.features.trees import beside_tree
+from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.paths import put
 from draftproof.properties.strategies.base import base, unforced
@@ -44,26 +45,26 @@ def generate(
     """Return `count` scenarios, a function of the arguments and of the version only; several drafts take turns.
 
     The list is the same on every release of Python and Hypothesis. A longer one begins with the shorter one.
-    Raises ValueError for a negative count, for no draft, and for one that is unknown or named twice.
+    Raises InputError, a ValueError, for a seed, a count or drafts that cannot be.
     """
+    require_seeded(seed, count)
     return list(generated(seed, count, drafts, sizes))
 
 
 def generated(
     seed: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
 ) -> Iterator[Scenario]:
-    """Yield what `generate` returns, each made when it is asked for. Raises at once what `generate` raises."""
+    """Yield what `generate` returns, each made when it is asked for. Raises InputError for bad drafts at once."""
     return (one.scenario for one in listed(seed, count, drafts, sizes))
 
 
 def listed(
     seed: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
 ) -> Iterator[Listed]:
-    """Yield the scenarios of a list with their rows. Raises at once what `generate` raises."""
-    if count < 0:
-        raise ValueError(f"invalid count {count}: expected 0 or more")
-    if not drafts or len(set(drafts)) < len(drafts) or not set(drafts) <= set(ALGORITHMS):
-        raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}, each once")
+    """Yield the scenarios of a list with their rows. Raises InputError for bad drafts at once."""
+    is_sequence = isinstance(drafts, Sequence) and not isinstance(drafts, str)
+    known = is_sequence and len(drafts) and all(drafts.count(one) == 1 and one in ALGORITHMS for one in drafts)
+    require_input(bool(known), "drafts", drafts, f"a tuple of some of {', '.join(ALGORITHMS)}, each once")
     return _listed(seed, count, tuple(drafts), frozenset(size.name for size in sizes))
 
 

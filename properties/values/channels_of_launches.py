@@ -157,8 +157,9 @@ LAUNCH_CHANNELS = (
         what="the hidden state that a draft extend is fed",
         at="layer, row: position",
         holds=(
-            "h_i for EAGLE; the features f_i for EAGLE-3 and block drafts; in layer j > 0 of a chain what "
-            "layer j - 1 handed on. A standalone draft has none"
+            "h_i for EAGLE, and for MTP in layer 0; in layer j > 0 of MTP what layer j - 1 handed on at entry i, or "
+            "h_i again with the chain off (S-MTP-3); the features f_i for EAGLE-3 and block drafts. A standalone draft "
+            "has none"
         ),
     ),
     Channel(

@@ -194,9 +194,9 @@ OF_ROUNDS = (
         ("layer",),
         observed.Vector,
         "-",
-        what="the recurrent state that an ended request hands over",
+        what="the recurrent state that an ended request leaves",
         at="layer; the round that ends the request, be it round 0",
-        holds="the state that is handed over",
+        holds="the state that it leaves",
     ),
     Channel(
         "commit.unfolded",

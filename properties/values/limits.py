@@ -61,9 +61,9 @@ class Limits(Value, frozen=True, kw_only=True):
     """Whether a page is taken exactly when its first token is reached, or some rounds ahead."""
     chunks: Literal["exact", "own"] = "exact"
     """Whether a prompt is cut as the scenario asks, or by a rule of the subject's own (S-SCHED-7)."""
-    preempts: bool = False
+    own_preemption: bool = False
     """Whether it may take a request's pages and prefill it again, by a rule of its own (S-SCHED-6)."""
-    serves_prefixes: bool = False
+    own_prefix_cache: bool = False
     """Whether tokens of a prompt may come from entries of other requests, by a rule of its own (S-SCHED-5)."""
     persistent: bool = False
     """Whether a run leaves something to the next one, such as a cache, or free pages in another order."""

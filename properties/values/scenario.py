@@ -152,7 +152,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     `prefix_cache` pages of requests that are done are kept for those that begin with the same tokens (S-CACHE). An
     engine step runs at most `token_budget` tokens of prompts and verify rows (0: no such limit, S-SCHED-10). A `mixed`
     one runs chunks of prompts and verify rows in one launch (S-MIXED-1). With `disaggregation` there are two engines of
-    these sizes: one runs prompts, and hands requests over to one that decodes (S-DISAGG). With an `overlap` the host
+    these sizes: one runs prompts, and transfers requests to one that decodes (S-DISAGG). With an `overlap` the host
     plans a step while the one before runs (S-OVERLAP): a delay for each engine step, repeated cyclically.
     """
 

@@ -48,7 +48,7 @@ class OpenaiSubject(Subject):
             steering="none",
             allocation="ahead",
             chunks="own",
-            preempts=True,
+            own_preemption=True,
             persistent=True,
             variants=(),
         )

@@ -100,8 +100,8 @@ class VllmSubject(Subject):
             finish="uncut",
             start_seconds=20.0,
             steering="none" if self._text_only else "drafts",
-            preempts=self._scarce,
-            serves_prefixes=self._prefix_cache,
+            own_preemption=self._scarce,
+            own_prefix_cache=self._prefix_cache,
         )
         self._runner, self._room, self._padded, self._junk = runner, room, padded == "yes", junk == "yes"
         self._running: dict[EngineSpec, RunningEngine] = {}

@@ -7,12 +7,14 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import draftproof
 from draftproof import op, subject
+from tests.named import named
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [
@@ -68,6 +70,52 @@ def test_no_public_parameter_ends_with_an_underscore():
     functions = [one for one in (*own, *methods) if inspect.isfunction(one)]
     assert len(functions) > 40
     assert [one for one in functions if any(name.endswith("_") for name in inspect.signature(one).parameters)] == []
+
+
+class Declaring(subject.Subject):
+    """It runs nothing, and declares what it is told."""
+
+    name = "mine"
+
+    def __init__(self, channels: object = frozenset()) -> None:
+        self.declared = channels
+
+    def channels(self, scenario):
+        return self.declared
+
+    def run(self, scenario, script):
+        return subject.Trace(self.name, frozenset(), ())
+
+
+SCENARIO = named("eagle_padded")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: draftproof.EngineSubject(device="tpu"), "invalid device 'tpu': expected cpu or cuda"),
+        (lambda: draftproof.read_case("nosuch.json"), "nosuch.json: cannot be read: No such file or directory"),
+        (lambda: draftproof.read_case({}), "invalid path {}: expected that of a case file"),
+        (lambda: draftproof.run(Declaring(), None), "invalid scenario None: expected a draftproof.subject.Scenario"),
+        (
+            lambda: draftproof.run(Declaring({"round.draft"}), SCENARIO),
+            "invalid channel 'round.draft' of mine: expected",
+        ),
+        (lambda: draftproof.check(Declaring({"round.draft"}), [SCENARIO]), "did you mean round.drafts?"),
+        (lambda: draftproof.check(Declaring("x"), [SCENARIO]), "invalid channels 'x' of mine: expected a set of names"),
+        (lambda: draftproof.check(Declaring(), SCENARIO), "expected None, or a list of scenarios"),
+        (lambda: draftproof.check(Declaring(), count=0), "invalid count 0: expected a whole number, 1 or more"),
+        (lambda: draftproof.fit(SCENARIO, subject.Limits(max_rows=-1)), "invalid max_rows -1: expected"),
+        (lambda: draftproof.judge(None), "invalid evidence None: expected an Evidence"),
+        (lambda: op.cases("rop", 0, 1), "invalid op 'rop': expected one of"),
+        (lambda: op.cases("rope", 0, 0), "invalid count 0: expected"),
+        (lambda: op.kernel_cases("rop"), "did you mean rope?"),
+        (lambda: op.diverges("rop", None, "cpu"), "invalid op 'rop': expected one of"),
+    ],
+)
+def test_input_that_cannot_be_is_named(call: Callable[[], object], said: str):
+    with pytest.raises(draftproof.DraftproofError, match=re.escape(said)):
+        call()
 
 
 @pytest.mark.parametrize(("name", "others"), [("draftproof", ()), ("draftproof.subject", ("properties", "subject"))])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
         ("\n", "expected a JSON object, a scenario, got an empty file"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "got one that is nested too deeply to be read"),
         ('{"steps": ' + "9" * 5000 + "}", "expected a JSON object, a scenario: Exceeds the limit"),
-        ('{"st\\ud800eps": 3}', "invalid 'st\\ud800eps': expected characters of Unicode"),
+        ("{}", "expected a case, which has scenario, or a scenario, which has model, draft, steps, memory"),
+        ('{"steps": 3, "st\\ud800eps": 3}', "invalid 'st\\ud800eps': expected characters of Unicode"),
         ('{"memory": {"pages": 3, "pages": 4}}', "invalid pages, which is there twice: expected each field once"),
     ):
         broken.write_text(text)
@@ -142,7 +144,7 @@ def test_too_few_pages_are_told_with_who_needs_more(tmp_path, capsys):
     [
         (
             ["check", "--contract", "draft.position"],
-            ["invalid --contract 'draft.position'", "did you mean draft.positions?"],
+            ["invalid --contract 'draft.position'", "(check --verbose has all); did you mean draft.positions?"],
         ),
         (["check", "--device", "cudaa"], ["invalid --device 'cudaa'", "expected cpu, cuda", "did you mean cuda?"]),
         (["faults", "run", "--id", "draft-positions-advanced"], ["did you mean draft-positions-advanced-early?"]),
@@ -354,8 +356,9 @@ def test_a_check_that_is_interrupted_names_what_it_had_found(tmp_path, capsys, m
     monkeypatch.setattr(inputs, "engine", lambda _device: Interrupted(one_ahead))
     some = ("eagle_padded", "eagle_padded", "sampled_eagle")
     monkeypatch.setattr(drafts, "generated", lambda *_: map(named, some))
-    assert run(["check", "--examples", "3", "--contract", "draft.positions"]) == 1
-    out = capsys.readouterr().out
+    assert run(["check", "--examples", "3", "--contract", "draft.positions", "--json", "report.json"]) == 1
+    report, out = json.loads(Path("report.json").read_text()), capsys.readouterr().out
+    assert (report["verdict"], report["examples"], len(report["findings"])) == ("FAIL", 2, 1)
     (case,) = Path(".draftproof/cases").iterdir()
     assert f"draftproof replay {case}" in out
     assert "interrupted after 2 of 3 scenarios, of which some failed" in out
@@ -415,3 +418,17 @@ def test_the_installed_command_runs_from_anywhere(tmp_path):
     done = subprocess.run([command, "faults", "list"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "draft-positions-advanced-early" in done.stdout
+
+
+@pytest.mark.parametrize("group", ["", "faults", "lab", "lab bisect", "lab kernels", "lab head", "lab bench"])
+def test_what_commands_do_is_told_in_80_columns(group, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*group.split(), "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert commands
+    assert [line for line in commands if line.endswith("...")] == []
+
+
+def test_the_version_is_told(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"draftproof {version('draftproof')}\n"

@@ -15,6 +15,7 @@ from draftproof.cli.app import run
 from draftproof.fuzz.bisect import history, search
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.fit import fit
 from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.verdict import Outcome
@@ -101,6 +102,7 @@ def test_of_a_flaky_case_no_parts_are_looked_for(case, answers, capsys):
 
 def test_a_subject_without_parts_is_told_so_in_a_line(case, answers, capsys):
     answers(lambda *_: FAILS)
+    case.write_text(encode(fit(named("five_in_graphs"), Bare.limits)), encoding="utf-8")
     assert run(["explain", str(case), "--subject", f"{HERE}:Bare"]) == 0
     assert "parts      There is no part that could be off." in capsys.readouterr().out
 

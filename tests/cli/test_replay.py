@@ -18,6 +18,7 @@ from draftproof.harness.check import WORK
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.features import features_of
 from draftproof.properties.formats.case import Case, case_fault, case_text
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Raising, as_it_is
@@ -84,6 +85,30 @@ def test_a_crash_says_what_was_run_and_nothing_of_what_was_judged(tmp_path, caps
     assert "judged it" not in out
     told = json.loads(report.read_text())
     assert (told["features"], told["contracts"]) == (list(features_of(PLAIN)), [])
+
+
+class Limited(Raising):
+    """It cannot run every scenario."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(as_it_is)
+        self.limits = limits
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "told"),
+    [
+        ("tree_eagle", Limits(features=("aborts",)), "feature 'trees': expected some of those of this subject, aborts"),
+        ("eagle_padded", Limits(max_drafts=1), "steps 5: expected 1, for this subject"),
+        ("eagle_padded", Limits(models=("checkpoint",)), "model 'probe': expected checkpoint, for this subject"),
+        ("eagle_padded", Limits(drafts=("mtp",)), "draft 'eagle': expected one that the subject has, mtp"),
+    ],
+)
+def test_a_case_beyond_what_the_subject_can_run_is_bad_input(tmp_path, capsys, monkeypatch, name, limits, told):
+    monkeypatch.setattr(inputs, "engine", lambda _device: Limited(limits))
+    case = written(tmp_path / "case.json", named(name))
+    assert run(["replay", case]) == 2
+    assert f"{case}: invalid {told}" in capsys.readouterr().err
 
 
 def test_a_case_that_is_compared_with_its_requests_alone_replays(tmp_path, capsys):

@@ -19,9 +19,9 @@ from draftproof.engine.models.mtp_chain import FirstLayer, MtpChain
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
 from draftproof.engine.subject.checkpoints import load
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import parse_config, read_fields
 from draftproof.properties.formats.checkpoint_config.sparse import DeepseekV3Config
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.weights.eagle import HeadSizes, random_head

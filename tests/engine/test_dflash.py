@@ -15,8 +15,8 @@ from draftproof.engine.models.base import LayerOutputs
 from draftproof.engine.models.dflash import DFlashModel, load_dflash
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_fields
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_dflash, tiny_qwen3
@@ -75,7 +75,7 @@ def filled(tiny: Tiny, cuts: tuple[int, ...] = ()) -> Any:
 
 
 def test_features_are_outputs_of_the_targets_layers(tiny: Tiny) -> None:
-    """As transformers hands them over: in the order of the config, which is not that of the layers."""
+    """As transformers passes them: in the order of the config, which is not that of the layers."""
     model = Qwen3ForCausalLM.from_pretrained(tiny.path / "target", dtype=torch.float32).double().eval()
     with torch.no_grad(), Widen():
         outputs = model(IDS[None], output_hidden_states=True).hidden_states

@@ -12,9 +12,9 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.eagle3 import Eagle3Draft
 from draftproof.engine.models.eagle3_head import Eagle3Model, layers_of, load_eagle3
 from draftproof.engine.models.registry import load_target
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head, feature_layers
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import VOCAB, tiny_eagle3, tiny_qwen3

@@ -15,8 +15,8 @@ from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.mtp_chain import FirstLayer, MtpChain
 from draftproof.engine.models.registry import load_target
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_fields
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.weights.eagle import random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target as load_reference

@@ -12,8 +12,8 @@ from draftproof.engine.models.checkpoint import open_tensors
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import load_target
 from draftproof.engine.subject.checkpoints import load
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_fields
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import tiny_llama, tiny_qwen3_5, tiny_qwen3_5_moe, tiny_qwen3_next

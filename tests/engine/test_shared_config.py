@@ -19,9 +19,9 @@ from draftproof.engine.models.mtp_chain import FirstLayer
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.registry import ENGINE_MODELS, build_target
 from draftproof.engine.subject.checkpoints import build_pair, load
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import CONFIGS, parse_config, read_fields
 from draftproof.properties.formats.checkpoint_config.base import TargetConfig
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import REFERENCE_MODELS

@@ -17,7 +17,7 @@ from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.solved import solved
 from tests.engine.scenarios import generation
-from tests.properties.evidence import HANDED_OVER, OVERLAPPED, STATIC
+from tests.properties.evidence import DISAGGREGATED, OVERLAPPED, STATIC
 
 CALLS = [name for name, value in vars(Probes).items() if inspect.isfunction(value) and name != "__init__"]
 
@@ -107,7 +107,7 @@ def test_what_is_not_forced_goes_on_as_it_is() -> None:
     assert Steering(free, script).steered((row_of(script, 0, 1, 1),), proposed) is proposed
 
 
-@pytest.mark.parametrize("scenario", [STATIC, OVERLAPPED, HANDED_OVER], ids=["plain", "overlapped", "handed over"])
+@pytest.mark.parametrize("scenario", [STATIC, OVERLAPPED, DISAGGREGATED], ids=["plain", "overlapped", "disaggregated"])
 def test_what_is_served_again_is_not_recorded(scenario: Scenario) -> None:
     """Not by the recorder of a prefill engine either."""
     once, twice = (put_in(scenario, "schedule", services=count) for count in (1, 2))

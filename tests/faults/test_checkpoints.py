@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.errors import CheckpointError
 from draftproof.faults import checkpoints
 from draftproof.faults.catalogue import TINY, catalogue, read_fault
 from draftproof.faults.checkpoints import FOLDERS, Checkpoints, tiny
 from draftproof.faults.patching import PatchError
+from draftproof.properties.formats.case import case_fault, read_case
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import tiny_llama, tiny_qwen3
@@ -93,7 +94,11 @@ def test_options_that_do_not_fit_are_2_and_named(options: tuple[str, ...], named
     assert named in capsys.readouterr().err
 
 
-def test_a_fault_meets_the_users_checkpoint(tmp_path: Path):
+def test_a_fault_meets_the_users_checkpoint_and_leaves_a_case(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     path = str(tiny_qwen3(tmp_path / "qwen3", rms_norm_eps=3e-3))
     options = ["--model", path, "--seeds", "1", "--examples", "1"]
     assert run(["faults", "run", "--id", "model-norm-epsilon-by-default", *options]) == 0
+    case = ".draftproof/cases/fault-model-norm-epsilon-by-default.json"
+    assert f"replay     draftproof replay {case} --fault model-norm-epsilon-by-default\n" in capsys.readouterr().out
+    assert (case_fault(Path(case)), read_case(case)[0].model.path) == ("model-norm-epsilon-by-default", path)

@@ -208,7 +208,7 @@ def test_silence_is_a_crash_where_nothing_else_is_wrong(tmp_path: Path):
 
 
 def test_a_misspelt_channel_does_not_take_its_contracts_along():
-    with pytest.raises(SubjectCrashedError, match=r"invalid channel 'accept.emited': .*did you mean accept.emitted"):
+    with pytest.raises(SubjectCrashedError, match=r"invalid channel 'accept.emited' of .*did you mean accept.emitted"):
         evidence(Retold(lambda trace: trace, frozenset({"accept.emited"})), SCENARIOS[0])
 
 

@@ -109,7 +109,7 @@ def test_a_page_in_use_is_owned(allocation: str) -> None:
     assert failed(Disowning(limits(allocation=allocation))) == {"pool.ownership"}
 
 
-CACHES = limits(serves_prefixes=True)
+CACHES = limits(own_prefix_cache=True)
 
 
 def test_a_prefix_cache_is_for_whoever_declares_it() -> None:
@@ -123,7 +123,7 @@ def test_what_is_cached_are_whole_pages_that_somebody_ran(cached: int) -> None:
     assert "schedule.cached" in failed(Foreign(CACHES, cached=cached, only=CHANNELS - {"round.table"}))
 
 
-PREEMPTS = limits(preempts=True)
+PREEMPTS = limits(own_preemption=True)
 AGAIN = frozenset({(0, 2), (1, 1), (1, 3)})
 
 

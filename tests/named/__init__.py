@@ -1,10 +1,10 @@
 """Scenarios that tests share, each a file under the name of what it has; none hangs on a seed or on the strategies.
 
-`named("eagle_padded")` reads tests/named/eagle_padded.json, `find(holds)` the first that is wanted, and
-`with_other_draft` exchanges a draft. test_named.py holds each file to what its name says.
+`named("eagle_padded")` reads tests/named/eagle_padded.json, `with_other_draft` exchanges a draft. test_named.py holds
+each file to what its name says.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -39,14 +39,6 @@ def named(name: str) -> Scenario:
 def names() -> tuple[str, ...]:
     """Return the names of all scenarios, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
-
-
-def find(holds: Callable[[Scenario], object]) -> Scenario:
-    """Return the first scenario, by name, of which something holds. Raises LookupError if there is none."""
-    for scenario in map(named, names()):
-        if holds(scenario):
-            return scenario
-    raise LookupError("no scenario of tests/named has what is wanted: `record` one")
 
 
 class Nth:

@@ -83,7 +83,7 @@ NAMED: dict[str, Named] = {
     ),
     "grammar": Named("dflash", "grammars", "grammar_changed_choice"),
     "grammar_sampled": Named("dflash", "sampling grammars", "grammar_changed_choice grammar_sampled_rounds"),
-    "handed_over": Named("dflash", "disaggregation", "disaggregated_requests"),
+    "disaggregated": Named("dflash", "disaggregation", "disaggregated_requests"),
     "hybrid_replay": Named("eagle", "hybrid", "replays_folded hybrid_padded_replays", _commits("replay")),
     "hybrid_snapshot": Named(
         "eagle",

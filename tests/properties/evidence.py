@@ -348,7 +348,7 @@ def overlapped() -> Evidence:
     return lockstep(EngineSubject(), OVERLAPPED)
 
 
-HANDED_OVER = validate(
+DISAGGREGATED = validate(
     msgspec.structs.replace(
         STATIC, schedule=msgspec.structs.replace(STATIC.schedule, disaggregation=True, services=1, max_batch=1)
     )
@@ -357,9 +357,9 @@ HANDED_OVER = validate(
 
 
 @lru_cache
-def handed_over() -> Evidence:
-    """A run in which one engine hands requests over to another."""
-    return lockstep(EngineSubject(), HANDED_OVER)
+def disaggregated() -> Evidence:
+    """A run in which one engine transfers requests to another."""
+    return lockstep(EngineSubject(), DISAGGREGATED)
 
 
 @lru_cache
@@ -450,7 +450,7 @@ def evidence_of(channel: str) -> Evidence:
     rest = (
         overlapped
         if channel in OVERLAP_CHANNELS
-        else handed_over
+        else disaggregated
         if channel in DISAGGREGATION_CHANNELS
         else cached_states
     )

@@ -16,7 +16,6 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats import checkpoint_config as ours
 from draftproof.properties.formats.checkpoint_config import parse_config, read_config
 from draftproof.properties.formats.checkpoint_config.base import (
@@ -25,6 +24,7 @@ from draftproof.properties.formats.checkpoint_config.base import (
     RopeParameters,
 )
 from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.lib.errors import CheckpointError
 from tests.checkpoints import DEEPSEEK_V3, GLM4_MOE, LLAMA3_ROPE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT, SIZES
 from tests.properties.configs import (
     DEEPSEEK,

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats import checkpoint_config as ours
 from draftproof.properties.formats.checkpoint_config import parse_config, read_config
 from draftproof.properties.formats.checkpoint_config.base import (
     DecoderConfig,
 )
 from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.lib.errors import CheckpointError
 from tests.checkpoints import LLAMA3_ROPE
 from tests.properties.configs import (
     DEEPSEEK,

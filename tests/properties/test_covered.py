@@ -32,7 +32,7 @@ from tests.named import named
 ALL = frozenset(CHANNELS)
 READ = sorted(name for name in CHANNELS if name != "rank.collectives" and not_covered(NO_LIMITS, ALL - {name}))
 _RUN = """
-    aborted adaptive_rising by_batch dflash_block eagle_padded ends handed_over hybrid_replay hybrid_snapshot images
+    aborted adaptive_rising by_batch dflash_block eagle_padded ends disaggregated hybrid_replay hybrid_snapshot images
     mixed_eagle mtp_unchained ngram_matches overlapped_stop preempted_hybrid prefix_cached prompt_logprobs tree_sampled
     windowed budgeted
 """

@@ -50,7 +50,7 @@ HAVING = {
     "stop-sequences": "ends",
     "kv-quantization": "codes_both",
     "mrope": "images",
-    "disaggregation": "handed_over",
+    "disaggregation": "disaggregated",
     "aborts": "aborted",
     "windows": "windowed",
     "data-parallel": "ranks_data",

@@ -32,10 +32,10 @@ from tests.properties.evidence import (
     budgeted,
     cached,
     cached_states,
+    disaggregated,
     ended,
     evidence,
     evidence_of,
-    handed_over,
     mixed,
     mixed_too,
     overlapped,
@@ -99,7 +99,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         aborted(),
         budgeted(),
         mixed(),
-        handed_over(),
+        disaggregated(),
         overlapped(),
     )
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))

@@ -15,8 +15,8 @@ from tests.properties.evidence import (
     aborted,
     budgeted,
     cached,
+    disaggregated,
     evidence,
-    handed_over,
     mixed,
     overlapped,
     preempted,
@@ -27,7 +27,7 @@ from tests.properties.evidence import (
 PROGRESS = find("schedule.progress")
 
 
-@pytest.mark.parametrize("of", [evidence, aborted, budgeted, cached, handed_over, mixed, overlapped, preempted])
+@pytest.mark.parametrize("of", [evidence, aborted, budgeted, cached, disaggregated, mixed, overlapped, preempted])
 def test_a_right_engine_lets_nobody_wait(of: Callable[[], Evidence]) -> None:
     assert PROGRESS.applies(of())
     assert PROGRESS.check(of()) == []

@@ -23,7 +23,7 @@ from draftproof.properties.values.relations import Different, Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
 from draftproof.reference.solve import solve
-from tests.properties.evidence import ADAPTIVE, CACHED, HANDED_OVER, STATIC, TWICE, evidence, with_observations
+from tests.properties.evidence import ADAPTIVE, CACHED, DISAGGREGATED, STATIC, TWICE, evidence, with_observations
 
 
 def reported(change: object) -> list[object]:
@@ -90,7 +90,7 @@ def left(scenario: Scenario) -> list[object]:
     return [one.value for one in trace.observations if one.channel == "pool.reachable"]
 
 
-@pytest.mark.parametrize("scenario", [HANDED_OVER, CACHED, ADAPTIVE], ids=["disaggregation", "cached", "adaptive"])
+@pytest.mark.parametrize("scenario", [DISAGGREGATED, CACHED, ADAPTIVE], ids=["disaggregation", "cached", "adaptive"])
 def test_a_healthy_engine_keeps_nothing_beside_another_engine_a_cache_or_a_controller(scenario: Scenario) -> None:
     first, second = left(scenario)
     assert first == second
@@ -105,7 +105,7 @@ def test_copies_that_an_engine_keeps_of_requests_it_was_handed_are_seen(monkeypa
         self.received.update(kept)
 
     monkeypatch.setattr(Exchange, "install", keeping)
-    first, second = left(HANDED_OVER)
+    first, second = left(DISAGGREGATED)
     assert isinstance(first, Footprint)
     assert isinstance(second, Footprint)
     assert second.tensor_bytes > first.tensor_bytes

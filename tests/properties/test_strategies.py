@@ -9,15 +9,18 @@ from collections import Counter
 from functools import cache
 from itertools import combinations, product
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
+from draftproof import checkpoint_scenarios
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
 from draftproof.properties.formats.case import decode, encode
+from draftproof.properties.lib.errors import InputError
 from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.covering import Array
 from draftproof.properties.strategies.drawn import scenarios
@@ -74,7 +77,6 @@ def test_the_same_arguments_give_the_same_list_and_a_longer_one_begins_with_it()
     assert generate(0, 9) == strategies.generate(0, 9, ALGORITHMS)
     assert list(strategies.generated(4, 9)) == made[:9]
     assert [one.scenario for one in strategies.listed(4, 9)] == made[:9]
-    assert strategies.generate(4, 0) == []
 
 
 MADE_ALONE = """
@@ -94,12 +96,32 @@ def test_a_list_takes_nothing_of_hypothesis_and_does_not_depend_on_what_is_impor
     assert alone.rstrip("\n") == "\n".join(map(encode, generate(0, 12)))
 
 
-@pytest.mark.parametrize("names", [(), ("eagle", "eagle"), ("medusa",)])
-def test_other_lists_of_drafts_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match=f"expected some of {', '.join(ALGORITHMS)}, each once"):
-        strategies.generate(0, 1, names)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="invalid count -1: expected 0 or more"):
-        strategies.generate(0, -1)
+_DRAFTS = f"expected a tuple of some of {', '.join(ALGORITHMS)}, each once"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 1, ()), _DRAFTS),
+        ((0, 1, ("eagle", "eagle")), _DRAFTS),
+        ((0, 1, ("medusa",)), _DRAFTS),
+        ((0, 1, "eagle"), f"invalid drafts 'eagle': {_DRAFTS}"),
+        ((0, 1, None), f"invalid drafts None: {_DRAFTS}"),
+        ((0, 0), "invalid count 0: expected a whole number, 1 or more"),
+        ((-1, 1), "invalid seed -1: expected a whole number, 0 .. 4294967295"),
+        (("3", 1), "invalid seed '3': expected a whole number"),
+    ],
+)
+def test_other_lists_are_refused(arguments: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        strategies.generate(*arguments)
+
+
+def test_another_draft_is_refused() -> None:
+    with pytest.raises(InputError, match="invalid draft 'medusa': expected None, or one of eagle"):
+        scenarios("medusa")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="invalid draft 'dflash': expected one without a directory of its own, eagle"):
+        checkpoint_scenarios("somewhere", draft="dflash")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -340,7 +362,7 @@ def test_hypothesis_finds_a_scenario_of_every_feature(name: str, features_drawn:
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
-def test_hypothesis_finds_a_handover_of_any_size() -> None:
+def test_hypothesis_finds_a_transfer_of_any_size() -> None:
     assert find(
         scenarios(), lambda one: one.schedule.disaggregation, settings=SEARCH, random=Random(0)
     ).schedule.disaggregation

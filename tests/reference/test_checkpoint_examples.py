@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.errors import CheckpointError
 from draftproof.faults.tiny_checkpoints import write_all
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.checkpoints import load

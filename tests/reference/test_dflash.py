@@ -15,7 +15,7 @@ from transformers import GenerationConfig, LlamaForCausalLM, MuseGlimmerAssistan
 from transformers.cache_utils import DFlashCache
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget

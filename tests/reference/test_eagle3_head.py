@@ -16,9 +16,9 @@ from transformers import DynamicCache, LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
-from draftproof.errors import CheckpointError
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.formats.checkpoint_config.eagle3 import Eagle3Config
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head, feature_layers
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.weights.eagle import HeadSizes, random_head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
 from draftproof.reference.models.registry import load_target

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import DynamicCache
 
-from draftproof.errors import CheckpointError
 from draftproof.kernels.eager_fp8 import decoded, encoded
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Key

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget

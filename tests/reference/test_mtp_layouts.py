@@ -20,12 +20,12 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.errors import CheckpointError
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.formats.checkpoint_config import parse_config
 from draftproof.properties.judge import judge
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import load_target

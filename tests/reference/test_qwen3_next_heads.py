@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget

@@ -7,7 +7,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundPlan, Scenario, Schedule
 from draftproof.reference import checkpoints

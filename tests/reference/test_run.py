@@ -167,7 +167,7 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
-    # Nothing of these scenarios is handed over, or planned ahead: see test_handovers.py and test_overlap.py.
+    # Nothing of these scenarios is transferred, or planned ahead: see test_disaggregation.py and test_overlap.py.
     alone = ("round.", "pool.", "graph.", "adaptive_steps.", "total.", "rank.", "disaggregation.", "overlap.")
     # None of these scenarios has a tree: see test_trees.py.
     drafts = set(TREE_CHANNELS).union(*TOLD.values())

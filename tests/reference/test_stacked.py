@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from draftproof.errors import CheckpointError
+from draftproof.properties.lib.errors import CheckpointError
 from draftproof.reference.models.tensors import Shapes, read_tensors
 
 LAYER = "model.layers.1.mlp.experts"

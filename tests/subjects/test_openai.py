@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.errors import ConditionError
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
 from draftproof.harness.workers.messages import Order
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.fit import fitted
+from draftproof.properties.lib.errors import ConditionError
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario

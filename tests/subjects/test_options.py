@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from draftproof.cli.app import run
+from draftproof.properties.fit import fit
 from draftproof.properties.formats.case import Case, encode
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram
@@ -23,7 +24,7 @@ from tests.named import named
 
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
-    scenario = named("eagle_padded")
+    scenario = fit(named("eagle_padded"), Limits(steering="none"))
     path = tmp_path / "case.json"
     path.write_text(encode(Case(scenario=scenario, script=solved(scenario).script)))
     return path

@@ -50,7 +50,7 @@ def closed() -> Iterator[None]:
 
 EAGLE = ("eagle_padded", "five_in_graphs")
 CHAINS = ("mtp_chain_partial", "mtp_one_step")
-BLOCKS = ("dflash_block", "handed_over")
+BLOCKS = ("dflash_block", "disaggregated")
 STATES = ("hybrid_snapshot", "sampled_hybrid_snapshot")
 LISTS = ("adaptive_hybrid", "adaptive_quarter")
 

@@ -131,7 +131,7 @@ def test_the_scheduler_is_left_empty(scenario):
 def test_a_text_is_all_that_is_shown(settings, channels, scenario):
     subject = subjects.VllmSubject(**settings)
     assert subject.channels(scenario) == channels
-    assert (subject.limits.steering, subject.limits.preempts) == ("none", "pages" in settings)
+    assert (subject.limits.steering, subject.limits.own_preemption) == ("none", "pages" in settings)
 
 
 @pytest.mark.parametrize(("pages", "expected"), [("enough", 12), ("few", 3)])

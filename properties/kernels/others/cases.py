@@ -9,9 +9,17 @@ from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.others import rounds, sampling, slots, trees
 from draftproof.properties.kernels.others.table import OTHERS
 from draftproof.properties.kernels.table import functions_of
+from draftproof.properties.lib.errors import require_input
+from draftproof.properties.lib.names import did_you_mean
 
 EVERY_CASES: dict[str, Callable[..., KernelCase]] = {
     **CASES,
     **functions_of((rounds, sampling, slots, trees), OTHERS),
 }
 """What makes the calls of each op, the built-in engine's and others'."""
+
+
+def require_op(op: str) -> None:
+    """Raise InputError for a name that no op has."""
+    hint = did_you_mean(op, EVERY_CASES) if isinstance(op, str) else ""
+    require_input(op in EVERY_CASES, "op", op, f"one of {', '.join(EVERY_CASES)}{hint}")

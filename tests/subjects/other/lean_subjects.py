@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from draftproof.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.scenario import Scenario

@@ -1,4 +1,4 @@
-"""One engine runs prompts and hands requests over to one that decodes (S-DISAGG)."""
+"""One engine runs prompts and transfers requests to one that decodes (S-DISAGG)."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from draftproof.properties.values.trace import Key
 from draftproof.reference.solve import solve
 from tests.properties.breaking import edited, later, ran, with_value
 from tests.properties.evidence import (
-    HANDED_OVER,
+    DISAGGREGATED,
     OF_DRAFTS,
     STATIC,
     EngineSubject,
-    handed_over,
+    disaggregated,
 )
 
 SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "extend.kv", "draft.step.hidden_in")
@@ -41,25 +41,25 @@ def test_two_engines_do_what_one_does(draft: str) -> None:
 
 @pytest.mark.parametrize("commit", ["snapshot", "replay"])
 def test_states_and_checkpoints_go_along(commit: Any) -> None:
-    counted = counts(ran(replace(HANDED_OVER, states=States(commit=commit, checkpoint=2))))
+    counted = counts(ran(replace(DISAGGREGATED, states=States(commit=commit, checkpoint=2))))
     assert counted["disaggregated_requests"] == counted["disaggregated_states"] == 4
 
 
 def test_what_is_handed_over_is_counted() -> None:
-    counted = counts(handed_over())
+    counted = counts(disaggregated())
     assert all(counted[f"disaggregated_{name}"] for name in ("in_chunks", "several_pages", "partial_pages"))
     assert counted["disaggregated_waiting"] > 0
     assert counted["disaggregated_hidden_states"] == counted["disaggregated_requests"]
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:
-    tables, pages = handed_over().tables.pages, HANDED_OVER.memory.pages
+    tables, pages = disaggregated().tables.pages, DISAGGREGATED.memory.pages
     for request in range(4):
         assert min(tables[request, 0].values()) > pages >= max(tables[request, 1].values())
 
 
 def test_a_request_on_its_way_owns_nothing() -> None:
-    of = handed_over()
+    of = disaggregated()
     left = {row.request: row.step for row in of.schedule.rows if not row.phase}
     first = {request: of.schedule.decode_steps[request, 1] for request in left}
     assert any(first[request] > left[request] + 1 for request in left)
@@ -69,21 +69,21 @@ def test_a_request_on_its_way_owns_nothing() -> None:
 
 
 def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
-    first, *rest = HANDED_OVER.requests
-    of = ran(replace(HANDED_OVER, requests=(replace(first, budget=1, stop_at=-1), *rest)))
+    first, *rest = DISAGGREGATED.requests
+    of = ran(replace(DISAGGREGATED, requests=(replace(first, budget=1, stop_at=-1), *rest)))
     assert counts(of)["disaggregated_requests"] == 3
     assert not any(key.request == 0 for key in of.subject.channel("disaggregation.token"))
 
 
 def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
-    contract, first = find("disaggregation.schedule"), handed_over().schedule.decode_steps[0, 1]
-    assert contract.check(handed_over()) == []
-    assert contract.check(later(handed_over(), 0, first))
-    assert contract.check(later(handed_over(), 0))
+    contract, first = find("disaggregation.schedule"), disaggregated().schedule.decode_steps[0, 1]
+    assert contract.check(disaggregated()) == []
+    assert contract.check(later(disaggregated(), 0, first))
+    assert contract.check(later(disaggregated(), 0))
 
 
 def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
-    of = handed_over()
+    of = disaggregated()
     kept = edited(
         of,
         "pool.owners",
@@ -94,10 +94,10 @@ def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
 
 
 def test_a_page_of_the_other_engine_is_noticed() -> None:
-    (found,) = find("disaggregation.engines").check(with_value(handed_over(), "round.table", Key(0, 0, row=0), 1))
+    (found,) = find("disaggregation.engines").check(with_value(disaggregated(), "round.table", Key(0, 0, row=0), 1))
     assert found.channel == "round.table"
 
 
 def test_who_has_one_engine_tells_nothing_of_two() -> None:
     assert not DISAGGREGATION_CHANNELS & EngineSubject().channels(STATIC)
-    assert EngineSubject().channels(HANDED_OVER) >= DISAGGREGATION_CHANNELS
+    assert EngineSubject().channels(DISAGGREGATED) >= DISAGGREGATION_CHANNELS

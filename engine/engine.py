@@ -49,6 +49,7 @@ from draftproof.engine.stages import (
     PrefillRow,
     Proposal,
     Released,
+    Retired,
     StepPlan,
 )
 from draftproof.engine.states.base import StateCache, checkpoint_shapes
@@ -181,8 +182,24 @@ class Engine:
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
+        plan = self._planned()
+        if plan.installed:
+            self._begin(plan.installed)
+            self.exchange.install(plan.installed)
+        commits = self._run(plan)
+        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
+        packed = self.exchange.pack(leaving) if leaving else ()
+        self._retire(self.scheduler.retire(commits))
+        for commit in leaving:
+            self._release(self.scheduler.transfer_out(commit.request))
+        (busy,) = self.group.agree(int(not self.scheduler.idle))
+        self._others_busy = bool(busy)
+        self.probes.on_step(plan)
+        return commits, packed
+
+    def _planned(self) -> StepPlan:
+        """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""
         for released in self.scheduler.abort(self._step):
-            # Before their memory is given to other requests.
             self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
@@ -191,24 +208,19 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
-        if plan.installed:
-            self._begin(plan.installed)
-            self.exchange.install(plan.installed)
-        commits = self._run(plan)
-        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
-        packed = self.exchange.pack(leaving) if leaving else ()
-        retired = self.scheduler.retire(commits)
-        self._keep(retired.kept)
+        return plan
+
+    def _retire(self, retired: Retired) -> None:
+        """Keep for others what is final, and forget the requests that have ended."""
+        if self.states and retired.kept:
+            # Filled from state slots, while these still have them.
+            self.probes.before_launch("keep")
+            keep(self.states, retired.kept)
+            self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
         for released in retired.released:
             self._release(released)
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
-        for commit in leaving:
-            self._release(self.scheduler.transfer_out(commit.request))
-        (busy,) = self.group.agree(int(not self.scheduler.idle))
-        self._others_busy = bool(busy)
-        self.probes.on_step(plan)
-        return commits, packed
 
     def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.
@@ -228,13 +240,6 @@ class Engine:
         if num_rows:
             commits += self._decode(plan.decode, steps, num_rows)
         return commits
-
-    def _keep(self, kept: Mapping[int, int]) -> None:
-        """Fill checkpoints of the prefix cache from state slots, while these still have them."""
-        if self.states and kept:
-            self.probes.before_launch("keep")
-            keep(self.states, kept)
-            self.probes.on_launch(Launch("keep", 0, len(kept), 0))
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)

@@ -15,6 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
@@ -78,18 +79,17 @@ class OverlapEngine(Engine):
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
-        plan = self.scheduler.plan(self._step, self._steps)
-        delay = self.config.overlap[self._step % len(self.config.overlap)]
-        self._step += 1
-        self.probes.on_plan(plan)
+        plan = self._planned()
+        delay = self.config.overlap[plan.step % len(self.config.overlap)]
         most = 0
         if plan.prefill or plan.decode:
             self._in_flight.append(self._launch(plan, late=delay == "late"))
             self.scheduler.launched(plan)
-            most = int(delay != "none")
+            most = int(delay != "none" and not self.scheduler.waits_for(plan))
         commits: tuple[Commit, ...] = ()
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
+        self._retire(self.scheduler.retire_ended())
         self.probes.on_step(plan)
         return commits, ()
 
@@ -129,7 +129,10 @@ class OverlapEngine(Engine):
         ends = [place for place, row in enumerate(batch) if row.tail < 0]
         last = [batch[place] for place in ends]
         lengths = self._tensor([row.end for row in last])
-        self._relay.begin(self._tensor([row.req_row for row in last]), lengths, target_tokens[self._tensor(ends)])
+        req_rows, first_tokens = self._tensor([row.req_row for row in last]), target_tokens[self._tensor(ends)]
+        self._relay.begin(req_rows, lengths, first_tokens)
+        if self._penalties:
+            self._penalties.advance_by(req_rows, first_tokens[:, None], torch.zeros_like(req_rows))
         results[: len(batch)].copy_(target_tokens, non_blocking=True)
         # The draft's entries are made of the first token, and its input is put together on the host.
         next_tokens = target_tokens.tolist()
@@ -156,9 +159,14 @@ class OverlapEngine(Engine):
         runtime.begin_from(inputs, count, count)
         counts = runtime.inputs(count, count)["num_drafts"]
         proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
+        if self.grammars:
+            excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
+            proposal = replace(proposal, excluded=excluded)
         out = runtime.verified(proposal, count, count)
         correct_len = out["correct_len"]
         self._relay.advance(req_rows, correct_len, out["bonus"])
+        if self._penalties:
+            self._penalties.advance_by(req_rows, out["target_tokens"], correct_len)
         self.probes.on_target_hidden_states(out.get("hidden_states"))
         self._commit_relayed(batch, state_slots, relayed["positions"], correct_len)
         self.probes.on_round(batch, out)
@@ -200,8 +208,8 @@ class OverlapEngine(Engine):
         self._stream.wait(step.work)
         self.probes.on_run(step.plan)
         commits = self._process_chunks(step) + self._process_rounds(step)
-        for released in self.scheduler.retire_ended():
-            self._release(released)
+        if self.grammars:
+            self.grammars.advance(commits)
         return commits
 
     def _process_chunks(self, step: Launched) -> tuple[Commit, ...]:

@@ -32,11 +32,13 @@ def _overlaps(evidence: Evidence) -> bool:
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that a request runs in every step up to its last, and one more if the host cannot know of its end yet."""
     overlap, schedule = Overlap(evidence), evidence.schedule
-    rows: dict[int, dict[int, Row]] = defaultdict(dict)
+    rows: dict[tuple[int, int], dict[int, Row]] = defaultdict(dict)
     for row in schedule.rows:
-        rows[row.request][row.step] = row
-    for request, of_request in sorted(rows.items()):
+        rows[row.request, schedule.attempt(row)][row.step] = row
+    for (request, attempt), of_request in sorted(rows.items()):
         last = overlap.runs_on.get(request, overlap.ended_at.get(request, -1))
+        if request in schedule.aborts or (request, attempt + 1) in rows:
+            last = max(of_request)
         for step, row in of_request.items():
             if step > last:
                 known = f"ended in step {overlap.ended_at.get(request, -1)}"

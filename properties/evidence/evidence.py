@@ -17,6 +17,7 @@ from draftproof.properties.evidence.schedule import Abort, ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
+from draftproof.properties.evidence.waits import waited_steps
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.fp8 import draft_keeps, target_keeps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -193,7 +194,8 @@ class Evidence:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
         own = self.scenario.schedule
-        return ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
+        seen = ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
+        return replace(seen, waited=waited_steps(self.scenario, seen, is_hybrid=self.hybrid)) if own.overlap else seen
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

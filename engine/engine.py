@@ -37,6 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
+from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
@@ -329,24 +330,37 @@ class Engine:
         self._begin([row for row in chunks if not row.chunk])
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
+        ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width)
+        commits = self._prefilled(chunks, *ran, self.draft.prompt_entries(chunks))
+        return commits + self._verified(runtime, batch, inputs, proposal, acceptance(out)) if batch else commits
+
+    def _run_packed(
+        self,
+        target: PackedTarget,
+        chunks: tuple[PrefillRow, ...],
+        batch: tuple[DecodeRow, ...],
+        proposal: Proposal,
+        inputs: Mapping[str, Tensor],
+        width: int,
+    ) -> tuple[tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]], Outputs]:
+        """Run chunks and rows that verify in one launch; return what came of each (`_run_prompts`, `Runtime.verified`).
+
+        Without rows that verify the second is empty.
+        """
         packed = packing(chunks, batch, proposal, self.config.row_seed)
-        kind, width = ("mixed", runtime.width) if batch else ("prefill", 0)
+        kind, width = ("mixed", width) if batch else ("prefill", 0)
         target.fill(packed)
         prefill = self._prefill_states(chunks) if self.states else None
         self.probes.before_launch(kind)
         states: PrefillStates | MixedStates | None = None
         if self.states and prefill:
             begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
-            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill)
+            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill) if batch else prefill
         out, launch = target.launch(kind, packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
+        verified = target.after_rounds(out, packed, proposal, inputs) if batch else {}
         self.probes.on_launch(launch)
-        num_entries = self.draft.prompt_entries(chunks)
-        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
-        if verified is None:
-            return commits
-        return commits + self._verified(runtime, batch, inputs, proposal, verified)
+        return (own.metadata, own.picked, target_tokens, weights), verified
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])

@@ -97,14 +97,15 @@ def _pages(evidence: Evidence) -> Iterator[Mismatch]:
     overlap, reports = Overlap(evidence), evidence.subject.typed("pool.owners", PoolReport)
     for row in evidence.schedule.rows:
         place, report = (row.request, row.round), reports.get(Key(-1, row.step))
-        wanted, table = overlap.pages[place], evidence.tables.pages.get(place, {})
+        table = evidence.tables.pages.get(place, {})
+        wanted = overlap.pages[place] - (evidence.freed_before(*place) if row.phase else 0)
         if row.phase and len(table) != wanted:
             key = Key(*place, row=min(wanted, len(table)))
             yield Mismatch("round.table", key, f"{wanted} pages", f"{len(table)} pages", off_by(wanted, len(table)))
         if report is None or not evidence.schedule.goes_on(row.request, row.step):
             continue
         owned = {owner.index for owner in report.owners if owner.request == row.request}
-        for column, page in evidence.tables.at(row).items():
+        for column, page in evidence.kept_table(row, row.step + 1).items():
             if page not in owned:
                 key = Key(*place, row=column)
                 yield Mismatch("round.table", key, "a page that it has while the round is in flight", page, Unowned())

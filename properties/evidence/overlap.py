@@ -62,12 +62,10 @@ class Overlap:
 
     def bound(self, row: Row) -> int:
         """Return the largest n that a decode row can have, as far as the host knows when it plans it (S-OVERLAP-3)."""
-        before = self._before.get((row.request, row.round))
-        n = self.evidence.contexts[row.request, row.round]
-        if before is None or self.evidence.schedule.done(before) < row.step:
-            return n
-        known = self.evidence.contexts.get((before.request, before.round))
-        return n if known is None or not before.phase else known + self.evidence.plans.drafts_wanted(before) + 1
+        before = self.evidence.schedule.in_flight_before(row.request, row.round)
+        if before is None or not before.phase:
+            return self.evidence.contexts[row.request, row.round]
+        return self.evidence.contexts[row.request, before.round] + self.evidence.plans.drafts_wanted(before) + 1
 
     def columns(self, row: Row) -> int:
         """Return the columns of the page table that hold a decode row, however far its request has come."""
@@ -133,11 +131,3 @@ class Overlap:
     def _processed(self, step: int) -> int:
         """Return the engine step in which the host processes the results of a step."""
         return step + self.evidence.schedule.lag(step)
-
-    @cached_property
-    def _before(self) -> Mapping[tuple[int, int], Row]:
-        """(request, round) -> the last row of the round before."""
-        rows = {(row.request, row.round): row for row in self.evidence.schedule.rows}
-        return {
-            (request, number): rows[request, number - 1] for request, number in rows if (request, number - 1) in rows
-        }

@@ -256,7 +256,14 @@ class _Run:
     def checkpointed(self, attempt: Attempt, step: int) -> int:
         """Return how many tokens the checkpoint of an attempt is of."""
         ran = self._processed(attempt, step)
-        return self._context(ran[-1]) // self.interval * self.interval if ran and self.interval else 0
+        return self._committed(ran[-1]) // self.interval * self.interval if ran and self.interval else 0
+
+    def _committed(self, row: Row) -> int:
+        """Return the context that the device has committed a state for: with an overlap it knows of no end."""
+        rounds = self.solved[row.request].rounds
+        if not (row.phase and self.tables.schedule.overlap) or row.round > len(rounds):
+            return self._context(row)
+        return rounds[row.round - 1].context + rounds[row.round - 1].correct_len + 1
 
     def _extended(self, attempt: Attempt, step: int) -> int:
         """Return the context up to which its draft was extended: in the round that ends a request nothing is."""

@@ -78,6 +78,18 @@ class ObservedSchedule:
         """Return the engine step in which the host has the results of a row."""
         return row.step + self.lag(row.step)
 
+    def in_flight_before(self, request: int, number: int) -> Row | None:
+        """Return the last row of the round before a decode round, if its results came after this one was planned."""
+        if not self.overlap:
+            return None
+        before, step = self._last_rows.get((request, number - 1)), self.decode_steps.get((request, number), -1)
+        return before if before is not None and self.done(before) >= step else None
+
+    @cached_property
+    def _last_rows(self) -> Mapping[tuple[int, int], Row]:
+        """(request, round) -> its last row."""
+        return {(row.request, row.round): row for row in self.rows}
+
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """By engine step, phase, place in the batch."""

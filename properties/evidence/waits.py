@@ -8,7 +8,7 @@ from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import PoolReport
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Scenario, columns_freed
 from draftproof.properties.values.trace import Key
 
 
@@ -19,12 +19,13 @@ def waited_steps(scenario: Scenario, schedule: ObservedSchedule, *, is_hybrid: b
     if own.prefix_cache and is_hybrid:
         return frozenset(steps)
     waited = set[int]()
-    holding = _Holding(scenario, schedule) if own.preemption else None
+    holding = _Holding(scenario, schedule)
     for step in steps:
         rows = [row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())]
         before_late = step - 1 not in waited and lag(own.overlap, step - 1) > 0
-        may_run_out = holding is not None and holding.may_run_out(step, before_late=before_late)
-        if may_run_out or any(_needs_text(scenario, row) for row in rows):
+        may_run_out = own.preemption and holding.may_run_out(step, before_late=before_late)
+        may_mix = own.mixed and holding.may_mix(step, before_late=before_late)
+        if may_run_out or may_mix or any(_needs_text(scenario, row) for row in rows):
             waited.add(step)
     return frozenset(waited)
 
@@ -48,14 +49,30 @@ class _Holding:
         """Return whether the next step may have too few pages, as each row may take as many more as a round can."""
         size, pages, needed = self._scenario.memory.page_size, set[int](), 0
         for row in self._last_rows(step, before_late=before_late):
-            table = self._tables.at(row)
-            pages |= set(table.values())
+            table, freed = self._tables.at(row), self._freed(row, step, before_late=before_late)
+            pages |= {page for column, page in table.items() if column >= freed}
             left = self._text(row) - self._end(row)
             if row.phase or left <= 0:
                 needed += -(-self._scenario.width // size)
             else:
                 needed += -(-self._text(row) // size) - len(table)
         return self._scenario.memory.pages - len(pages) < needed
+
+    def may_mix(self, step: int, *, before_late: bool) -> bool:
+        """Return whether a request is in its prefill after a step, or waits and has arrived by the next one."""
+        if any(self._end(row) < self._text(row) for row in self._schedule.batches.get((step, 0), ())):
+            return True
+        live = {row.request for row in self._last_rows(step, before_late=before_late)}
+        later = {row.request for row in self._schedule.rows if row.step > step}
+        later |= {request for request, abort in self._schedule.aborts.items() if abort.step > step}
+        return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live)
+
+    def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
+        """Return the columns that windows had freed of a row's table when a step was given to the device."""
+        if row.step == step or not row.phase:
+            return 0
+        known = row.round - int(before_late and row.step == step - 1)
+        return columns_freed(self._scenario, self._lengths.get(Key(row.request, known), 0))
 
     def _last_rows(self, step: int, *, before_late: bool) -> Iterator[Row]:
         """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""

@@ -184,7 +184,10 @@ _FACTS = (
 
 FEATURE = Feature(
     name="overlap",
-    not_compared={"alone": "a host that is a step behind commits what another does not"},
+    not_compared={
+        "alone": "a host that is a step behind commits what another does not",
+        "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
+    },
     leads=2,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
@@ -199,7 +202,6 @@ FEATURE = Feature(
         "token-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
-        "windows": _LATE + "pages behind a window are freed by the length after the step (S-WINDOW-3)",
     },
     facts=_FACTS,
 )

@@ -44,17 +44,20 @@ def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
                 known = f"ended in step {overlap.ended_at.get(request, -1)}"
                 yield _mismatch(row.request, row.round, known, f"a row in step {step}", Surplus())
         for step in range(min(of_request), last + 1):
-            if step not in of_request and not _is_crowded(evidence, request, step):
+            if step not in of_request and not _is_crowded(evidence, (request, attempt), step):
                 number = max((row.round for row in of_request.values() if row.step < step), default=0) + 1
                 yield _mismatch(request, number, f"a row in step {step}", None, Missing())
 
 
-def _is_crowded(evidence: Evidence, request: int, step: int) -> bool:
+def _is_crowded(evidence: Evidence, attempt: tuple[int, int], step: int) -> bool:
     """Return whether the decode batch of a step is full of requests that were admitted before this one."""
-    batch, spans = evidence.schedule.batches.get((step, 1), ()), evidence.schedule.spans
-    arrivals = [one.arrival for one in evidence.scenario.requests]
-    own = (spans[request][0], arrivals[request], request)
-    before = [row for row in batch if (spans[row.request][0], arrivals[row.request], row.request) < own]
+    schedule, requests = evidence.schedule, evidence.scenario.requests
+
+    def admitted(one: tuple[int, int]) -> tuple[int, int, int]:
+        return (schedule.attempt_spans[one][0], requests[one[0]].arrival, one[0])
+
+    batch = [(row.request, schedule.attempt(row)) for row in schedule.batches.get((step, 1), ())]
+    before = [one for one in batch if admitted(one) < admitted(attempt)]
     return len(before) >= evidence.scenario.schedule.max_batch
 
 

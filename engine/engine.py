@@ -37,6 +37,7 @@ from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
+from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
@@ -49,6 +50,7 @@ from draftproof.engine.stages import (
     PrefillRow,
     Proposal,
     Released,
+    Retired,
     StepPlan,
 )
 from draftproof.engine.states.base import StateCache, checkpoint_shapes
@@ -181,8 +183,24 @@ class Engine:
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
+        plan = self._planned()
+        if plan.installed:
+            self._begin(plan.installed)
+            self.exchange.install(plan.installed)
+        commits = self._run(plan)
+        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
+        packed = self.exchange.pack(leaving) if leaving else ()
+        self._retire(self.scheduler.retire(commits))
+        for commit in leaving:
+            self._release(self.scheduler.transfer_out(commit.request))
+        (busy,) = self.group.agree(int(not self.scheduler.idle))
+        self._others_busy = bool(busy)
+        self.probes.on_step(plan)
+        return commits, packed
+
+    def _planned(self) -> StepPlan:
+        """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""
         for released in self.scheduler.abort(self._step):
-            # Before their memory is given to other requests.
             self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
@@ -191,24 +209,19 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
-        if plan.installed:
-            self._begin(plan.installed)
-            self.exchange.install(plan.installed)
-        commits = self._run(plan)
-        leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
-        packed = self.exchange.pack(leaving) if leaving else ()
-        retired = self.scheduler.retire(commits)
-        self._keep(retired.kept)
+        return plan
+
+    def _retire(self, retired: Retired) -> None:
+        """Keep for others what is final, and forget the requests that have ended."""
+        if self.states and retired.kept:
+            # Filled from state slots, while these still have them.
+            self.probes.before_launch("keep")
+            keep(self.states, retired.kept)
+            self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
         for released in retired.released:
             self._release(released)
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
-        for commit in leaving:
-            self._release(self.scheduler.transfer_out(commit.request))
-        (busy,) = self.group.agree(int(not self.scheduler.idle))
-        self._others_busy = bool(busy)
-        self.probes.on_step(plan)
-        return commits, packed
 
     def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.
@@ -228,13 +241,6 @@ class Engine:
         if num_rows:
             commits += self._decode(plan.decode, steps, num_rows)
         return commits
-
-    def _keep(self, kept: Mapping[int, int]) -> None:
-        """Fill checkpoints of the prefix cache from state slots, while these still have them."""
-        if self.states and kept:
-            self.probes.before_launch("keep")
-            keep(self.states, kept)
-            self.probes.on_launch(Launch("keep", 0, len(kept), 0))
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)
@@ -324,24 +330,37 @@ class Engine:
         self._begin([row for row in chunks if not row.chunk])
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
+        ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width)
+        commits = self._prefilled(chunks, *ran, self.draft.prompt_entries(chunks))
+        return commits + self._verified(runtime, batch, inputs, proposal, acceptance(out)) if batch else commits
+
+    def _run_packed(
+        self,
+        target: PackedTarget,
+        chunks: tuple[PrefillRow, ...],
+        batch: tuple[DecodeRow, ...],
+        proposal: Proposal,
+        inputs: Mapping[str, Tensor],
+        width: int,
+    ) -> tuple[tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]], Outputs]:
+        """Run chunks and rows that verify in one launch; return what came of each (`_run_prompts`, `Runtime.verified`).
+
+        Without rows that verify the second is empty.
+        """
         packed = packing(chunks, batch, proposal, self.config.row_seed)
-        kind, width = ("mixed", runtime.width) if batch else ("prefill", 0)
+        kind, width = ("mixed", width) if batch else ("prefill", 0)
         target.fill(packed)
         prefill = self._prefill_states(chunks) if self.states else None
         self.probes.before_launch(kind)
         states: PrefillStates | MixedStates | None = None
         if self.states and prefill:
             begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
-            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill)
+            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill) if batch else prefill
         out, launch = target.launch(kind, packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
+        verified = target.after_rounds(out, packed, proposal, inputs) if batch else {}
         self.probes.on_launch(launch)
-        num_entries = self.draft.prompt_entries(chunks)
-        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
-        if verified is None:
-            return commits
-        return commits + self._verified(runtime, batch, inputs, proposal, verified)
+        return (own.metadata, own.picked, target_tokens, weights), verified
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])

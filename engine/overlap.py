@@ -9,26 +9,29 @@ The device alone knows lengths and pending tokens in time (relay.py); the host p
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
 from draftproof.engine.future_map import FutureMap
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import Target
+from draftproof.engine.models.base import AttentionMetadata, Target
 from draftproof.engine.overlap_scheduler import OverlapScheduler
+from draftproof.engine.packed import PackedTarget
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
@@ -78,24 +81,25 @@ class OverlapEngine(Engine):
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
-        plan = self.scheduler.plan(self._step, self._steps)
-        delay = self.config.overlap[self._step % len(self.config.overlap)]
-        self._step += 1
-        self.probes.on_plan(plan)
+        plan = self._planned()
+        delay = self.config.overlap[plan.step % len(self.config.overlap)]
         most = 0
         if plan.prefill or plan.decode:
             self._in_flight.append(self._launch(plan, late=delay == "late"))
             self.scheduler.launched(plan)
-            most = int(delay != "none")
+            most = int(delay != "none" and not self.scheduler.waits_for(plan))
         commits: tuple[Commit, ...] = ()
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
+        self._retire(self.scheduler.retire_ended())
         self.probes.on_step(plan)
         return commits, ()
 
     def _launch(self, plan: StepPlan, *, late: bool) -> Launched:
         """Give a step to the device."""
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        if self._packed_target and plan.prefill:
+            plan = replace(plan, decode=tuple(map(self.scheduler.exact, plan.decode)))
         runtime, work = self._runtimes[steps], self._stream.given + 1
         step = Launched(plan, work, runtime.width)
         prompts, rounds, inputs = (torch.empty(0),) * 3
@@ -117,19 +121,50 @@ class OverlapEngine(Engine):
 
     def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
         """Run a step on the device."""
-        self.probes.on_run(step.plan)
-        if step.plan.prefill:
-            step.weights["prompts"] = self._run_chunks(step.plan.prefill, prompts)
-        if step.plan.decode:
-            step.weights["rounds"] = self._run_rounds(runtime, step.plan.decode, inputs, rounds)
+        plan = step.plan
+        self.probes.on_run(plan)
+        if self._packed_target and plan.prefill:
+            self._run_mixed(self._packed_target, step, runtime, inputs, prompts, rounds)
+            return
+        if plan.prefill:
+            step.weights["prompts"] = self._end_chunks(plan.prefill, prompts, *self._run_prompts(plan.prefill, 0))
+        if plan.decode:
+            batch, proposal, started = self._propose(runtime, plan.decode, inputs)
+            out = runtime.verified(proposal, len(batch), len(batch))
+            step.weights["rounds"] = self._end_rounds(runtime, batch, started, out, rounds)
 
-    def _run_chunks(self, batch: tuple[PrefillRow, ...], results: Tensor) -> Outputs:
-        """Run a chunk of each prompt, and the draft's entries of it; return what first tokens were chosen from."""
-        metadata, hidden_states, target_tokens, weights = self._run_prompts(batch, 0)
+    def _run_mixed(
+        self, target: PackedTarget, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor
+    ) -> None:
+        """Run chunks and rounds in one launch. The host knows how many tokens each row has (S-OVERLAP-10)."""
+        chunks, batch = step.plan.prefill, step.plan.decode
+        self._begin([row for row in chunks if not row.chunk])
+        proposal, started = Proposal(self._tensor([]).view(0, 0), ()), dict[str, Tensor]()
+        if batch:
+            batch, proposal, started = self._propose(runtime, batch, inputs)
+            batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
+        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width)
+        step.weights["prompts"] = self._end_chunks(chunks, prompts, *ran)
+        if batch:
+            step.weights["rounds"] = self._end_rounds(runtime, batch, started, out, rounds)
+
+    def _end_chunks(
+        self,
+        batch: tuple[PrefillRow, ...],
+        results: Tensor,
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        target_tokens: Tensor,
+        weights: Outputs,
+    ) -> Outputs:
+        """Begin rounds after the last chunks, and make the draft's entries; return what was chosen from."""
         ends = [place for place, row in enumerate(batch) if row.tail < 0]
         last = [batch[place] for place in ends]
         lengths = self._tensor([row.end for row in last])
-        self._relay.begin(self._tensor([row.req_row for row in last]), lengths, target_tokens[self._tensor(ends)])
+        req_rows, first_tokens = self._tensor([row.req_row for row in last]), target_tokens[self._tensor(ends)]
+        self._relay.begin(req_rows, lengths, first_tokens)
+        if self._penalties:
+            self._penalties.advance_by(req_rows, first_tokens[:, None], torch.zeros_like(req_rows))
         results[: len(batch)].copy_(target_tokens, non_blocking=True)
         # The draft's entries are made of the first token, and its input is put together on the host.
         next_tokens = target_tokens.tolist()
@@ -143,8 +178,10 @@ class OverlapEngine(Engine):
         self.probes.on_extend(commits)
         return weights
 
-    def _run_rounds(self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor, results: Tensor) -> Outputs:
-        """Run a round of each row, of requests that may have ended, too; return what was chosen from."""
+    def _propose(
+        self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor
+    ) -> tuple[tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
+        """Begin a round of each row from what the device knows, of requests that may have ended, too."""
         count = len(batch)
         device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
@@ -156,17 +193,33 @@ class OverlapEngine(Engine):
         runtime.begin_from(inputs, count, count)
         counts = runtime.inputs(count, count)["num_drafts"]
         proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
-        out = runtime.verified(proposal, count, count)
-        correct_len = out["correct_len"]
+        if self.grammars:
+            excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
+            proposal = replace(proposal, excluded=excluded)
+        return batch, proposal, inputs
+
+    def _end_rounds(
+        self,
+        runtime: Runtime,
+        batch: tuple[DecodeRow, ...],
+        inputs: Mapping[str, Tensor],
+        out: Outputs,
+        results: Tensor,
+    ) -> Outputs:
+        """Commit what rounds accepted, and extend the draft by it; return what was chosen from."""
+        count, correct_len = len(batch), out["correct_len"]
+        req_rows, state_slots, seq_lens = (inputs[name] for name in ("req_rows", "state_slots", "positions"))
         self._relay.advance(req_rows, correct_len, out["bonus"])
+        if self._penalties:
+            self._penalties.advance_by(req_rows, out["target_tokens"], correct_len)
         self.probes.on_target_hidden_states(out.get("hidden_states"))
-        self._commit_relayed(batch, state_slots, relayed["positions"], correct_len)
+        self._commit_relayed(batch, state_slots, seq_lens, correct_len)
         self.probes.on_round(batch, out)
         runtime.extend(
             Accepted(
                 requests=tuple(row.request.id for row in batch),
                 req_rows=req_rows,
-                seq_lens=relayed["positions"],
+                seq_lens=seq_lens,
                 correct_len=correct_len,
                 ids=out["ids"],
                 target_tokens=out["target_tokens"],
@@ -200,8 +253,8 @@ class OverlapEngine(Engine):
         self._stream.wait(step.work)
         self.probes.on_run(step.plan)
         commits = self._process_chunks(step) + self._process_rounds(step)
-        for released in self.scheduler.retire_ended():
-            self._release(released)
+        if self.grammars:
+            self.grammars.advance(commits)
         return commits
 
     def _process_chunks(self, step: Launched) -> tuple[Commit, ...]:

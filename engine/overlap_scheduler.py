@@ -6,36 +6,16 @@ SGLang's overlap scheduling (docs/semantics/overlap.md, S-OVERLAP).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import replace
 
+from draftproof.engine import stopping
 from draftproof.engine.logprobs import TokenLogprob
 from draftproof.engine.scheduler import Scheduler, Sequence
-from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Released, StepPlan
-
-
-@dataclass
-class Ahead:
-    """What the host knows of a request that runs ahead of it.
-
-    `length` is its length according to the results so far, `rounds` the most tokens that each round in flight may add;
-    a prompt with a first token that is not known yet counts as a round that adds none.
-    """
-
-    length: int = 0
-    rounds: list[int] = field(default_factory=list)
-    ended: bool = False
+from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Retired, StepPlan
 
 
 class OverlapScheduler(Scheduler):
     """A scheduler in which `Sequence.seq_len` is an upper bound, and `emitted` what is known so far."""
-
-    @cached_property
-    def _by_request(self) -> dict[int, Ahead]:
-        return {}
-
-    def _ahead(self, sequence: Sequence) -> Ahead:
-        return self._by_request.setdefault(sequence.request.id, Ahead())
 
     def last_context(self, request: int) -> int:
         """Return the largest n + K that a round of a request may have."""
@@ -46,14 +26,15 @@ class OverlapScheduler(Scheduler):
         """Go on as if a step had run, as far as that is known."""
         for chunk in plan.prefill:
             sequence = self.find(chunk.request.id)
-            sequence.prefilled = sequence.seq_len = self._ahead(sequence).length = chunk.end
+            sequence.prefilled = sequence.seq_len = sequence.known_len = chunk.end
             sequence.chunks += 1
             if chunk.tail < 0:
-                self._ahead(sequence).rounds.append(0)
+                sequence.rounds = chunk.round
+                sequence.in_flight.append(0)
         for row in plan.decode:
             sequence = self.find(row.request.id)
             sequence.rounds += 1
-            self._ahead(sequence).rounds.append(row.num_drafts + 1)
+            sequence.in_flight.append(row.num_drafts + 1)
             self._bound(sequence)
 
     def receive_prompt(
@@ -63,6 +44,7 @@ class OverlapScheduler(Scheduler):
         sequence = self.find(row.request.id)
         sequence.told += told
         if row.tail >= 0:
+            sequence.extended = row.end
             return None
         emitted, finished = self._cut(sequence, (token,))
         place = (row.request.id, row.req_row, row.state_slot, row.round)
@@ -71,40 +53,70 @@ class OverlapScheduler(Scheduler):
     def receive_round(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit | None:
         """Take in the tokens that a round has committed; None if the request had ended before it."""
         sequence = self.find(row.request.id)
-        ahead = self._ahead(sequence)
-        if ahead.ended:
-            ahead.rounds.pop(0)
+        if sequence.ended:
+            sequence.in_flight.pop(0)
             return None
-        before = ahead.length
-        ahead.length += len(tokens)
+        before = sequence.known_len
+        sequence.known_len += len(tokens)
         emitted, finished = self._cut(sequence, tokens)
         place = (row.request.id, row.req_row, row.state_slot, row.round)
-        return Commit(*place, before, emitted, ahead.length, finished)
+        return Commit(*place, before, emitted, sequence.known_len, finished)
+
+    def waits_for(self, plan: StepPlan) -> bool:
+        """Return whether the next step cannot be planned before the results of this one are there (S-OVERLAP-10).
+
+        Masks go by all tokens before a row, an abort frees memory that nothing may write any more, and a state is kept
+        from a slot that the next step writes.
+        """
+        requests = [row.request for row in (*plan.prefill, *plan.decode)]
+        needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
+        keeps_states = self.cache.keeps and self.cache.checkpoints is not None
+        return needs_text or keeps_states or self._may_run_out() or self._may_mix(plan.step + 1)
+
+    def _may_mix(self, step: int) -> bool:
+        """Return whether a step may have chunks beside rounds in one launch, which goes by their numbers of tokens."""
+        waiting = any(one.request.arrival <= step for one in self._waiting)
+        return self._config.mixed and (waiting or any(one.in_prefill for one in self.live))
+
+    def _may_run_out(self) -> bool:
+        """Return whether the next step may have too few pages: each row may take as many more as a round has tokens."""
+        if not self._config.preemption:
+            return False
+        texts = [one for one in self.live if one.in_prefill]
+        left = [self._pages_to(len(one.waited.text)) - len(self.page_table.pages[one.req_row]) for one in texts]
+        rounds = (len(self.live) - len(texts)) * self._pages_to(self._config.most_width)
+        return self.pool.free + self.cache.evictable < sum(left) + rounds
+
+    def exact(self, row: DecodeRow) -> DecodeRow:
+        """Return a row of a request that has nothing in flight, with its drafts and its pending token."""
+        sequence = self.find(row.request.id)
+        num_drafts = max(0, min(row.num_drafts, self.last_context(row.request.id) - row.seq_len))
+        return replace(row, num_drafts=num_drafts, pending_token=sequence.emitted[-1])
 
     def known_length(self, request: int) -> int:
         """Return the length of a request as far as the host knows it."""
-        return self._ahead(self.find(request)).length
+        return self._known_length(self.find(request))
 
-    def retire_ended(self) -> tuple[Released, ...]:
-        """Free the memory of requests that have ended and have nothing in flight."""
-        over = [one for one in self.live if self._ahead(one).ended and not self._ahead(one).rounds]
-        released = tuple(self._release(sequence) for sequence in over)
-        for sequence in over:
-            del self._by_request[sequence.request.id]
-        if released:
-            self.check()
-        return released
+    def retire_ended(self) -> Retired:
+        """Free the memory of requests that have ended and have nothing in flight, and keep what is final of all."""
+        return self._retired([one.request.id for one in self.live if one.ended and not one.in_flight])
+
+    def _known_length(self, sequence: Sequence) -> int:
+        return sequence.known_len
+
+    def _drop(self, sequence: Sequence) -> tuple[int, ...]:
+        # A last chunk in flight still looks at what is behind its first row.
+        return () if 0 in sequence.in_flight else super()._drop(sequence)
 
     def _cut(self, sequence: Sequence, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
-        ahead = self._ahead(sequence)
-        ahead.rounds.pop(0)
-        emitted, ahead.ended = sequence.gain(tokens, self._config)
+        sequence.in_flight.pop(0)
+        emitted, sequence.ended = sequence.gain(tokens, self._config)
+        sequence.extended = sequence.extended if sequence.ended else sequence.known_len
         self._bound(sequence)
-        return emitted, ahead.ended
+        return emitted, sequence.ended
 
     def _bound(self, sequence: Sequence) -> None:
-        ahead = self._ahead(sequence)
-        sequence.seq_len = ahead.length + sum(ahead.rounds)
+        sequence.seq_len = sequence.known_len + sum(sequence.in_flight)
 
     def _ready(self) -> list[Sequence]:
         """Return the sequences past their prefill that may go on: each round in flight has one token at least."""
@@ -112,10 +124,9 @@ class OverlapScheduler(Scheduler):
 
     def _is_over(self, sequence: Sequence) -> bool:
         """Return whether a request has ended, or will have by its limits when the step in flight has run."""
-        ahead, request = self._ahead(sequence), sequence.request
-        least = len(sequence.emitted) + len(ahead.rounds)
+        request, least = sequence.request, len(sequence.emitted) + len(sequence.in_flight)
         full = len(request.prompt) + least >= self._config.max_len
-        return ahead.ended or full or least >= request.budget
+        return sequence.ended or full or least >= request.budget
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         """Return a round by bounds: its length and its drafts are the most, and its token is not known."""
@@ -129,6 +140,7 @@ class OverlapScheduler(Scheduler):
             -1,
             min(wanted, steps),
             sequence.state_slot,
+            stopping.minimum(request, len(sequence.emitted), self._config.eos),
         )
 
     def _pages_of(self, row: DecodeRow) -> int:

@@ -46,6 +46,12 @@ class PenaltyTables:
         """Count the tokens that requests gained, and no draft that was rejected."""
         self._count(self._output, [(commit.req_row, token) for commit in commits for token in commit.emitted])
 
+    def advance_by(self, req_rows: Tensor, tokens: Tensor, correct_len: Tensor) -> None:
+        """Count the first correct_len + 1 of the tokens [B, W] that requests gained; of a row of padding that is 0."""
+        gained = torch.arange(tokens.shape[1], device=tokens.device) <= correct_len[:, None]
+        rows = req_rows[:, None].expand_as(tokens)
+        self._output.index_put_((rows, tokens), gained.to(self._output.dtype), accumulate=True)
+
     def apply(
         self, logits: Tensor, ids: Tensor, parents: Tensor, req_rows: Tensor, inputs: Mapping[str, Tensor]
     ) -> Tensor:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from draftproof.engine import stopping
@@ -62,6 +62,9 @@ class Sequence:
 
     The prefix cache has its first `cached` pages, and it was `served` that many tokens; entries of target and draft are
     written for its first `extended` tokens. `told` has its prompt logprobs, by position.
+
+    With rounds in flight `seq_len` is the most that it can be, and `known_len` what the results so far say; `in_flight`
+    has the most tokens that each of these rounds may add, 0 for a first token. `ended` says that nothing more counts.
     """
 
     waited: Waiting
@@ -77,6 +80,9 @@ class Sequence:
     seq_len: int = 0
     extended: int = 0
     told: tuple[tuple[int, TokenLogprob], ...] = ()
+    known_len: int = 0
+    in_flight: list[int] = field(default_factory=list)
+    ended: bool = False
 
     @cached_property
     def request(self) -> GenerationRequest:
@@ -207,10 +213,12 @@ class Scheduler:
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
         """Free what finished requests own, and keep what is final of all, in the order of their admission."""
-        finished = {commit.request for commit in commits if commit.finished}
+        return self._retired({commit.request for commit in commits if commit.finished})
+
+    def _retired(self, over: Collection[int]) -> Retired:
         released, kept, dropped = list[Released](), dict[int, int](), list[int]()
         for sequence in self.live:
-            if sequence.request.id in finished:
+            if sequence.request.id in over:
                 released.append(self._release(sequence))
             else:
                 self._keep(sequence)
@@ -253,7 +261,7 @@ class Scheduler:
         """Give back the pages that the rest of a sequence past its prefill never looks at."""
         if not self._window or sequence.in_prefill:
             return ()
-        first = sequence.seq_len + 1 - self._window
+        first = self._known_length(sequence) + 1 - self._window
         pages = self.page_table.drop(sequence.req_row, max(0, first) // self._config.page_size)
         self.pool.give_back(pages)
         return pages
@@ -261,7 +269,11 @@ class Scheduler:
     def _checkpointed(self, sequence: Sequence) -> int:
         """Return how many tokens the checkpoint of a sequence is of."""
         interval = self._config.checkpoint
-        return sequence.seq_len // interval * interval if interval else 0
+        return self._known_length(sequence) // interval * interval if interval else 0
+
+    def _known_length(self, sequence: Sequence) -> int:
+        """Return the length of a request as far as its results are known."""
+        return sequence.seq_len
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache, if there are fewer free pages than rows want."""

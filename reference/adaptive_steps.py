@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
@@ -124,13 +124,16 @@ def after(adaptive: Controller, controls: tuple[Control, ...], batch: Sequence[R
 
 
 def steps_in_force(
-    scenario: Scenario, batches: Iterable[Sequence[Row]], at: Sequence[int] | None = None
+    scenario: Scenario,
+    batches: Iterable[Sequence[Row]],
+    at: Sequence[int] | None = None,
+    waited: Collection[int] = (),
 ) -> list[Control]:
     """For each decode batch of a run, in order: its steps in force and the verifies before it, the average after it.
 
     Without a controller the scenario's steps are in force throughout. `at` are the engine steps of the batches, without
     gaps if it is missing: with an overlap the verify of a step may be unknown yet when the next one is planned
-    (S-OVERLAP-6).
+    (S-OVERLAP-6), but not of steps that are `waited` for (S-OVERLAP-10).
     """
     batches = list(batches)
     if scenario.adaptive_steps is None:
@@ -140,7 +143,9 @@ def steps_in_force(
     for number, (step, batch) in enumerate(zip(at, batches, strict=True)):
         own, before = slot_of(scenario.adaptive_steps, len(batch)), controls[-1]
         # The batch before, if there was one in the step before, and its results came a step late.
-        unknown = int(number > 0 and at[number - 1] + lag(scenario.schedule.overlap, at[number - 1]) >= step)
+        last = at[number - 1] if number else -1
+        delay = 0 if last in waited else lag(scenario.schedule.overlap, last)
+        unknown = int(number > 0 and last + delay >= step)
         controls.append(after(scenario.adaptive_steps, before, batch))
         planned = controls[number - unknown]
         told.append(Control(planned[own].steps, before[own].verifies, controls[-1][own].average))
@@ -148,7 +153,10 @@ def steps_in_force(
 
 
 def observations(
-    scenario: Scenario, rows: Mapping[tuple[int, int], tuple[int, int]], correct: Mapping[tuple[int, int], int]
+    scenario: Scenario,
+    rows: Mapping[tuple[int, int], tuple[int, int]],
+    correct: Mapping[tuple[int, int], int],
+    waited: Collection[int] = (),
 ) -> Iterator[Observation]:
     """Yield the controller's observations of a trace of the scenario; none without a controller.
 
@@ -162,6 +170,7 @@ def observations(
         is_discarded = bool(scenario.schedule.overlap) and place not in correct
         batches.setdefault(step, []).append((0 if is_discarded else drafts, correct.get(place, 0)))
     steps = sorted(batches)
-    for step, control in zip(steps, steps_in_force(scenario, [batches[step] for step in steps], steps), strict=True):
+    controls = steps_in_force(scenario, [batches[step] for step in steps], steps, waited)
+    for step, control in zip(steps, controls, strict=True):
         yield Observation("adaptive_steps.steps", Key(-1, step), StepsInForce(control.steps, control.verifies))
         yield Observation("adaptive_steps.average", Key(-1, step), struct.pack("<d", control.average))

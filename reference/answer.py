@@ -134,7 +134,7 @@ def _control(scenario: Scenario, batches: ObservedBatches, script: Script) -> It
         for request, of_request in enumerate(script.requests)
         for number, round_ in enumerate(of_request.rounds, start=1)
     }
-    return observations(scenario, batches.rows, correct)
+    return observations(scenario, batches.rows, correct, batches.waited)
 
 
 def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:

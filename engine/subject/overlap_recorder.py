@@ -29,13 +29,15 @@ class OverlapRecorder(TraceRecorder):
         super().__init__(*args, **kwargs)
         self._ran: tuple[Commit, ...] = ()
         self._step, self._uses = -1, 0
+        self._launched: dict[int, int] = {}
 
     def on_plan(self, plan: StepPlan) -> None:
         super().on_plan(plan)
         self._step, self._uses = plan.step, 0
 
     def on_run(self, plan: StepPlan) -> None:
-        self._plan, self._launches = plan, 0
+        self._launched[self._plan.step] = self._launches
+        self._plan, self._launches = plan, self._launched.pop(plan.step, 0)
 
     def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
         """Return the rows as the device has them, which a script is followed by, and which are reported."""
@@ -57,6 +59,13 @@ class OverlapRecorder(TraceRecorder):
             for row, tokens in zip(batch, gained, strict=True)
         )
         self.on_commit(self._ran)
+
+    def _report_grammars(self, commits: tuple[Commit, ...]) -> None:
+        """Wait with this until the host has followed its grammars."""
+
+    def report_returned(self, step: int, commits: tuple[Commit, ...]) -> None:
+        super().report_returned(step, commits)
+        super()._report_grammars(commits)
 
     def on_round_extended(self) -> None:
         self.on_extend(self._ran)

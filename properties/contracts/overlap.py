@@ -32,27 +32,32 @@ def _overlaps(evidence: Evidence) -> bool:
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that a request runs in every step up to its last, and one more if the host cannot know of its end yet."""
     overlap, schedule = Overlap(evidence), evidence.schedule
-    rows: dict[int, dict[int, Row]] = defaultdict(dict)
+    rows: dict[tuple[int, int], dict[int, Row]] = defaultdict(dict)
     for row in schedule.rows:
-        rows[row.request][row.step] = row
-    for request, of_request in sorted(rows.items()):
+        rows[row.request, schedule.attempt(row)][row.step] = row
+    for (request, attempt), of_request in sorted(rows.items()):
         last = overlap.runs_on.get(request, overlap.ended_at.get(request, -1))
+        if request in schedule.aborts or (request, attempt + 1) in rows:
+            last = max(of_request)
         for step, row in of_request.items():
             if step > last:
                 known = f"ended in step {overlap.ended_at.get(request, -1)}"
                 yield _mismatch(row.request, row.round, known, f"a row in step {step}", Surplus())
         for step in range(min(of_request), last + 1):
-            if step not in of_request and not _is_crowded(evidence, request, step):
+            if step not in of_request and not _is_crowded(evidence, (request, attempt), step):
                 number = max((row.round for row in of_request.values() if row.step < step), default=0) + 1
                 yield _mismatch(request, number, f"a row in step {step}", None, Missing())
 
 
-def _is_crowded(evidence: Evidence, request: int, step: int) -> bool:
+def _is_crowded(evidence: Evidence, attempt: tuple[int, int], step: int) -> bool:
     """Return whether the decode batch of a step is full of requests that were admitted before this one."""
-    batch, spans = evidence.schedule.batches.get((step, 1), ()), evidence.schedule.spans
-    arrivals = [one.arrival for one in evidence.scenario.requests]
-    own = (spans[request][0], arrivals[request], request)
-    before = [row for row in batch if (spans[row.request][0], arrivals[row.request], row.request) < own]
+    schedule, requests = evidence.schedule, evidence.scenario.requests
+
+    def admitted(one: tuple[int, int]) -> tuple[int, int, int]:
+        return (schedule.attempt_spans[one][0], requests[one[0]].arrival, one[0])
+
+    batch = [(row.request, schedule.attempt(row)) for row in schedule.batches.get((step, 1), ())]
+    before = [one for one in batch if admitted(one) < admitted(attempt)]
     return len(before) >= evidence.scenario.schedule.max_batch
 
 
@@ -95,14 +100,15 @@ def _pages(evidence: Evidence) -> Iterator[Mismatch]:
     overlap, reports = Overlap(evidence), evidence.subject.typed("pool.owners", PoolReport)
     for row in evidence.schedule.rows:
         place, report = (row.request, row.round), reports.get(Key(-1, row.step))
-        wanted, table = overlap.pages[place], evidence.tables.pages.get(place, {})
+        table = evidence.tables.pages.get(place, {})
+        wanted = overlap.pages[place] - (evidence.freed_before(*place) if row.phase else 0)
         if row.phase and len(table) != wanted:
             key = Key(*place, row=min(wanted, len(table)))
             yield Mismatch("round.table", key, f"{wanted} pages", f"{len(table)} pages", off_by(wanted, len(table)))
         if report is None or not evidence.schedule.goes_on(row.request, row.step):
             continue
         owned = {owner.index for owner in report.owners if owner.request == row.request}
-        for column, page in evidence.tables.at(row).items():
+        for column, page in evidence.kept_table(row, row.step + 1).items():
             if page not in owned:
                 key = Key(*place, row=column)
                 yield Mismatch("round.table", key, "a page that it has while the round is in flight", page, Unowned())

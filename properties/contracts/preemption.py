@@ -134,6 +134,9 @@ class _Holding:
         context = solved.context(number, len(request.prompt))
         left = request.budget - (context + 1 - len(request.prompt))
         planned = min(round_plan(request, number).num_drafts, self.evidence.scenario.steps)
+        if self.evidence.scenario.schedule.overlap:
+            most = min(context + planned + 1, memory.max_len, len(request.prompt) + request.budget)
+            return -(-most // memory.page_size) - columns_freed(self.evidence.scenario, context)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
         freed = columns_freed(self.evidence.scenario, context)
         return -(-(context + drafts + 1) // memory.page_size) - freed

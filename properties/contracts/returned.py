@@ -8,7 +8,6 @@ from dataclasses import replace
 from draftproof.properties.contracts.base import Differences, equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import Returned
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
@@ -16,7 +15,7 @@ from draftproof.properties.values.trace import Key
 
 def _returned(evidence: Evidence) -> Iterator[Mismatch]:
     """Yield rounds that are returned in another step than their results are there in, or with another end."""
-    channel, overlap = "accept.returned", evidence.scenario.schedule.overlap
+    channel = "accept.returned"
     reported = dict(evidence.subject.typed(channel, Returned))
     for request, script in enumerate(evidence.script.requests):
         if request in evidence.ties:
@@ -27,7 +26,7 @@ def _returned(evidence: Evidence) -> Iterator[Mismatch]:
             if step is None:
                 continue
             is_last = number == script.ended - 1 and not script.aborted
-            expected, got = Returned(step + lag(overlap, step), is_last), reported.pop(key, None)
+            expected, got = Returned(step + evidence.schedule.lag(step), is_last), reported.pop(key, None)
             if got != expected:
                 yield Mismatch(channel, key, expected, got, _relation(expected, got))
     for key in sorted(reported):

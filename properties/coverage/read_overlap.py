@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.delays import delay_of, lag
+from draftproof.properties.values.delays import delay_of
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.trace import Key
 
@@ -22,19 +22,18 @@ def read_overlap(evidence: Evidence) -> Mapping[str, int]:
     found = Counter(name for step in steps for name in _of_step(evidence, step))
     for row in evidence.schedule.rows:
         found.update(_of_row(evidence, overlap, row))
-    late = (request for request, step in overlap.ended_at.items() if lag(own, step))
+    late = (request for request, step in overlap.ended_at.items() if evidence.schedule.lag(step))
     found["overlap_sure_ends"] = sum(map(overlap.is_sure_to_end, late))
     return found
 
 
 def _of_step(evidence: Evidence, step: int) -> Iterator[str]:
     own = evidence.scenario.schedule.overlap
-    delay = delay_of(own, step)
-    if delay == "none":
+    if not evidence.schedule.lag(step):
         yield "overlap_waits"
         return
     yield "overlapped_steps"
-    if delay == "late":
+    if delay_of(own, step) == "late":
         yield "overlap_late_steps"
     both = [evidence.schedule.batches.get((one, 1), ()) for one in (step, step + 1)]
     if not all(both):
@@ -43,7 +42,7 @@ def _of_step(evidence: Evidence, step: int) -> Iterator[str]:
         yield "overlap_widths_changed"
     if step + 2 <= evidence.schedule.last_step and (step + 2, 1) in evidence.schedule.batches:
         in_force = evidence.plans.steps_in_force
-        if lag(own, step + 1) and in_force(step + 1) != in_force(step + 2):
+        if evidence.schedule.lag(step + 1) and in_force(step + 1) != in_force(step + 2):
             yield "overlap_late_decisions"
 
 

@@ -17,6 +17,7 @@ from draftproof.properties.evidence.schedule import Abort, ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tensor_ranks import TensorRanks
 from draftproof.properties.evidence.tolerances import Near, exactly, near
+from draftproof.properties.evidence.waits import waited_steps
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.fp8 import draft_keeps, target_keeps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -193,7 +194,8 @@ class Evidence:
         """Which rows and launches the subject ran, when, and together."""
         until = self.lockstep.last_step if self.lockstep else -1
         own = self.scenario.schedule
-        return ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
+        seen = ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
+        return replace(seen, waited=waited_steps(self.scenario, seen, is_hybrid=self.hybrid)) if own.overlap else seen
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:
@@ -220,13 +222,19 @@ class Evidence:
         """Return how many columns of its table a request gave back before a decode round (S-WINDOW-3)."""
         if not self.scenario.widest_window or (request, number) in self.schedule.resumed:
             return 0
-        return columns_freed(self.scenario, self.contexts.get((request, number), 0))
+        before = self.schedule.in_flight_before(request, number)
+        if before is None:
+            return columns_freed(self.scenario, self.contexts.get((request, number), 0))
+        return columns_freed(self.scenario, self.contexts[request, before.round]) if before.phase else 0
 
     def freed_after(self, row: Row, step: int) -> int:
         """Return how many columns the request of a row, the last of its round, gave back by the start of a step."""
         place = row.request, row.round
         if not self.scenario.widest_window or step <= row.step or self.schedule.ends[place] > row.step:
             return 0
+        if step <= self.schedule.done(row):
+            # The host knows of the round before.
+            return columns_freed(self.scenario, self.contexts[place]) if row.phase else 0
         return columns_freed(self.scenario, self.subject.typed("commit.length", int).get(Key(*place), 0))
 
     def kept_table(self, row: Row, step: int) -> dict[int, int]:

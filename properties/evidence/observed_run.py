@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from draftproof.properties.evidence.schedule import ObservedSchedule
+from draftproof.properties.evidence.waits import waited_steps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import BatchRow, Datum, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
@@ -29,13 +30,14 @@ class ObservedBatches:
 
     By (request, round): `rows` has the engine step and K of each decode row, `counts` K of the rounds of a dynamic
     scenario. Rounds that were `resumed` ran the text again. Of requests that may be aborted `ended` says how many
-    rounds ended before (S-SCHED-9), the prompt's too.
+    rounds ended before (S-SCHED-9), the prompt's too. Of an overlap `waited` are the steps of S-OVERLAP-10.
     """
 
     rows: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     counts: Mapping[Place, int] = field(default_factory=dict)
     resumed: frozenset[Place] = frozenset()
     ended: Mapping[int, int] = field(default_factory=dict)
+    waited: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ def _batches(scenario: Scenario, schedule: ObservedSchedule, drafts: Mapping[Pla
     if scenario.dynamic:
         counts = {place: len(tokens) for place, tokens in drafts.items() if place[1] >= 1}
         counts |= {place: count for place, (_, count) in decoded.items()}
-    return ObservedBatches(decoded, counts, schedule.resumed, _ended(scenario, schedule.trace))
+    is_hybrid = bool(schedule.trace.channel("round.state"))
+    waited = waited_steps(scenario, schedule, is_hybrid=is_hybrid)
+    return ObservedBatches(decoded, counts, schedule.resumed, _ended(scenario, schedule.trace), waited)
 
 
 def _ended(scenario: Scenario, trace: Trace) -> dict[int, int]:

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.delays import lag
 from draftproof.properties.values.observed import BufferKind
 from draftproof.properties.values.trace import Key
 
@@ -48,11 +47,10 @@ class Overlap:
 
         The host knows neither that it has ended, nor that it must have.
         """
-        own = self.evidence.scenario.schedule.overlap
         return {
             request: step + 1
             for request, step in self.ended_at.items()
-            if lag(own, step) and not self.is_sure_to_end(request)
+            if self.evidence.schedule.lag(step) and not self.is_sure_to_end(request)
         }
 
     def is_sure_to_end(self, request: int) -> bool:
@@ -64,12 +62,10 @@ class Overlap:
 
     def bound(self, row: Row) -> int:
         """Return the largest n that a decode row can have, as far as the host knows when it plans it (S-OVERLAP-3)."""
-        before = self._before.get((row.request, row.round))
-        n = self.evidence.contexts[row.request, row.round]
-        if before is None or self.evidence.schedule.done(before) < row.step:
-            return n
-        known = self.evidence.contexts.get((before.request, before.round))
-        return n if known is None or not before.phase else known + self.evidence.plans.drafts_wanted(before) + 1
+        before = self.evidence.schedule.in_flight_before(row.request, row.round)
+        if before is None or not before.phase:
+            return self.evidence.contexts[row.request, row.round]
+        return self.evidence.contexts[row.request, before.round] + self.evidence.plans.drafts_wanted(before) + 1
 
     def columns(self, row: Row) -> int:
         """Return the columns of the page table that hold a decode row, however far its request has come."""
@@ -80,13 +76,18 @@ class Overlap:
     @cached_property
     def pages(self) -> Mapping[tuple[int, int], int]:
         """Return how many pages a request has in a round, by (request, round): this row's, and those it had before."""
-        most, found = dict[int, int](), dict[tuple[int, int], int]()
+        most, found = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
         for row in self.evidence.schedule.rows:
-            prompt = len(self.evidence.scenario.requests[row.request].prompt)
-            columns = self.columns(row) if row.phase else prompt
-            most[row.request] = max(most.get(row.request, 0), -(-columns // self.evidence.page_size))
-            found[row.request, row.round] = most[row.request]
+            attempt = (row.request, self.evidence.schedule.attempt(row))
+            columns = self.columns(row) if row.phase else self._text(row)
+            most[attempt] = max(most.get(attempt, 0), -(-columns // self.evidence.page_size))
+            found[row.request, row.round] = most[attempt]
         return found
+
+    def _text(self, row: Row) -> int:
+        """Return how many tokens the prefill of a row runs."""
+        prompt = len(self.evidence.scenario.requests[row.request].prompt)
+        return self.evidence.script.requests[row.request].context(row.round, prompt) + 1 if row.round else prompt
 
     def last_context(self, request: int) -> int:
         """Return the length of a request that has ended, all that its last round accepted included (S-OVERLAP-4)."""
@@ -100,7 +101,7 @@ class Overlap:
 
     def is_after_end(self, row: Row) -> bool:
         """Return whether a row is of a round after the end of its request."""
-        return row.round > len(self.evidence.script.requests[row.request].rounds)
+        return row.phase > 0 and row.round > len(self.evidence.script.requests[row.request].rounds)
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -129,12 +130,4 @@ class Overlap:
 
     def _processed(self, step: int) -> int:
         """Return the engine step in which the host processes the results of a step."""
-        return step + lag(self.evidence.scenario.schedule.overlap, step)
-
-    @cached_property
-    def _before(self) -> Mapping[tuple[int, int], Row]:
-        """(request, round) -> the last row of the round before."""
-        rows = {(row.request, row.round): row for row in self.evidence.schedule.rows}
-        return {
-            (request, number): rows[request, number - 1] for request, number in rows if (request, number - 1) in rows
-        }
+        return step + self.evidence.schedule.lag(step)

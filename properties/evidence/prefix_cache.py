@@ -255,15 +255,33 @@ class _Run:
 
     def checkpointed(self, attempt: Attempt, step: int) -> int:
         """Return how many tokens the checkpoint of an attempt is of."""
-        ran = [row for row in self.rows[attempt] if row.step <= step]
-        return self._context(ran[-1]) // self.interval * self.interval if ran and self.interval else 0
+        ran = self._processed(attempt, step)
+        return self._committed(ran[-1]) // self.interval * self.interval if ran and self.interval else 0
+
+    def _committed(self, row: Row) -> int:
+        """Return the context that the device has committed a state for: with an overlap it knows of no end."""
+        rounds = self.solved[row.request].rounds
+        if not (row.phase and self.tables.schedule.overlap) or row.round > len(rounds):
+            return self._context(row)
+        return rounds[row.round - 1].context + rounds[row.round - 1].correct_len + 1
 
     def _extended(self, attempt: Attempt, step: int) -> int:
         """Return the context up to which its draft was extended: in the round that ends a request nothing is."""
-        ran = [row for row in self.rows[attempt] if row.step <= step]
+        ran = self._processed(attempt, step)
         if not ran:
             return 0
-        return self._before(ran[-1]) if attempt in self.done.get(ran[-1].step, ()) else self._context(ran[-1])
+        return self._before(ran[-1]) if self._ends_with(attempt, ran[-1]) else self._context(ran[-1])
+
+    def _processed(self, attempt: Attempt, step: int) -> list[Row]:
+        """Return the rows whose results the host has by the end of a step, without rounds after the end."""
+        rounds, done = len(self.solved[attempt[0]].rounds), self.tables.schedule.done
+        last = rounds + int(self.solved[attempt[0]].aborted)
+        return [row for row in self.rows[attempt] if done(row) <= step and row.round <= last]
+
+    def _ends_with(self, attempt: Attempt, row: Row) -> bool:
+        """Return whether a row ends its request, which was not aborted."""
+        whole = [one for one in self.rows[attempt] if one.round <= len(self.solved[row.request].rounds)]
+        return any(attempt in ended for ended in self.done.values()) and row == whole[-1]
 
     def _before(self, row: Row) -> int:
         """Return the context that a row goes on from."""

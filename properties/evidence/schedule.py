@@ -57,7 +57,8 @@ class ObservedSchedule:
     """The batches and launches of one trace. `aborts`, by request, has no request that ended before its abort.
 
     A rank goes on until step `until`, in which another rank has something to run. With an `overlap` results come later
-    than their step, and a request holds its memory until the results of its last row are there. With PD disaggregation
+    than their step, but for those `waited` for, and a request holds its memory until the results of its last row are
+    there. With PD disaggregation
     (`is_disaggregated`) what a request runs on its prefill engine counts as a first attempt, and what it runs on its
     decode engine as a second.
     """
@@ -67,10 +68,27 @@ class ObservedSchedule:
     until: int = -1
     is_disaggregated: bool = False
     overlap: tuple[Delay, ...] = ()
+    waited: frozenset[int] = frozenset()
+
+    def lag(self, step: int) -> int:
+        """Return how many steps the results of an engine step come later than it."""
+        return 0 if step in self.waited else lag(self.overlap, step)
 
     def done(self, row: Row) -> int:
         """Return the engine step in which the host has the results of a row."""
-        return row.step + lag(self.overlap, row.step)
+        return row.step + self.lag(row.step)
+
+    def in_flight_before(self, request: int, number: int) -> Row | None:
+        """Return the last row of the round before a decode round, if its results came after this one was planned."""
+        if not self.overlap:
+            return None
+        before, step = self._last_rows.get((request, number - 1)), self.decode_steps.get((request, number), -1)
+        return before if before is not None and self.done(before) >= step else None
+
+    @cached_property
+    def _last_rows(self) -> Mapping[tuple[int, int], Row]:
+        """(request, round) -> its last row."""
+        return {(row.request, row.round): row for row in self.rows}
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -200,7 +218,9 @@ class ObservedSchedule:
         """Return how often a row's request had been preempted before, or whether it has been transferred."""
         if self.is_disaggregated:
             return int(row.round > 0)
-        return self._begun.get((row.request, row.round), 0)
+        # A round after the end is no round of the request, and nothing of it is returned.
+        before = self._begun.get((row.request, row.round - 1), 0)
+        return self._begun.get((row.request, row.round), before)
 
     def is_unfinished(self, row: Row) -> bool:
         """Return whether a row is of a round that an abort ended."""

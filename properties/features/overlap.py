@@ -154,13 +154,13 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
 
 def _ending(choose: Choose, scenario: Scenario, request: Request) -> Request:
     """Return the request with a stop token in the second half of its text, mostly, if its budget can be reached."""
-    request = replace(request, min_tokens=0)
     is_open = request.sampling is not None and scenario.dynamic
     room = scenario.memory.max_len - len(request.prompt)
     most = min(request.budget, room) - 2
     if is_open or most < 0 or request.budget > room or not choose.one_of(_STOPPED):
         return request
-    return replace(request, stop_at=choose.integer(max(min(1, most), most // 2), most))
+    least = max(min(1, most), most // 2, request.min_tokens)
+    return replace(request, stop_at=choose.integer(least, most)) if least <= most else request
 
 
 _LATE = "S-OVERLAP-3 plans a step from lengths that are a step old; "
@@ -184,7 +184,10 @@ _FACTS = (
 
 FEATURE = Feature(
     name="overlap",
-    not_compared={"alone": "a host that is a step behind commits what another does not"},
+    not_compared={
+        "alone": "a host that is a step behind commits what another does not",
+        "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
+    },
     leads=2,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
@@ -196,15 +199,9 @@ FEATURE = Feature(
     of_probes=True,
     refuses={
         "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
-        "preemption": _LATE + "preemption goes by pages that are owned after it (S-SCHED-8)",
         "token-budget": _LATE + "what a round takes of a budget goes by its drafts (S-SCHED-10), which are not known",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
-        "aborts": _LATE + "an abort frees pages at the beginning of a step (S-SCHED-9), which one in flight writes",
-        "windows": _LATE + "pages behind a window are freed by the length after the step (S-WINDOW-3)",
-        "grammars": _LATE + "the mask of a row goes by the state of its grammar after them (S-GRAMMAR-3)",
-        "penalties": _LATE + "penalties go by the tokens before a row (S-PENALTY-2), which the host uploads",
-        "min-tokens": _LATE + "what is excluded goes by the number of tokens before a row (S-LIMIT-15)",
     },
     facts=_FACTS,
 )

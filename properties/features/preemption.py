@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
-from draftproof.properties.features.feature import Feature, field_is_not, field_put
+from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 
@@ -101,6 +101,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="preemption",
+    not_compared={"unoverlapped": ROUNDS_OF_ITS_SCHEDULE},
     leads=1,
     what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),

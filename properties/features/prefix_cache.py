@@ -175,7 +175,9 @@ _FACTS = (
         "prefix cache: by batch size",
         takes="draft-batch",
     ),
-    facts_of("request", channels=_SERVED, real=False, layers=range(2, 17), drafts=lambda kind: kind.proposes == "chain")(
+    facts_of(
+        "request", channels=_SERVED, real=False, layers=range(2, 17), drafts=lambda kind: kind.proposes == "chain"
+    )(
         "served_for_one_token",
         lambda one: one.is_served and not one.rounds and one.run.form.lookahead > 1,
         "prefix cache: hit of several layers for one token",
@@ -202,7 +204,10 @@ _FACTS = (
 
 FEATURE = Feature(
     name="prefix-cache",
-    not_compared={"chain_as_tree": "trees leave a cache fewer pages"},
+    not_compared={
+        "chain_as_tree": "trees leave a cache fewer pages",
+        "unoverlapped": "what a cache serves goes by when the host knows results",
+    },
     leads=2,
     what="pages are kept for requests that begin with the same tokens",
     has=field_is_not("schedule.prefix_cache", False),
@@ -211,7 +216,6 @@ FEATURE = Feature(
     beside=BESIDE,
     rule="S-CACHE-1",
     refuses={
-        "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",
         "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
         "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",

@@ -179,7 +179,8 @@ def _head_vocab(choose: Choose, vocab: int, which: str) -> int:
 
 def _layers(choose: Choose, kind: DraftKind, scenario: Scenario, spare: str) -> int:
     """Return a layer a draft, with layers to spare if that is the form; of other drafts one, or some."""
-    more = choose.one_of((1, 2)) if spare == "layers" else 0
+    some = (1, 2) if scenario.steps > 1 else (1, 2, 0, 0)
+    more = choose.one_of(some) if spare == "layers" else 0
     return min(scenario.steps + more, _MOST_LAYERS) if kind.layer_a_draft else 1 + more
 
 

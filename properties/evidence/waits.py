@@ -1,0 +1,97 @@
+"""The steps that a host waits for although they have a delay: the next one hangs on their results (S-OVERLAP-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from draftproof.properties.evidence.schedule import ObservedSchedule, Row
+from draftproof.properties.evidence.tables import ObservedTables
+from draftproof.properties.values.delays import lag
+from draftproof.properties.values.observed import PoolReport
+from draftproof.properties.values.scenario import Scenario, columns_freed
+from draftproof.properties.values.trace import Key
+
+
+def waited_steps(scenario: Scenario, schedule: ObservedSchedule, *, is_hybrid: bool) -> frozenset[int]:
+    """Return those steps of a run; `schedule` need not know of them."""
+    own = scenario.schedule
+    steps = sorted({row.step for row in schedule.rows}) if own.overlap else []
+    if own.prefix_cache and is_hybrid:
+        return frozenset(steps)
+    waited = set[int]()
+    holding = _Holding(scenario, schedule)
+    for step in steps:
+        rows = [row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())]
+        before_late = step - 1 not in waited and lag(own.overlap, step - 1) > 0
+        may_run_out = own.preemption and holding.may_run_out(step, before_late=before_late)
+        may_mix = own.mixed and holding.may_mix(step, before_late=before_late)
+        if may_run_out or may_mix or any(_needs_text(scenario, row) for row in rows):
+            waited.add(step)
+    return frozenset(waited)
+
+
+def _needs_text(scenario: Scenario, row: Row) -> bool:
+    """Return whether a row's mask goes by all tokens before it, or its request is aborted in the next step."""
+    request = scenario.requests[row.request]
+    return bool(request.grammar or request.min_tokens) or request.abort_at == row.step + 1
+
+
+class _Holding:
+    """Which requests hold which pages while a step runs, as their rows and the owners of pages say."""
+
+    def __init__(self, scenario: Scenario, schedule: ObservedSchedule) -> None:
+        self._scenario, self._schedule = scenario, schedule
+        self._tables = ObservedTables(schedule.trace, scenario.memory.page_size, schedule)
+        self._lengths: Mapping[Key, int] = schedule.trace.typed("commit.length", int)
+        self._reports = schedule.trace.typed("pool.owners", PoolReport)
+
+    def may_run_out(self, step: int, *, before_late: bool) -> bool:
+        """Return whether the next step may have too few pages, as each row may take as many more as a round can."""
+        size, pages, needed = self._scenario.memory.page_size, set[int](), 0
+        for row in self._last_rows(step, before_late=before_late):
+            table, freed = self._tables.at(row), self._freed(row, step, before_late=before_late)
+            pages |= {page for column, page in table.items() if column >= freed}
+            left = self._text(row) - self._end(row)
+            if row.phase or left <= 0:
+                needed += -(-self._scenario.width // size)
+            else:
+                needed += -(-self._text(row) // size) - len(table)
+        return self._scenario.memory.pages - len(pages) < needed
+
+    def may_mix(self, step: int, *, before_late: bool) -> bool:
+        """Return whether a request is in its prefill after a step, or waits and has arrived by the next one."""
+        if any(self._end(row) < self._text(row) for row in self._schedule.batches.get((step, 0), ())):
+            return True
+        live = {row.request for row in self._last_rows(step, before_late=before_late)}
+        later = {row.request for row in self._schedule.rows if row.step > step}
+        later |= {request for request, abort in self._schedule.aborts.items() if abort.step > step}
+        return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live)
+
+    def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
+        """Return the columns that windows had freed of a row's table when a step was given to the device."""
+        if row.step == step or not row.phase:
+            return 0
+        known = row.round - int(before_late and row.step == step - 1)
+        return columns_freed(self._scenario, self._lengths.get(Key(row.request, known), 0))
+
+    def _last_rows(self, step: int, *, before_late: bool) -> Iterator[Row]:
+        """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""
+        report = self._reports.get(Key(-1, step))
+        owners = {owner.request for owner in report.owners} if report else set()
+        in_flight = {row.request for row in self._rows_of(step - 1)} if before_late else set()
+        last = {row.request: row for row in self._schedule.rows if row.step <= step}
+        for request in sorted(owners | in_flight | {row.request for row in self._rows_of(step)}):
+            if request in last:
+                yield last[request]
+
+    def _rows_of(self, step: int) -> Sequence[Row]:
+        return [row for phase in (0, 1) for row in self._schedule.batches.get((step, phase), ())]
+
+    def _text(self, row: Row) -> int:
+        """Return how many tokens the prefill of a row runs."""
+        if not row.round:
+            return len(self._scenario.requests[row.request].prompt)
+        return self._lengths.get(Key(row.request, row.round - 1), 0) + 1
+
+    def _end(self, row: Row) -> int:
+        return self._schedule.chunk_starts.get((row.request, row.round, row.chunk), 0) + row.count

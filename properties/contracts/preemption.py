@@ -138,12 +138,9 @@ class _Holding:
         freed = columns_freed(self.evidence.scenario, context)
         return -(-(context + drafts + 1) // memory.page_size) - freed
 
-    @cached_property
-    def _of_attempts(self) -> dict[Attempt, list[Row]]:
-        of: dict[Attempt, list[Row]] = {}
-        for row in self.evidence.schedule.rows:
-            of.setdefault((row.request, self.evidence.schedule.attempt(row)), []).append(row)
-        return of
+    @property
+    def _of_attempts(self) -> Mapping[Attempt, list[Row]]:
+        return self.evidence.schedule.rows_of
 
 
 def _goes_by_batch(scenario: Scenario) -> bool:

@@ -21,23 +21,26 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
         rows = {row.request: row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())}
         for request, tokens in evidence.plans.tokens_of_step(step).items():
             row = rows.get(request)
-            expected = f"{tokens} tokens in step {step}"
             if row is None:
                 if tokens:
-                    yield Mismatch(
-                        "round.rows", Key(request, _round(evidence, request, step), step=0), expected, None, Missing()
-                    )
+                    key, expected = _later(evidence, request, step), f"{tokens} tokens in step {step}"
+                    yield Mismatch("round.rows", key, expected, None, Missing())
                 continue
+            if row.phase and tokens:
+                # Its batch may be one that gets fewer drafts.
+                tokens = 1 + evidence.plans.drafts_allowed(row, evidence.contexts[request, row.round])
             key, got = Key(row.request, row.round, step=row.chunk), row.count + row.phase
             if not tokens:
                 yield Mismatch("round.rows", key, f"none in step {step}", f"{got} tokens", Surplus())
             elif got > tokens or (got < tokens and not (fewer and row.phase)):
-                yield Mismatch("round.rows", key, expected, f"{got} tokens", off_by(tokens, got))
+                yield Mismatch("round.rows", key, f"{tokens} tokens in step {step}", f"{got} tokens", off_by(tokens, got))
 
 
-def _round(evidence: Evidence, request: int, step: int) -> int:
-    """Return the round that a request has next."""
-    return sum(row.request == request and row.step < step and row.phase for row in evidence.schedule.rows) + 1
+def _later(evidence: Evidence, request: int, step: int) -> Key:
+    """Return what a request runs next behind a step; of one that runs no more the round in which it was aborted."""
+    keys = (Key(row.request, row.round, step=row.chunk) for row in evidence.schedule.rows if row.step > step)
+    ended = Key(request, evidence.script.requests[request].ended, step=0)
+    return next((key for key in keys if key.request == request), ended)
 
 
 CONTRACTS = (

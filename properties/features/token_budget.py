@@ -55,9 +55,6 @@ FEATURE = Feature(
     rule="S-SCHED-10",
     of_probes=True,
     refuses={
-        "adaptive-steps": _ORDER + "the average of S-ADAPT-1 would be over a batch that it has cut",
-        "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
-        "preemption": _ORDER + "a preempted request (S-SCHED-8) is put back into that order in the same step",
         "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
         "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
     },

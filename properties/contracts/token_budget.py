@@ -49,7 +49,7 @@ CONTRACTS = (
         _shared,
         ("round.rows",),
         partial=("round.rows",),
-        cites="S-SCHED-10",
+        cites="S-SCHED-10, S-SCHED-12",
         minimum="scenarios drafts_cut_by_token_budget chunks_cut_by_token_budget waits_for_token_budget",
         concerns=lambda evidence: evidence.scenario.schedule.token_budget > 0,
     ),

@@ -21,19 +21,19 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
         rows = {row.request: row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())}
         for request, tokens in evidence.plans.tokens_of_step(step).items():
             row = rows.get(request)
-            if row is None:
-                if tokens:
-                    key, expected = _later(evidence, request, step), f"{tokens} tokens in step {step}"
-                    yield Mismatch("round.rows", key, expected, None, Missing())
-                continue
-            if row.phase and tokens:
+            if row and row.phase and tokens:
                 # Its batch may be one that gets fewer drafts.
                 tokens = 1 + evidence.plans.drafts_allowed(row, evidence.contexts[request, row.round])
+            expected = f"{tokens} tokens in step {step}"
+            if row is None:
+                if tokens:
+                    yield Mismatch("round.rows", _later(evidence, request, step), expected, None, Missing())
+                continue
             key, got = Key(row.request, row.round, step=row.chunk), row.count + row.phase
             if not tokens:
                 yield Mismatch("round.rows", key, f"none in step {step}", f"{got} tokens", Surplus())
             elif got > tokens or (got < tokens and not (fewer and row.phase)):
-                yield Mismatch("round.rows", key, f"{tokens} tokens in step {step}", f"{got} tokens", off_by(tokens, got))
+                yield Mismatch("round.rows", key, expected, f"{got} tokens", off_by(tokens, got))
 
 
 def _later(evidence: Evidence, request: int, step: int) -> Key:

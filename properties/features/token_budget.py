@@ -36,7 +36,6 @@ def _early(request: Request) -> Request:
     return replace(request, arrival=min(request.arrival, 2))
 
 
-_ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
 _run = facts_of("run", channels="round.rows", effect=True)
 _FACTS = (
     _run("drafts_cut_by_token_budget", shown="token budget: cut drafts"),
@@ -54,9 +53,5 @@ FEATURE = Feature(
     draw=with_token_budget,
     rule="S-SCHED-10",
     of_probes=True,
-    refuses={
-        "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
-        "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
-    },
     facts=_FACTS,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -296,7 +296,7 @@ class Scheduler:
 
     def _spare(self, steps_of: Callable[[int], int]) -> int:
         """Return how many pages are left when all rounds of this step, and all prefills to their ends, have theirs."""
-        wanted = {row.req_row: self._pages_of(row) for row in self._decode(steps_of)}
+        wanted = {row.req_row: self._pages_of(row) for row in self._batches(steps_of)[1]}
         texts = (sequence for sequence in self.live if sequence.in_prefill)
         wanted |= {sequence.req_row: self._pages_to(len(sequence.waited.text)) for sequence in texts}
         owned = {row: len(self.page_table.pages[row]) for row in wanted}
@@ -309,7 +309,7 @@ class Scheduler:
         These are the pages of its worst case, or with preemption the pages of its prefill that it does not share.
         """
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
-            if not self._tokens_left(*self._batches(steps_of)):
+            if not self._tokens_left(*self._shared()):
                 return
             waited = self._waiting[0]
             cached = self.cache.match(waited.text, waited.most_served)
@@ -368,18 +368,25 @@ class Scheduler:
         return self._pages_to(longest)
 
     def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:
+        """Return the chunks and rounds of a step; a round has no more drafts than a batch of their number allows."""
+        prefill, decode = self._shared()
+        limit, most = self._config.draft_batch, steps_of(len(decode))
+        most = 0 if 0 < limit < len(decode) else most
+        return prefill, [row.having(min(row.num_drafts, most)) for row in decode]
+
+    def _shared(self) -> tuple[list[PrefillRow], list[DecodeRow]]:
         """Return a chunk of each sequence in prefill, and a round of those past it, as many as a batch may have.
 
         In the order of admission they share the tokens of a step: a round gets fewer drafts, or none of them runs.
         """
         prefill, decode = list[PrefillRow](), list[DecodeRow]()
-        rounds = {row.request.id: row for row in self._decode(steps_of)}
+        rounds = {sequence.request.id for sequence in self._ready()[: self._config.max_batch]}
         for sequence in self.live:
             left = self._tokens_left(prefill, decode)
             if left and sequence.in_prefill:
                 prefill.append(self._chunk(sequence, left))
             elif left and sequence.request.id in rounds:
-                row = rounds[sequence.request.id]
+                row = self._round(sequence, max(self._config.candidates))
                 decode.append(row.having(min(row.num_drafts, left - 1)))
         return prefill, decode
 
@@ -407,13 +414,6 @@ class Scheduler:
             minimum=stopping.minimum(waited.request, len(waited.emitted), self._config.eos),
             prompt_logprobs=waited.prompt_logprobs,
         )
-
-    def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
-        """Yield a round of each sequence past its prefill, as many as a batch may have, in the order of admission."""
-        ready = self._ready()[: self._config.max_batch]
-        limit = self._config.draft_batch
-        allowed = 0 if limit and len(ready) > limit else steps_of(len(ready))
-        return (self._round(sequence, allowed) for sequence in ready)
 
     def _ready(self) -> list[Sequence]:
         """Return the sequences past their prefill, in the order of admission."""

@@ -107,13 +107,15 @@ class _Holding:
 
     def is_ready(self, attempt: Attempt, step: int) -> bool:
         """Return whether an attempt is past its prefill when a step begins."""
-        chunks = [row.step for row in self._of_attempts[attempt] if not row.phase]
-        return bool(chunks) and chunks[-1] < step
+        chunks = [row for row in self._of_attempts[attempt] if not row.phase]
+        return bool(chunks) and chunks[-1].step < step and not self.evidence.schedule.is_unfinished(chunks[-1])
 
     def missing(self, attempt: Attempt, step: int) -> int:
         """Return the most pages that the next round of an attempt takes, which never ran, beside those it has."""
-        last = self._of_attempts[attempt][-1]
-        return max(0, self._wanted(attempt, last.round + 1) - len(self._table(attempt, step)))
+        last, shares = self._of_attempts[attempt][-1], self.evidence.plans.tokens_of_step(step)
+        before = sum(shares.get(one[0], 0) for one in self.live(step) if self.admitted(one) < self.admitted(attempt))
+        left = self.evidence.scenario.schedule.token_budget - before
+        return max(0, self._wanted(attempt, last.round + 1, left) - len(self._table(attempt, step)))
 
     def more_drafts(self, attempt: Attempt, step: int) -> int:
         """Return the most additional pages that an attempt's round wants in a step if its batch were larger.
@@ -123,10 +125,11 @@ class _Holding:
         ran = [row.round for row in self._of_attempts[attempt] if row.step == step and row.phase]
         if not ran or not _goes_by_batch(self.evidence.scenario):
             return 0
-        return max(0, self._wanted(attempt, ran[-1]) - len(self._table(attempt, step)))
+        share = self.evidence.plans.tokens_of_step(step).get(attempt[0], 0)
+        return max(0, self._wanted(attempt, ran[-1], share) - len(self._table(attempt, step)))
 
-    def _wanted(self, attempt: Attempt, number: int) -> int:
-        """Return the most pages that a round of an attempt may take; none if there is no such round."""
+    def _wanted(self, attempt: Attempt, number: int, tokens: int) -> int:
+        """Return the most pages that a round of an attempt may take with these tokens; none if there is none."""
         request = self.evidence.scenario.requests[attempt[0]]
         solved, memory = self.evidence.script.requests[attempt[0]], self.evidence.scenario.memory
         if number > len(solved.rounds) + int(solved.aborted):
@@ -138,15 +141,14 @@ class _Holding:
             most = min(context + planned + 1, memory.max_len, len(request.prompt) + request.budget)
             return -(-most // memory.page_size) - columns_freed(self.evidence.scenario, context)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
+        if self.evidence.scenario.schedule.token_budget:
+            drafts = min(drafts, tokens - 1)
         freed = columns_freed(self.evidence.scenario, context)
         return -(-(context + drafts + 1) // memory.page_size) - freed
 
-    @cached_property
-    def _of_attempts(self) -> dict[Attempt, list[Row]]:
-        of: dict[Attempt, list[Row]] = {}
-        for row in self.evidence.schedule.rows:
-            of.setdefault((row.request, self.evidence.schedule.attempt(row)), []).append(row)
-        return of
+    @property
+    def _of_attempts(self) -> Mapping[Attempt, list[Row]]:
+        return self.evidence.schedule.rows_of
 
 
 def _goes_by_batch(scenario: Scenario) -> bool:
@@ -171,15 +173,15 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
         return
     first, pages = victims[0], evidence.scenario.memory.pages
     key = holding.key((first[0], first[1] + 1))
-    decoding = {(row.request, evidence.schedule.attempt(row)) for row in evidence.schedule.batches.get((step, 1), ())}
-    for other in sorted(decoding):
+    before = [one for one in holding.live(step) if holding.spans[one][0] < step]
+    ready = [one for one in before if holding.is_ready(one, step)]
+    for other in sorted(ready):
         if holding.admitted(other) > holding.admitted(first):
             expected, got = f"request {other[0]} preempted in step {step}", f"request {first[0]}"
             yield Mismatch("round.attempt", key, expected, got, OutOfOrder())
-    before = [one for one in holding.live(step) if holding.spans[one][0] < step]
     needed = holding.needed(before, step) + holding.own(first, before, step)
     needed += sum(holding.more_drafts(one, step) for one in before)
-    if sum(holding.is_ready(one, step) for one in before) < evidence.scenario.schedule.max_batch:
+    if len(ready) < evidence.scenario.schedule.max_batch:
         # Behind a full batch it has no round that wants pages.
         needed += holding.missing(first, step)
     if needed <= pages:
@@ -214,7 +216,7 @@ def _comes_back(
     # What it would be served that others have locked it need not have (S-CACHE-5).
     served = evidence.prefixes.locked.get(step, 0)
     fits = needed + holding.prefill_pages(first) - served <= memory.pages and len(live) < memory.request_slots
-    if fits and not holding.taken(step):
+    if fits and not holding.taken(step) and evidence.plans.tokens_left(step):
         never = evidence.schedule.never
         got = f"aborted in step {never[first]}" if first in never else f"step {holding.spans[first][0]}"
         yield Mismatch("round.rows", holding.key(first), f"in step {step}", got, Missing())

@@ -14,10 +14,12 @@ def read_token_budget(evidence: Evidence) -> Mapping[str, int]:
     if not evidence.scenario.schedule.token_budget:
         return counted
     for step in range(evidence.schedule.last_step + 1):
-        decoding = {row.request for row in evidence.schedule.batches.get((step, 1), ())}
+        decoding = {row.request: row for row in evidence.schedule.batches.get((step, 1), ())}
         wanted = evidence.plans.tokens_wanted(step)
         for request, got in evidence.plans.tokens_of_step(step).items():
-            if got < wanted[request]:
-                cut = "drafts_cut_by_token_budget" if request in decoding else "chunks_cut_by_token_budget"
-                counted["waits_for_token_budget" if not got else cut] += 1
+            if row := decoding.get(request):
+                fitting = evidence.plans.drafts_fitting(row, evidence.contexts[request, row.round])
+                counted["drafts_cut_by_token_budget"] += got <= fitting
+            elif got < wanted[request]:
+                counted["chunks_cut_by_token_budget" if got else "waits_for_token_budget"] += 1
     return counted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.values.observed import NgramMatch, StepsInForce
@@ -79,35 +78,35 @@ class DraftPlans:
 
     def _shares(self, step: int) -> Iterator[tuple[int, int, int]]:
         """Yield each live request with the tokens that it wants of a step, and those that are left for it."""
-        requests, spans = self.scenario.requests, self.schedule.spans
-        live = [index for index, (first, last) in spans.items() if first <= step <= last]
-        live.sort(key=lambda index: (spans[index][0], requests[index].arrival, index))
+        spans, requests = self.schedule.attempt_spans, self.scenario.requests
+        live = [one for one, (first, last) in spans.items() if first <= step <= last]
+        live.sort(key=lambda one: (spans[one][0], requests[one[0]].arrival, one[0]))
         left, rounds = self.scenario.schedule.token_budget, 0
-        for index in live:
-            before = [row for row in self._rows_of.get(index, ()) if row.step < step]
-            text = len(requests[index].prompt) - sum(row.count for row in before if not row.phase)
+        for index, attempt in live:
+            rows = self.schedule.rows_of[index, attempt]
+            before = [row for row in rows if row.step < step]
+            text = self._text(index, rows[0].round) - sum(row.count for row in before if not row.phase)
             wanted = min(text, self.scenario.schedule.chunk)
-            if not text:
-                number = 1 + sum(row.phase for row in before)
+            if text <= 0:
+                number = before[-1].round + 1 if before else rows[0].round
                 wanted = self._wanted_by_round(index, number) if rounds < self.scenario.schedule.max_batch else 0
                 rounds += 1
             yield index, wanted, left
             left -= min(wanted, left)
 
+    def _text(self, index: int, number: int) -> int:
+        """Return how many tokens the prefill of a round runs."""
+        prompt = len(self.scenario.requests[index].prompt)
+        tokens = self.script.requests[index].context(number, prompt) + 1 if number else prompt
+        return tokens - self.schedule.cached.get((index, number), 0)
+
     def _wanted_by_round(self, index: int, number: int) -> int:
         """Return the verify rows that a round wants; none behind the last."""
-        rounds = self.script.requests[index].rounds
-        if number > len(rounds):
+        request, solved = self.scenario.requests[index], self.script.requests[index]
+        if number > len(solved.rounds) + int(solved.aborted):
             return 0
-        planned = min(round_plan(self.scenario.requests[index], number).num_drafts, self.scenario.steps)
-        return 1 + self._fitting(planned, index, rounds[number - 1].context)
-
-    @cached_property
-    def _rows_of(self) -> Mapping[int, list[Row]]:
-        rows: dict[int, list[Row]] = {}
-        for row in self.schedule.rows:
-            rows.setdefault(row.request, []).append(row)
-        return rows
+        planned = min(round_plan(request, number).num_drafts, self.scenario.steps)
+        return 1 + self._fitting(planned, index, solved.context(number, len(request.prompt)))
 
     def num_found(self, request: int, round_: int, n: int) -> int | None:
         """Return how many tokens there were to propose, by the reference; None for a draft that does not look."""

@@ -166,16 +166,20 @@ class ObservedSchedule:
         return starts
 
     @cached_property
+    def rows_of(self) -> Mapping[tuple[int, int], list[Row]]:
+        """(request, attempt) -> its rows, by engine step."""
+        rows: dict[tuple[int, int], list[Row]] = defaultdict(list)
+        for row in self.rows:
+            rows[row.request, self.attempt(row)].append(row)
+        return dict(rows)
+
+    @cached_property
     def attempt_spans(self) -> Mapping[tuple[int, int], tuple[int, int]]:
         """(request, attempt) -> first and last engine step in which it ran.
 
         Of one that is aborted the last before that, or before its pages were taken.
         """
-        spans: dict[tuple[int, int], tuple[int, int]] = {}
-        for row in self.rows:
-            place = (row.request, self.attempt(row))
-            first, last = spans.get(place, (row.step, row.step))
-            spans[place] = (min(first, row.step), max(last, self.done(row)))
+        spans = {one: (rows[0].step, max(map(self.done, rows))) for one, rows in self.rows_of.items()}
         for request in self.aborts:
             attempt = max((of for one, of in spans if one == request), default=None)
             if attempt is not None:

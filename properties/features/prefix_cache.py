@@ -216,7 +216,6 @@ FEATURE = Feature(
     beside=BESIDE,
     rule="S-CACHE-1",
     refuses={
-        "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
         "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
         "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
         "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries that are divided among ranks",

@@ -36,7 +36,6 @@ def _early(request: Request) -> Request:
     return replace(request, arrival=min(request.arrival, 2))
 
 
-_ORDER = "S-SCHED-10 gives the tokens of a step to requests in the order of their admission; "
 _run = facts_of("run", channels="round.rows", effect=True)
 _FACTS = (
     _run("drafts_cut_by_token_budget", shown="token budget: cut drafts"),
@@ -54,13 +53,5 @@ FEATURE = Feature(
     draw=with_token_budget,
     rule="S-SCHED-10",
     of_probes=True,
-    refuses={
-        "adaptive-steps": _ORDER + "the average of S-ADAPT-1 would be over a batch that it has cut",
-        "draft-batch": _ORDER + "a batch that it cuts has another size than S-LIMIT-5 goes by",
-        "preemption": _ORDER + "a preempted request (S-SCHED-8) is put back into that order in the same step",
-        "aborts": _ORDER + "an abort (S-SCHED-9) would change it within a step",
-        "data-parallel": _ORDER + "ranks agree on tokens that each of them has (S-RANK-3)",
-        "tensor-parallel": _ORDER + "S-TP-3 counts the collectives of whole chunks and rounds",
-    },
     facts=_FACTS,
 )

@@ -9,11 +9,14 @@ from msgspec.structs import replace
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.effects import acts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OffBy, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.solve import solve
+from tests.named import named
 from tests.properties.breaking import edited, ran
 from tests.properties.evidence import (
     NGRAM,
@@ -79,6 +82,23 @@ def test_nobody_is_admitted_without_a_token() -> None:
 def test_a_draft_that_finds_fewer_took_what_it_might_have_had() -> None:
     of = ran(budgeted(4, NGRAM))
     assert max(taken(of).values()) <= 4
+
+
+@pytest.mark.parametrize(
+    ("other", "tokens", "scenario"),
+    [
+        ("aborts", 5, "aborted"),
+        ("preemption", 9, "preempted_hybrid"),
+        ("adaptive-steps", 5, "adaptive_rising"),
+        ("draft-batch", 5, "draft_batch"),
+        ("prefix-cache", 5, "prefix_cached"),
+    ],
+)
+def test_both_act_beside_what_changes_a_step(other: str, tokens: int, scenario: str) -> None:
+    of = ran(budgeted(tokens, named(scenario)))
+    assert judge(of).passed
+    assert all(acts(name, counts(of)) for name in ("token-budget", other))
+    assert max(taken(of).values()) <= tokens
 
 
 def _changed(of: Evidence, change: Callable[[BatchRow], BatchRow | None], step: int, request: int) -> Evidence:

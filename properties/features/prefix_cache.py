@@ -150,6 +150,7 @@ _FACTS = (
     _run("prefix_hits_of_whole", shown="prefix cache: of the whole"),
     _run("prefix_hits_of_emitted", shown="prefix cache: of emitted tokens"),
     _run("prefix_hits_after_preemption", shown="prefix cache: after preemption", takes="preemption"),
+    _run("prefix_hits_of_images", shown="prefix cache: of images", takes="mrope"),
     facts_of("run", channels="round.rows")("prefix_misses", shown="prefix cache: miss"),
     _run("prefix_shared", shown="prefix cache: shared"),
     _real("prefix_copies", shown="prefix cache: duplicates"),
@@ -213,9 +214,6 @@ FEATURE = Feature(
     refuses={
         "overlap": _KEPT + "with a step in flight (S-OVERLAP-3) the host does not know which are",
         "token-budget": _KEPT + "what a hit leaves to run would change who shares the step's tokens (S-SCHED-10)",
-        "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
-        "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
-        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries that are divided among ranks",
     },
     facts=_FACTS,
 )

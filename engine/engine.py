@@ -123,7 +123,7 @@ class Engine:
         verifier = TreeVerifier if config.tree else Verifier
         needs = self.draft.needs
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
-        self._packed_target = PackedTarget(self.verifier, needs, config, self.probes) if config.mixed else None
+        self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
         self._step = 0
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
@@ -217,12 +217,12 @@ class Engine:
         how many tokens it has.
         """
         commits: tuple[Commit, ...] = ()
-        if self._packed_target and plan.prefill:
-            return self._mixed(self._packed_target, plan)
         # An idle rank runs what others run, with no row of its own.
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
+        if self._packed_target and num_tokens:
+            return self._mixed(self._packed_target, plan, num_entries, steps, num_rows)
         if num_tokens:
             commits += self._prefill(plan.prefill, num_tokens, num_entries)
         if num_rows:
@@ -318,26 +318,31 @@ class Engine:
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].request.logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 
-    def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
-        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
+    def _mixed(
+        self, target: PackedTarget, plan: StepPlan, num_entries: int, steps: int, num_rows: int
+    ) -> tuple[Commit, ...]:
+        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone.
+
+        Of ranks it holds the tokens of the one with the most.
+        """
         chunks = plan.prefill
         self._begin([row for row in chunks if not row.chunk])
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
+        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, num_rows)
         packed = packing(chunks, batch, proposal, self.config.row_seed)
-        kind, width = ("mixed", runtime.width) if batch else ("prefill", 0)
-        target.fill(packed)
+        (num_packed,) = self.group.agree(packed.total)
+        kind, width = ("mixed", runtime.width) if num_rows else ("prefill", 0)
+        target.fill(packed, num_packed)
         prefill = self._prefill_states(chunks) if self.states else None
         self.probes.before_launch(kind)
         states: PrefillStates | MixedStates | None = None
         if self.states and prefill:
             begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
             states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill)
-        out, launch = target.launch(kind, packed, width, states)
+        with self.group.padded_to(num_packed):
+            out, launch = target.launch(kind, packed, num_packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if batch else None
+        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if num_rows else None
         self.probes.on_launch(launch)
-        num_entries = self.draft.prompt_entries(chunks)
         commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
         if verified is None:
             return commits

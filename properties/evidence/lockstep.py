@@ -14,7 +14,8 @@ from draftproof.properties.values.trace import Key
 class StepWork(NamedTuple):
     """What a rank has to run in an engine step, as if it were alone; by default nothing.
 
-    Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them. Of the decode batch
+    Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them; a launch with all rows
+    of the step has `packed` tokens. Of the decode batch
     they are `rows`, those that are `going_on` after it, the verify `width`, the one that is planned before drafts are
     known (`planned_width`), and whether the draft runs for any row (`drafts`).
     """
@@ -22,6 +23,7 @@ class StepWork(NamedTuple):
     chunks: int = 0
     tokens: int = 0
     entries: int = 0
+    packed: int = 0
     rows: int = 0
     going_on: int = 0
     width: int = 1
@@ -54,6 +56,10 @@ class Lockstep:
     def tokens(self, step: int) -> int:
         """Return the most prompt tokens that a rank has in a step."""
         return self._most(step, lambda one: one.tokens)
+
+    def packed(self, step: int) -> int:
+        """Return the most tokens that a rank has in a launch with all rows of a step."""
+        return self._most(step, lambda one: one.packed)
 
     def going_on(self, step: int) -> int:
         """Return the most rows of a decode batch that go on after it on one rank."""

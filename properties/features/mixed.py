@@ -128,8 +128,6 @@ FEATURE = Feature(
     refuses={
         "trees": "S-MIXED-2 lets a packed row see what is before it; rows of a tree see their own paths (S-TREE-7)",
         "overlap": _ALONE + "with a step in flight (S-OVERLAP-3) the host does not know them",
-        "data-parallel": _ALONE + "ranks agree on one size for each kind of launch (S-RANK-3)",
-        "tensor-parallel": _ALONE + "S-TP-3 counts the collectives of launches of one kind",
     },
     facts=_FACTS,
 )

@@ -176,7 +176,9 @@ _FACTS = (
         "prefix cache: by batch size",
         takes="draft-batch",
     ),
-    facts_of("request", channels=_SERVED, real=False, layers=range(2, 17), drafts=lambda kind: kind.proposes == "chain")(
+    facts_of(
+        "request", channels=_SERVED, real=False, layers=range(2, 17), drafts=lambda kind: kind.proposes == "chain"
+    )(
         "served_for_one_token",
         lambda one: one.is_served and not one.rounds and one.run.form.lookahead > 1,
         "prefix cache: hit of several layers for one token",

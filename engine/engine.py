@@ -216,15 +216,13 @@ class Engine:
         A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
         how many tokens it has.
         """
-        commits: tuple[Commit, ...] = ()
         # An idle rank runs what others run, with no row of its own.
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
         if self._packed_target and num_tokens:
-            return self._mixed(self._packed_target, plan, num_entries, steps, num_rows)
-        if num_tokens:
-            commits += self._prefill(plan.prefill, num_tokens, num_entries)
+            return self._mixed(self._packed_target, plan, num_entries, num_rows, steps)
+        commits = self._prefill(plan.prefill, num_tokens, num_entries) if num_tokens else ()
         if num_rows:
             commits += self._decode(plan.decode, steps, num_rows)
         return commits
@@ -318,19 +316,14 @@ class Engine:
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].request.logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 
-    def _mixed(
-        self, target: PackedTarget, plan: StepPlan, num_entries: int, steps: int, num_rows: int
-    ) -> tuple[Commit, ...]:
-        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone.
-
-        Of ranks it holds the tokens of the one with the most.
-        """
+    def _mixed(self, target: PackedTarget, plan: StepPlan, entries: int, rows: int, steps: int) -> tuple[Commit, ...]:
+        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
         chunks = plan.prefill
         self._begin([row for row in chunks if not row.chunk])
-        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, num_rows)
+        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, rows)
         packed = packing(chunks, batch, proposal, self.config.row_seed)
         (num_packed,) = self.group.agree(packed.total)
-        kind, width = ("mixed", runtime.width) if num_rows else ("prefill", 0)
+        kind, width = ("mixed", runtime.width) if rows else ("prefill", 0)
         target.fill(packed, num_packed)
         prefill = self._prefill_states(chunks) if self.states else None
         self.probes.before_launch(kind)
@@ -341,12 +334,10 @@ class Engine:
         with self.group.padded_to(num_packed):
             out, launch = target.launch(kind, packed, num_packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if num_rows else None
+        verified = acceptance(target.after_rounds(out, packed, proposal, inputs)) if rows else None
         self.probes.on_launch(launch)
-        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, num_entries)
-        if verified is None:
-            return commits
-        return commits + self._verified(runtime, batch, inputs, proposal, verified)
+        commits = self._prefilled(chunks, own.metadata, own.picked, target_tokens, weights, entries)
+        return commits if verified is None else commits + self._verified(runtime, batch, inputs, proposal, verified)
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])

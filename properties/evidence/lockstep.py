@@ -14,21 +14,21 @@ from draftproof.properties.values.trace import Key
 class StepWork(NamedTuple):
     """What a rank has to run in an engine step, as if it were alone; by default nothing.
 
-    Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them; a launch with all rows
-    of the step has `packed` tokens. Of the decode batch
+    Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them. Of the decode batch
     they are `rows`, those that are `going_on` after it, the verify `width`, the one that is planned before drafts are
     known (`planned_width`), and whether the draft runs for any row (`drafts`).
+    A launch with all rows of the step has `packed` tokens.
     """
 
     chunks: int = 0
     tokens: int = 0
     entries: int = 0
-    packed: int = 0
     rows: int = 0
     going_on: int = 0
     width: int = 1
     planned_width: int = 1
     drafts: bool = False
+    packed: int = 0
 
 
 IDLE = StepWork()

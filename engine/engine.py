@@ -125,7 +125,7 @@ class Engine:
         verifier = TreeVerifier if config.tree else Verifier
         needs = self.draft.needs
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
-        self._packed_target = PackedTarget(self.verifier, needs, config, self.probes) if config.mixed else None
+        self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
         self._step = 0
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
@@ -229,15 +229,13 @@ class Engine:
         A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
         how many tokens it has.
         """
-        commits: tuple[Commit, ...] = ()
-        if self._packed_target and plan.prefill:
-            return self._mixed(self._packed_target, plan)
         # An idle rank runs what others run, with no row of its own.
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
-        if num_tokens:
-            commits += self._prefill(plan.prefill, num_tokens, num_entries)
+        if self._packed_target and num_tokens:
+            return self._mixed(self._packed_target, plan, num_entries, num_rows, steps)
+        commits = self._prefill(plan.prefill, num_tokens, num_entries) if num_tokens else ()
         if num_rows:
             commits += self._decode(plan.decode, steps, num_rows)
         return commits
@@ -324,15 +322,14 @@ class Engine:
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].request.logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 
-    def _mixed(self, target: PackedTarget, plan: StepPlan) -> tuple[Commit, ...]:
+    def _mixed(self, target: PackedTarget, plan: StepPlan, entries: int, rows: int, steps: int) -> tuple[Commit, ...]:
         """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
         chunks = plan.prefill
         self._begin([row for row in chunks if not row.chunk])
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, len(plan.decode))
-        ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width)
-        commits = self._prefilled(chunks, *ran, self.draft.prompt_entries(chunks))
-        return commits + self._verified(runtime, batch, inputs, proposal, acceptance(out)) if batch else commits
+        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, rows)
+        ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width if rows else 0)
+        commits = self._prefilled(chunks, *ran, entries)
+        return commits + self._verified(runtime, batch, inputs, proposal, acceptance(out)) if rows else commits
 
     def _run_packed(
         self,
@@ -345,20 +342,22 @@ class Engine:
     ) -> tuple[tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]], Outputs]:
         """Run chunks and rows that verify in one launch; return what came of each (`_run_prompts`, `Runtime.verified`).
 
-        Without rows that verify the second is empty.
+        Without a width no row of any rank verifies, and the second is empty.
         """
         packed = packing(chunks, batch, proposal, self.config.row_seed)
-        kind, width = ("mixed", width) if batch else ("prefill", 0)
-        target.fill(packed)
+        (num_packed,) = self.group.agree(packed.total)
+        kind = "mixed" if width else "prefill"
+        target.fill(packed, num_packed)
         prefill = self._prefill_states(chunks) if self.states else None
         self.probes.before_launch(kind)
         states: PrefillStates | MixedStates | None = None
         if self.states and prefill:
             begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
-            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill) if batch else prefill
-        out, launch = target.launch(kind, packed, width, states)
+            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill) if width else prefill
+        with self.group.padded_to(num_packed):
+            out, launch = target.launch(kind, packed, num_packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = target.after_rounds(out, packed, proposal, inputs) if batch else {}
+        verified = target.after_rounds(out, packed, proposal, inputs) if width else {}
         self.probes.on_launch(launch)
         return (own.metadata, own.picked, target_tokens, weights), verified
 

@@ -143,7 +143,7 @@ class OverlapEngine(Engine):
         if batch:
             batch, proposal, started = self._propose(runtime, batch, inputs)
             batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
-        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width)
+        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if batch else 0)
         step.weights["prompts"] = self._end_chunks(chunks, prompts, *ran)
         if batch:
             step.weights["rounds"] = self._end_rounds(runtime, batch, started, out, rounds)

@@ -20,6 +20,7 @@ from draftproof.engine.drafts.base import Needs, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, VerifyStates
 from draftproof.engine.probes import Probes
+from draftproof.engine.ranks import Solo
 from draftproof.engine.runner import GraphRunner, Outputs, Views
 from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow, Proposal
@@ -92,12 +93,12 @@ class PackedOutputs:
 class PackedTarget:
     """Runs the target over packed rows; the function that graphs of token buckets are made of."""
 
-    def __init__(self, verifier: Verifier, needs: Needs, config: EngineConfig, probes: Probes) -> None:
+    def __init__(self, verifier: Verifier, needs: Needs, config: EngineConfig, probes: Probes, group: Solo) -> None:
         self._verifier, self._needs, self._config, self._probes = verifier, needs, config, probes
         self._device = verifier.cache.page_table.device
         inputs: Shapes = dict.fromkeys(("ids", "live_tokens", "req_rows", "positions", "num_tokens"), ((), torch.int64))
         self._buffers = padded_buffers(inputs, config.most_tokens, self._device)
-        self._runner = GraphRunner("mixed", 0, self.forward, self._buffers, config.token_sizes, probes)
+        self._runner = GraphRunner("mixed", 0, self.forward, self._buffers, config.token_sizes, probes, 0, group)
 
     def capture_with(self, backend: Backend, declared: Sequence[Tensor]) -> None:
         """See GraphRunner."""
@@ -155,11 +156,14 @@ class PackedTarget:
         taps.record("packed.slots", metadata.slot_mapping)
         taps.record("packed.rows", metadata.req_rows)
 
-    def fill(self, packed: Packing) -> None:
-        """Capture the bucket of the rows if that is still to be done, and fill its buffers, padding included."""
+    def fill(self, packed: Packing, num_tokens: int) -> None:
+        """Capture the bucket of the rows if that is still to be done, and fill its buffers, padding included.
+
+        Of ranks it holds the `num_tokens` of the one with the most.
+        """
         total, rows = packed.total, len(packed.rows)
-        self._runner.prepare(total)
-        size = self._runner.size_for(total)
+        self._runner.prepare(num_tokens)
+        size = self._runner.size_for(num_tokens)
         ids = self._tensor([token for row in packed.rows for token in row.ids])
         self._buffers.fill({"ids": ids, "live_tokens": torch.ones_like(ids)}, total, size)
         by_row = {
@@ -170,7 +174,7 @@ class PackedTarget:
         self._buffers.fill(by_row, rows, size)
 
     def launch(
-        self, kind: str, packed: Packing, width: int, states: PrefillStates | MixedStates | None
+        self, kind: str, packed: Packing, num_tokens: int, width: int, states: PrefillStates | MixedStates | None
     ) -> tuple[PackedOutputs, Launch]:
         """Run over the rows that were filled in. Observers are not told of the launch yet: its choices belong to it.
 
@@ -179,7 +183,7 @@ class PackedTarget:
         """
         total, rows = packed.total, len(packed.rows)
         if states is None:
-            out, launch = self._runner.run(total)
+            out, launch = self._runner.run(total, num_tokens)
         else:
             out, launch = self.forward(self._buffers.view(total), states), Launch(kind, 0, rows, 0)
         told = tuple((row.request, row.verifies) for row in packed.rows)
@@ -208,7 +212,7 @@ class PackedTarget:
         ids = torch.cat([inputs["pending_tokens"].unsqueeze(1), proposal.draft_tokens], dim=1)
         outputs = self._verifier.decide(own.hidden_states, ids, own.metadata, {**inputs, **self._drafts(proposal)})
         if own.picked is not None:
-            outputs["hidden_states"] = own.picked.view(*ids.shape, -1)
+            outputs["hidden_states"] = own.picked.view(*ids.shape, own.picked.shape[-1])
         return outputs
 
     def _drafts(self, proposal: Proposal) -> dict[str, Tensor]:

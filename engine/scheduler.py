@@ -45,6 +45,11 @@ class Waiting:
         """Return what its prefill runs."""
         return self.request.prompt + self.emitted
 
+    @cached_property
+    def known(self) -> tuple[int, ...]:
+        """Return what a prefix cache knows its text by."""
+        return _known(self.request, self.text)
+
     @property
     def prompt_logprobs(self) -> PromptLogprobParams | None:
         """Return what its prefill is to tell of the prompt: once."""
@@ -312,7 +317,7 @@ class Scheduler:
             if not self._tokens_left(*self._shared()):
                 return
             waited = self._waiting[0]
-            cached = self.cache.match(waited.text, waited.most_served)
+            cached = self.cache.match(waited.known, waited.most_served)
             if self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
                 spare = self._spare(steps_of)
@@ -441,4 +446,12 @@ class Scheduler:
 
 
 def _text(sequence: Sequence) -> tuple[int, ...]:
-    return sequence.request.prompt + tuple(sequence.emitted)
+    return _known(sequence.request, sequence.request.prompt + tuple(sequence.emitted))
+
+
+def _known(request: GenerationRequest, text: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a text as a prefix cache knows it: where an image begins is a token of its grid (S-CACHE-9)."""
+    known = list(text)
+    for image in request.images:
+        known[image.start] = -(1000000 * text[image.start] + 10000 * image.frames + 100 * image.height + image.width)
+    return tuple(known)

@@ -112,8 +112,8 @@ class TraceRecorder(Probes):
         self.probes.turn_to(SilentRecorder(self._steering))
 
     def on_layer(self, layer_type: str, index: int) -> None:
-        # Of an idle rank there is no plan; of graphs layers run when they are captured.
-        if self._plan.prefill or self._launching == "prefill":
+        # Of an idle rank there is no plan; of graphs layers run when they are captured, packed launches before others.
+        if self._plan.prefill or self._launching == "prefill" or self._scenario.schedule.mixed:
             own = self._linear_layers if layer_type == LINEAR_ATTENTION else self._attending_layers
             self.config.report_layer(own[index], layer_type)
 

@@ -110,7 +110,7 @@ class TapRecorder:
 
     def report_packed(self, key: Key, launch: Launch, tapped: Tapped) -> None:
         """Report the rows of a packed launch as they ran, and the tokens behind the last of them."""
-        if not launch.packed or not tapped:
+        if ("packed.num_tokens", -1) not in tapped:
             return
         counts, positions, slots = (
             tapped[f"packed.{name}", -1].tolist() for name in ("num_tokens", "positions", "slots")

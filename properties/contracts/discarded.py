@@ -14,11 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 
 from draftproof.properties.contracts.base import Contract, listed
-from draftproof.properties.contracts.launches import rows_held
+from draftproof.properties.contracts.launches import packed_held, rows_held
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row, StepLaunch
-from draftproof.properties.values.observed import PACKED, DiscardedRows, LaunchKind
+from draftproof.properties.values.observed import DiscardedRows, LaunchKind
 from draftproof.properties.values.relations import Missing, OutOfRange, Surplus
 from draftproof.properties.values.trace import Key
 
@@ -33,7 +33,7 @@ class _Columns(NamedTuple):
 def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
     """Return the columns that a launch runs for each place; results of columns that are not live are discarded."""
     form, batch = evidence.form, evidence.schedule.batches.get((launch.step, 1), ())
-    if launch.tokens:
+    if packed_held(evidence, launch):
         return _Columns(range(1), (1,) * launch.tokens)
     if launch.kind == LaunchKind.VERIFY:
         return _Columns(range(launch.width), tuple(row.count + 1 for row in batch))
@@ -58,12 +58,15 @@ def _discarded(channel: str, kind: LaunchKind, evidence: Evidence) -> Iterator[M
     """Check that surplus and padding stay within their bounds, none missing and none too many."""
     reported = dict(evidence.subject.typed(channel, DiscardedRows))
     for launch in evidence.schedule.launches:
-        if launch.kind != kind and not (kind == LaunchKind.VERIFY and launch.kind in PACKED and launch.tokens):
+        packed = packed_held(evidence, launch)
+        if launch.kind != kind and not (kind == LaunchKind.VERIFY and packed):
             continue
         key, columns = Key(-1, launch.step, step=launch.number), _columns(evidence, launch)
         # What is captured at a size is padded to it when it runs eagerly, too.
-        graphs, held = evidence.scenario.graphs, launch.tokens or rows_held(evidence, launch)
-        size = next((size for size in (graphs.tokens if launch.tokens else graphs.sizes) if size >= held), held)
+        # Beside linear layers ranks pad packed rows where they are gathered, and nowhere else (S-RANK-9).
+        of_tokens = launch.tokens if evidence.hybrid else packed
+        graphs, held = evidence.scenario.graphs, of_tokens if packed else rows_held(evidence, launch)
+        size = next((size for size in (graphs.tokens if packed else graphs.sizes) if size >= held), held)
         live = dict(enumerate(columns.live))
         expected = [(place, at) for place in range(size) for at in columns.all if at >= live.get(place, 0)]
         rows = reported.pop(key, ())

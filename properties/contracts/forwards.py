@@ -26,25 +26,30 @@ class ModelForward(NamedTuple):
 
 def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelForward | int]:
     """Yield each forward of a step, and between them how many numbers data-parallel ranks agree on."""
-    form, tokens = evidence.form, lockstep.tokens(step)
+    form, tokens, rows = evidence.form, lockstep.tokens(step), lockstep.rows(step, 1)
     proposes_at_extend = form.kind.proposes_at_extend or form.proposes == "chain"
+    planned, width = lockstep.planned_width(step), lockstep.width(step)
+    size, chunks = launched(evidence, rows), lockstep.rows(step, 0)
+    packs = tokens > 0 and evidence.scenario.schedule.mixed
+    chosen = ((chunks, tokens) if _tells_of_prompts(evidence) else (chunks,)) if tokens else ()
     yield 4
-    if tokens:
-        chunks = lockstep.rows(step, 0)
-        yield ModelForward(TARGET_MODEL, tokens, (chunks, tokens) if _tells_of_prompts(evidence) else (chunks,))
-        forwards = form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")
-        for _ in range(forwards):
-            yield ModelForward(DRAFT_MODEL, lockstep.entries(step), (chunks,) if proposes_at_extend else ())
-    rows = lockstep.rows(step, 1)
-    if rows:
-        size, planned, width = launched(evidence, rows), lockstep.planned_width(step), lockstep.width(step)
-        if planned > 1:
-            blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
-            for _ in range(1 if blocks else form.launched(planned)):
-                count = size * (planned if blocks else beams)
-                yield ModelForward(DRAFT_MODEL, count, (count,))
-            yield 1
+    if tokens and not packs:
+        yield ModelForward(TARGET_MODEL, tokens, chosen)
+        yield from _entries(evidence, lockstep, step, chunks if proposes_at_extend else 0)
+    if rows and planned > 1:
+        blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
+        for _ in range(1 if blocks else form.launched(planned)):
+            count = size * (planned if blocks else beams)
+            yield ModelForward(DRAFT_MODEL, count, (count,))
+        yield 1
+    if packs:
+        yield 1
+        held = packed_tokens(evidence, lockstep.packed(step))
+        yield ModelForward(TARGET_MODEL, held, (*chosen, rows * width) if rows else chosen)
+        yield from _entries(evidence, lockstep, step, chunks if proposes_at_extend else 0)
+    elif rows:
         yield ModelForward(TARGET_MODEL, size * width, (size * width,))
+    if rows:
         yield 1
         going_on = lockstep.going_on(step)
         for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
@@ -53,9 +58,21 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     yield 1
 
 
+def _entries(evidence: Evidence, lockstep: Lockstep, step: int, proposals: int) -> Iterator[ModelForward]:
+    """Yield the draft's forwards of prompts, each with so many proposals."""
+    form = evidence.form
+    for _ in range(form.layers if form.proposes == "chain" else int(form.kind.extends and form.proposes != "block")):
+        yield ModelForward(DRAFT_MODEL, lockstep.entries(step), (proposals,) if proposals else ())
+
+
 def launched(evidence: Evidence, rows: int) -> int:
     """Return the number of rows that a launch for `rows` rows has: the captured size that fits, or `rows` itself."""
     return next((size for size in evidence.scenario.graphs.sizes if size >= rows), rows)
+
+
+def packed_tokens(evidence: Evidence, tokens: int) -> int:
+    """Return the number of rows that a packed launch of so many tokens has: its bucket, or as many."""
+    return next((size for size in evidence.scenario.graphs.tokens if size >= tokens), tokens)
 
 
 def _tells_of_prompts(evidence: Evidence) -> bool:

@@ -33,7 +33,7 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
         for launch in launches:
             graph: tuple[int, ...] = (launch.kind, launch.size, launch.width, launch.layer)
             # One graph serves every packed launch of its bucket.
-            graph = (launch.size,) if launch.tokens else graph
+            graph = (launch.size,) if packed_held(evidence, launch) else graph
             if launch.kind == LaunchKind.CAPTURE:
                 captures[launch.size, launch.width] += 1
             elif launch.size:
@@ -54,8 +54,8 @@ def _name(kind: int) -> str:
 
 def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
     """Return the captured size that holds `rows` rows, or the tokens of a packed launch; 0 if it runs eagerly."""
-    graphs = evidence.scenario.graphs
-    sizes, live = (graphs.tokens, launch.tokens) if launch.tokens else (graphs.sizes, rows)
+    graphs, packed = evidence.scenario.graphs, packed_held(evidence, launch)
+    sizes, live = (graphs.tokens, packed) if packed else (graphs.sizes, rows)
     return next((size for size in sizes if size >= live), 0) if graphs.capture else 0
 
 
@@ -83,7 +83,8 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
         return
     of_graph = launch.kind in GRAPHED
     rows = rows_held(evidence, launch)
-    size = _fitting(evidence, launch, rows) if of_graph or launch.tokens else 0
+    packed = packed_held(evidence, launch)
+    size = _fitting(evidence, launch, rows) if of_graph or packed else 0
     width = _width(evidence, launch) if of_graph or launch.kind == LaunchKind.MIXED else 0
     tokens = _tokens(evidence, launch)
     if launch.tokens != tokens:
@@ -91,7 +92,7 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
     if launch.width != width:
         yield _say(launch, f"width {width}", f"width {launch.width}", off_by(width, launch.width))
     if launch.size != size:
-        live = f"{launch.tokens} tokens" if launch.tokens else f"{rows} rows"
+        live = f"{packed} tokens" if packed else f"{rows} rows"
         yield _say(launch, f"size {size} for {live}", f"size {launch.size}")
     counted = replays if launch.size else 0
     if launch.replays != counted:
@@ -104,6 +105,13 @@ def rows_held(evidence: Evidence, launch: StepLaunch) -> int:
     if lockstep is None:
         return launch.rows
     return lockstep.going_on(launch.step) if launch.kind == LaunchKind.EXTEND else lockstep.rows(launch.step, 1)
+
+
+def packed_held(evidence: Evidence, launch: StepLaunch) -> int:
+    """Return how many tokens a packed launch must hold: its own, or the most of a rank; 0 for any other launch."""
+    if launch.kind not in PACKED or not evidence.scenario.schedule.mixed:
+        return 0
+    return evidence.lockstep.packed(launch.step) if evidence.lockstep else launch.tokens
 
 
 def _width(evidence: Evidence, launch: StepLaunch) -> int:
@@ -142,11 +150,11 @@ def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterato
 def _runs(evidence: Evidence, step: int, kind: LaunchKind) -> bool:
     """Return whether a rank launches a kind for another's sake, without a row of its own (S-RANK-4)."""
     lockstep = evidence.lockstep
-    if lockstep is None or kind not in (*GRAPHED, LaunchKind.PREFILL, LaunchKind.EXTEND_PROMPT):
+    if lockstep is None or kind not in (*GRAPHED, *PACKED, LaunchKind.EXTEND_PROMPT):
         return False
     if kind == LaunchKind.EXTEND:
         return lockstep.going_on(step) > 0
-    return lockstep.rows(step, int(kind in GRAPHED)) > 0
+    return kind == LaunchKind.MIXED or lockstep.rows(step, int(kind in GRAPHED)) > 0
 
 
 def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
@@ -154,7 +162,8 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
-    if evidence.scenario.schedule.mixed and chunks and decode:
+    of_any = (evidence.lockstep.rows(step, phase) for phase in (0, 1)) if evidence.lockstep else (chunks, decode)
+    if evidence.scenario.schedule.mixed and all(of_any):
         # Both kinds of rows are in one launch, whatever their number (S-MIXED-4).
         expected = {LaunchKind.MIXED: [len(chunks) + len(decode)]}
     if form.kind.extends:

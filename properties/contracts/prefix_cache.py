@@ -87,9 +87,10 @@ CONTRACTS = (
         _matched,
         ("round.cached",),
         reads=_READS,
-        cites="S-CACHE-2, S-CACHE-3",
+        cites="S-CACHE-2, S-CACHE-3, S-CACHE-9",
         minimum="scenarios prefix_hits prefix_hits_in_part prefix_hits_of_emitted prefix_hits_after_preemption "
-        "prefix_misses prefix_hits_of_trees prefix_hits_with_adaptive_steps prefix_hits_by_batch_size",
+        "prefix_hits_of_images prefix_misses prefix_hits_of_trees prefix_hits_with_adaptive_steps "
+        "prefix_hits_by_batch_size",
         concerns=_asked,
     ),
     listed(

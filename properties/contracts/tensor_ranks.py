@@ -22,6 +22,7 @@ DECISIONS = (
     "round.table",
     "round.state",
     "round.attempt",
+    "round.cached",
     "adaptive_steps.steps",
     "propose.tokens",
     "round.drafts",
@@ -35,6 +36,8 @@ DECISIONS = (
     "graph.replay",
     "pool.owners",
     "pool.states",
+    "pool.cached",
+    "pool.checkpoints",
 )
 """What every rank decides by itself, and all have to decide alike."""
 

@@ -40,7 +40,9 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
     if launch.kind == LaunchKind.MIXED:
-        return WorkParts(full, full, (3 if replay else 4) * linear, 0, 3 + 2 * chosen + drawn)
+        # States of verify rows are read where a rank has such rows.
+        verified = (1 if replay else 2) * linear if (launch.step, 1) in evidence.schedule.batches else 0
+        return WorkParts(full, full, 2 * linear + verified, 0, 3 + 2 * chosen + drawn)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
         writes = (2 + evidence.has_kv_quantization) * full if evidence.form.tree else full
@@ -91,6 +93,8 @@ def _work(evidence: Evidence) -> Iterator[Mismatch]:
                 yield Mismatch("graph.work", key, f"{wanted} {name}", f"{got} {name}", off_by(wanted, got))
         # How many experts an eager launch runs depends on its tokens.
         same = (launch.kind, launch.width, launch.layer, 0 if evidence.exact else launch.size)
+        if launch.kind == LaunchKind.MIXED:
+            same += tuple((launch.step, phase) in evidence.schedule.batches for phase in (0, 1))
         if evidence.exact or launch.size:
             first = usual.setdefault(same, work.kernels)
             if work.kernels != first:

@@ -17,6 +17,7 @@ class StepWork(NamedTuple):
     Of prompts these are `chunks`, their `tokens`, and the `entries` that a draft makes of them. Of the decode batch
     they are `rows`, those that are `going_on` after it, the verify `width`, the one that is planned before drafts are
     known (`planned_width`), and whether the draft runs for any row (`drafts`).
+    A launch with all rows of the step has `packed` tokens.
     """
 
     chunks: int = 0
@@ -27,6 +28,7 @@ class StepWork(NamedTuple):
     width: int = 1
     planned_width: int = 1
     drafts: bool = False
+    packed: int = 0
 
 
 IDLE = StepWork()
@@ -54,6 +56,10 @@ class Lockstep:
     def tokens(self, step: int) -> int:
         """Return the most prompt tokens that a rank has in a step."""
         return self._most(step, lambda one: one.tokens)
+
+    def packed(self, step: int) -> int:
+        """Return the most tokens that a rank has in a launch with all rows of a step."""
+        return self._most(step, lambda one: one.packed)
 
     def going_on(self, step: int) -> int:
         """Return the most rows of a decode batch that go on after it on one rank."""

@@ -106,6 +106,7 @@ class PrefixModel:
         self.counts["prefix_hits_of_whole"] += whole
         self.counts["prefix_hits_of_emitted"] += not is_resumed and any(one.is_emitted for one in found)
         self.counts["prefix_hits_after_preemption"] += is_resumed and bool(found)
+        self.counts["prefix_hits_of_images"] += any(token < 0 for token in text[: len(found) * self.page_size])
         self.counts["prefix_shared"] += any(one.locks for one in found)
         self.counts["prefix_hits_on_running"] += any(one.runs for one in found)
 
@@ -233,7 +234,7 @@ class _Run:
 
     def text(self, attempt: Attempt) -> TokenIds:
         """Return what the prefill of an attempt has to run."""
-        solved, prompt = self.solved[attempt[0]], self.requests[attempt[0]].prompt
+        solved, prompt = self.solved[attempt[0]], self.requests[attempt[0]].known_prompt
         first = self._first_round(attempt)
         if not 0 < first <= len(solved.rounds) + int(solved.aborted):
             return prompt
@@ -250,7 +251,7 @@ class _Run:
 
     def kept(self, attempt: Attempt, step: int, keep: Keep, pages: list[int], path: list[Kept]) -> list[Kept]:
         """Let the cache keep what it does of an attempt after a step, by one of its two ways."""
-        prompt, emitted = self.requests[attempt[0]].prompt, self.solved[attempt[0]].tokens
+        prompt, emitted = self.requests[attempt[0]].known_prompt, self.solved[attempt[0]].tokens
         return keep(prompt + emitted, self._extended(attempt, step), pages, path, len(prompt))
 
     def checkpointed(self, attempt: Attempt, step: int) -> int:

@@ -27,7 +27,10 @@ _RANKS = (2, 2, 3, 2, 4)
 """How many ranks there are; each is a process, so more of them are dearer."""
 _PLAIN = (True, False)
 _AFTER_ALL = (True, False)
-"""Whether one more request comes when nothing else is left, and until then no rank has anything to run."""
+"""Whether one more request comes when nothing else is left, and until then no rank has anything to run.
+
+A prefix cache has its prompt by then, on its rank alone.
+"""
 
 
 def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
@@ -55,7 +58,7 @@ def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
     if is_spread:
         chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
         requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
-    if choose.one_of(_AFTER_ALL):
+    if choose.one_of(_AFTER_ALL) or scenario.schedule.prefix_cache:
         requests = (*requests, _arriving(requests[-1], _steps_at_most(scenario)))
     if choose.one_of(_PLAIN):
         # The rank with fewer requests has rounds without drafts, beside others that have some.

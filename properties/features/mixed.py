@@ -101,7 +101,6 @@ def _one_after_another(choose: Choose, requests: tuple[Request, ...]) -> list[Re
     return made
 
 
-_ALONE = "S-MIXED-4 packs the rows of one engine's step by their number of tokens alone; "
 _run = facts_of("run", channels="graph.replay")
 _FACTS = (
     variant("unmixed"),
@@ -127,8 +126,6 @@ FEATURE = Feature(
     of_probes=True,
     refuses={
         "trees": "S-MIXED-2 lets a packed row see what is before it; rows of a tree see their own paths (S-TREE-7)",
-        "data-parallel": _ALONE + "ranks agree on one size for each kind of launch (S-RANK-3)",
-        "tensor-parallel": _ALONE + "S-TP-3 counts the collectives of launches of one kind",
     },
     facts=_FACTS,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
@@ -42,13 +44,16 @@ def with_preemption(choose: Choose, scenario: Scenario) -> Scenario:
 def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw how many pages there are: enough for the prefills of a few requests at once, and not for all their rounds.
 
-    Pages that prompts have in common are taken once where a prefix cache shares them.
+    Pages that prompts have in common are taken once where a prefix cache shares them. Of ranks, each of which has as
+    many pages, the one with the most requests counts.
     """
     if not scenario.schedule.preemption:
         return scenario
     size, most = scenario.memory.page_size, min(scenario.schedule.max_batch, scenario.memory.request_slots)
-    first = sorted(scenario.requests, key=lambda one: one.arrival)[: max(2, choose.one_of((2, most)))]
-    taken = [_pages_of(one.prompt, size) for one in first]
+    rank = Counter(one.rank for one in scenario.requests).most_common(1)[0][0]
+    own = [one for one in scenario.requests if one.rank == rank]
+    first = sorted(own, key=lambda one: one.arrival)[: max(2, choose.one_of((2, most)))]
+    taken = [_pages_of(one.known_prompt, size) for one in first]
     prefills = len(set().union(*taken)) if scenario.schedule.prefix_cache else sum(map(len, taken))
     rounds = sum(pages_needed(scenario, one) - len(pages) for one, pages in zip(first, taken, strict=True))
     longest = max(pages_needed(scenario, one) for one in scenario.requests)
@@ -72,7 +77,6 @@ def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Reques
     return tuple(made)
 
 
-_ALL = "S-SCHED-8 decides which request is preempted by the pages of all requests of one engine; "
 _request = facts_of("request", channels="round.attempt")
 _FACTS = (
     _request("preemptions", lambda one: one.preemptions, "preemption: at all", effect=True),
@@ -109,9 +113,5 @@ FEATURE = Feature(
     draw=with_preemption,
     finish=with_few_pages,
     rule="S-SCHED-8",
-    refuses={
-        "data-parallel": _ALL + "ranks would run prompts again in steps that they have agreed on (S-RANK-3)",
-        "tensor-parallel": _ALL + "S-TP-2 has every rank own the same pages from admission to end",
-    },
     facts=_FACTS,
 )

@@ -133,9 +133,6 @@ def without_prefix_cache(scenario: Scenario) -> Scenario:
     return replace(scenario, memory=memory, schedule=schedule)
 
 
-_KEPT = "S-CACHE-1 keeps at the end of a step the pages that are final by then; "
-
-
 def _hits_where(holds: Callable[[Scenario], object]) -> Callable[[Any], int]:
     """Return a reader of runs: how many requests the cache served, in scenarios for which `holds` is true."""
     return lambda run: bool(holds(run.scenario)) * run.notes.get("prefix_hits", 0)
@@ -150,6 +147,7 @@ _FACTS = (
     _run("prefix_hits_of_whole", shown="prefix cache: of the whole"),
     _run("prefix_hits_of_emitted", shown="prefix cache: of emitted tokens"),
     _run("prefix_hits_after_preemption", shown="prefix cache: after preemption", takes="preemption"),
+    _run("prefix_hits_of_images", shown="prefix cache: of images", takes="mrope"),
     facts_of("run", channels="round.rows")("prefix_misses", shown="prefix cache: miss"),
     _run("prefix_shared", shown="prefix cache: shared"),
     _real("prefix_copies", shown="prefix cache: duplicates"),
@@ -215,10 +213,5 @@ FEATURE = Feature(
     draw=with_prefix_cache,
     beside=BESIDE,
     rule="S-CACHE-1",
-    refuses={
-        "mrope": "S-CACHE-2 identifies a page by its tokens, and two images have the same tokens",
-        "data-parallel": _KEPT + "a request goes to its rank before anything is looked up (S-RANK-2)",
-        "tensor-parallel": _KEPT + "S-TP-2 defines no cache of entries that are divided among ranks",
-    },
     facts=_FACTS,
 )

@@ -12,6 +12,7 @@ from draftproof.properties.features.aborts import aborted
 from draftproof.properties.features.feature import Draw
 from draftproof.properties.features.logprobs import asking, with_prompt_logprobs
 from draftproof.properties.features.mixed import for_two, with_mixed_steps
+from draftproof.properties.features.mrope import with_mrope
 from draftproof.properties.features.some_requests import slots_for, sooner, with_some
 from draftproof.properties.features.windows import with_windows_of
 from draftproof.properties.values.scenario import Request, Scenario
@@ -25,6 +26,7 @@ _CROWDED = (True, False)
 _AT_PAGES = (True, True, True, False)
 _ALONE = 40
 _MORE_PAGES = 2
+_IMAGES = ("same", "turned", "same", "own")
 # Nothing goes back behind a window.
 _WINDOWS = ("some", "draft", "some")
 
@@ -129,10 +131,26 @@ def _with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
     return with_mixed_steps(choose, scenario)
 
 
+def _with_mrope(choose: Choose, scenario: Scenario) -> Scenario:
+    """Draw images of the first prompt, which others mostly have where theirs begin as it does; some are turned."""
+    made = with_mrope(choose, scenario)
+    first, *others = made.requests
+    requests = [first]
+    for one in others:
+        common, same = _shared(first.prompt, one.prompt), choose.one_of(_IMAGES)
+        images = [image for image in first.images if image.end <= common]
+        if same == "turned" and images:
+            last = images[-1]
+            images[-1] = replace(last, height=last.width, width=last.height)
+        requests.append(one if same == "own" or not images else replace(one, images=tuple(images)))
+    return replace(made, requests=tuple(requests))
+
+
 BESIDE: Mapping[str, Draw] = {
     "prompt-logprobs": _with_prompt_logprobs,
     "aborts": _with_aborts,
     "windows": lambda choose, scenario: with_windows_of(choose, scenario, _WINDOWS),
     "mixed": _with_mixed,
+    "mrope": _with_mrope,
 }
 """How these features are drawn, by name."""

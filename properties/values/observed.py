@@ -259,7 +259,8 @@ class PoolReport(Observed, frozen=True):
 class CachedPage(Observed, frozen=True):
     """A page that a prefix cache keeps after an engine step, in channel pool.cached.
 
-    `page` is its number; `locks` requests run on it; `tokens` are all of the text that its entries are made of.
+    `page` is its number; `locks` requests run on it; `tokens` are all of the text that its entries are made of,
+    with a negative number where an image begins (S-CACHE-9).
     """
 
     page: int

@@ -274,6 +274,13 @@ class Request(Value, frozen=True, kw_only=True):
     """The data-parallel rank that serves it."""
 
     @property
+    def known_prompt(self) -> tuple[int, ...]:
+        """What a prefix cache knows its prompt by: where an image begins stands a number of its own (S-CACHE-9)."""
+        grids = {one.start: 10000 * one.frames + 100 * one.height + one.width for one in self.images}
+        ids = enumerate(self.prompt)
+        return tuple(-(1000000 * token + grids[place]) if place in grids else token for place, token in ids)
+
+    @property
     def has_ends(self) -> bool:
         """Return whether anything says how it ends besides stop ids of its own, a budget and `max_len`."""
         return bool(self.stop_sequences or self.stop_sequences_at or self.min_tokens or self.ignore_eos)

@@ -205,7 +205,7 @@ ELSEWHERE = {
     "prefix-cache": "prefix_hits_by_batch_size prefix_hits_of_trees prefix_hits_after_preemption "
     "prefix_hits_on_running aborted_on_served_pages checkpoints_evicted_with_pages variant_alone_of_served "
     "prefix_hits_cut_by_logprobs prefix_hits_of_emitted prefix_hits_without_checkpoint prefix_hits_with_adaptive_steps "
-    "prompt_logprobs_behind_prefix",
+    "prompt_logprobs_behind_prefix prefix_hits_of_images served_for_one_token",
     "min-tokens": "minimum_of_first_row minimum_in_accepted_run ends_as_minimum_is_reached",
     "stop-sequences": "sequences_across_resume sequences_from_prompt",
     "kv-quantization": "kv_formats_differ",

@@ -19,7 +19,7 @@ from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, Mtp
 from draftproof.properties.values.observed import CachedCheckpoint, CachedPages, CheckpointReport
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus
-from draftproof.properties.values.scenario import PromptLogprobs, Request, RoundPlan, Scenario, States
+from draftproof.properties.values.scenario import Image, PromptLogprobs, Request, RoundPlan, Scenario, States
 from tests.properties.breaking import edited
 from tests.properties.evidence import (
     ADAPTIVE,
@@ -69,6 +69,23 @@ def test_what_is_served_is_what_counting_says(base: Scenario) -> None:
         final = first - max(0, ahead - 1)
         served = min(final, same - ahead, len(prompt) - max(1, ahead)) // size * size
         assert dict(of.schedule.cached) == {(0, 0): 0, (1, 0): max(0, served)}
+
+
+SAME = Image(start=4, frames=1, height=2, width=2)
+
+
+@pytest.mark.parametrize(("images", "served"), [((SAME,), 8), ((replace(SAME, frames=2, height=1),), 2), ((), 2)])
+def test_pages_of_two_texts_part_where_an_image_begins_in_one_alone(images: tuple[Image, ...], served: int) -> None:
+    """EAGLE's entries of page 1, tokens 2 and 3, are known by token 4 as well, with which the image begins."""
+    first = replace(alone(tuple(range(9)), 0), images=(SAME,))
+    memory = replace(DENSE[0].memory, page_size=2, pages=60, max_len=30)
+    made = replace(DENSE[0], steps=1, model=replace(DENSE[0].model, mrope=True), memory=memory)
+    schedule = replace(made.schedule, preemption=False)
+    made = replace(made, requests=(first, replace(first, arrival=20, images=images)), schedule=schedule)
+    of = lockstep(EngineSubject(), validate(made))
+    assert judge(of).passed
+    assert of.schedule.cached[1, 0] == served
+    assert counts(of)["prefix_hits_of_images"] == (served == 8)
 
 
 def test_texts_are_what_they_are_without_a_cache() -> None:

@@ -222,7 +222,7 @@ class Checker:
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
             versions=versions_of(self.subject),
-            level=level_of(channels),
+            level=level_of(channels, frozenset().union(*(one.left_out for one in tally.judgements))),
             uncovered={one.because: tuple(sorted(one.names)) for one in beyond},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
             assumes=assumed(self.subject),

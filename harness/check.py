@@ -13,6 +13,7 @@ import msgspec
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_report import assumed, versions_of
 from draftproof.harness.subjects import is_engine
 from draftproof.harness.weights import WeightGuard
@@ -371,6 +372,13 @@ def whole_check(
     counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
     verdict = worst([one.verdict for one in contracts])
     return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
+
+
+def badly_closed(report: CheckReport, crash: SubjectCrashedError) -> CheckReport:
+    """Return the report with the crash of a subject that was closed."""
+    told = Verdict(name=f"{RUNS_CONTRACT}.close", verdict=Outcome.CRASH, scenarios=report.examples, reason=str(crash))
+    verdict = worst([report.verdict, told.verdict])
+    return msgspec.structs.replace(report, verdict=verdict, contracts=(told, *report.contracts))
 
 
 def unless_skipped(report: CheckReport, names: Sequence[str]) -> CheckReport:

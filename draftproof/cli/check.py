@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections import Counter
@@ -65,8 +64,10 @@ def check(
 
     Each group of contracts is summed up in one line, and contracts that did not pass are listed.
     """
-    from draftproof.harness.check import CheckInterrupted, checker, unless_skipped, whole_check
+    from draftproof.harness.check import CheckInterrupted, badly_closed, checker, unless_skipped, whole_check
     from draftproof.harness.kernel_runs import kernel_calls
+    from draftproof.harness.subject_crash import SubjectCrashedError
+    from draftproof.harness.subject_run import closing
 
     of_traces, of_kernels = inputs.contracts(contract)
     features = selected.features(with_)
@@ -98,9 +99,15 @@ def check(
         choice=under_test.choice,
         features=tuple(feature.name for feature in features),
     )
-    with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance, contextlib.closing(subject):
+    with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance:
+        report = None
         try:
-            report = whole_check(check_, scenarios, calls, seed, device, advance)
+            with closing(subject):
+                report = whole_check(check_, scenarios, calls, seed, device, advance)
+        except SubjectCrashedError as crash:
+            if report is None:
+                raise
+            report = badly_closed(report, crash)
         except CheckInterrupted as interrupted:
             for finding in interrupted.findings:
                 _show_finding(finding, under_test.of_cases)

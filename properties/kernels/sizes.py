@@ -111,8 +111,13 @@ def last_of_pieces(case: KernelCase) -> int:
 
 
 def sequence(pool: str) -> Sizes:
-    """Return how many tokens each sequence with a slot has."""
-    return lambda case: _values(case, "cu_seqlens").diff()[_known(case, pool, "state_slots")].tolist()
+    """Return how many tokens the longest sequence with a slot has: the others run beside it."""
+
+    def longest(case: KernelCase) -> Sequence[int]:
+        lengths = _values(case, "cu_seqlens").diff()[_known(case, pool, "state_slots")]
+        return (int(lengths.max()),) if len(lengths) else ()
+
+    return longest
 
 
 def folds(case: KernelCase, least: int, most: int, key_size: int = 0, value_size: int = 0) -> bool:

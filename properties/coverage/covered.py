@@ -106,7 +106,9 @@ def level_of(channels: frozenset[str], left_out: frozenset[str] = frozenset()) -
     `left_out` are channels that it did not report in some scenario that has them.
     """
     (whole, needed), *others = _OF_LEVELS
-    return whole if needed <= channels and not left_out else next((level for level, some in others if some & channels), "text")
+    if needed <= channels and not left_out:
+        return whole
+    return next((level for level, some in others if some & channels), "text")
 
 
 def _is_reached(fact: Fact, form: Form, *, real: bool) -> bool:

@@ -274,7 +274,9 @@ def test_a_deleted_argument_counts_in_its_statement():
     assert hits == [0]
 
 
-@pytest.mark.parametrize("lines", [("-    # Why.",), ("-    # Why.", "+    # Wherefore."), ("     # Why.", "+    # And how.")])
+@pytest.mark.parametrize(
+    "lines", [("-    # Why.",), ("-    # Why.", "+    # Wherefore."), ("     # Why.", "+    # And how.")]
+)
 def test_a_change_of_comments_has_no_counter(lines: tuple[str, ...]):
     source = f'"""Walks."""\n\nfrom __future__ import annotations\n\n{SOURCE}    # Why.\n'
     made = patched({PATH: source}, parse(change(*lines)))

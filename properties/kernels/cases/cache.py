@@ -206,7 +206,7 @@ def _attention(choose: Choose, dtype: torch.dtype, aim: Sizes, hidden: int = 0) 
 
 
 def _heed(query: torch.Tensor, keys: torch.Tensor, slots: list[int], last: int, scale: float) -> None:
-    """Let a query of each head [N,G,H] heed one slot as much as all of them together: no bound hides that it is lost."""
+    """Let a query of each head [N,G,H] heed one slot as much as all of them: no bound hides that it is lost."""
     for head, of_head in enumerate(query.double()):
         one, key = of_head[of_head.norm(dim=1).argmax()] * scale, keys[last, head]
         more = (keys[slots, head].double() @ one).logsumexp(0) - key.double() @ one

@@ -365,7 +365,7 @@ def whole_check(
 
     report = of_traces.check(scenarios, seed, progress)
     of_kernels = []
-    for of_op in kernel_verdicts(calls, device):
+    for of_op in kernel_verdicts(calls, seed, device):
         of_kernels.append(of_op)
         progress()
     contracts = (*(report.contracts if report.examples else ()), *of_kernels)

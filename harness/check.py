@@ -361,7 +361,7 @@ def whole_check(
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels. `progress` is told of each op as well."""
     # It imports torch, which another project's subject may do without.
-    from draftproof.harness.kernel_runs import kernel_verdicts
+    from draftproof.harness.kernel_check import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)
     of_kernels = []

@@ -7,13 +7,13 @@ from functools import cache
 
 import pytest
 
-from draftproof.harness import kernel_runs
+from draftproof.harness import kernel_check, kernel_runs
 from draftproof.properties.values.verdict import Verdict
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kernel_calls_judged_once() -> Iterator[None]:
-    drawn, judge, verdicts = cache(kernel_runs.cases), kernel_runs.kernel_verdicts, dict[tuple[str, int], Verdict]()
+    drawn, judge, verdicts = cache(kernel_runs.cases), kernel_check.kernel_verdicts, dict[tuple[str, int], Verdict]()
 
     def judged(calls: kernel_runs.KernelCalls, seed: int, device: str) -> list[Verdict]:
         new = {op: of_op for op, of_op in calls.items() if (op, id(of_op)) not in verdicts}
@@ -23,5 +23,5 @@ def kernel_calls_judged_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel_runs, "cases", drawn)
-        patch.setattr(kernel_runs, "kernel_verdicts", judged)
+        patch.setattr(kernel_check, "kernel_verdicts", judged)
         yield

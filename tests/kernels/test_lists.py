@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import DataObject, data
 
 from draftproof import kernels
-from draftproof.harness.kernel_runs import cases, kernel_calls, kernel_verdicts
+from draftproof.harness.kernel_check import kernel_verdicts
+from draftproof.harness.kernel_runs import cases, kernel_calls
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.kernels.blocks import BLOCKS, POWERS, lacking, random_aim
 from draftproof.properties.kernels.case import KernelCase

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from draftproof import kernels
-from draftproof.harness import kernel_runs
-from draftproof.harness.kernel_runs import KernelHangError, diverges, kernel_calls, kernel_verdicts
+from draftproof.harness import kernel_check, kernel_runs
+from draftproof.harness.kernel_check import kernel_verdicts
+from draftproof.harness.kernel_runs import KernelHangError, diverges, kernel_calls
 from draftproof.op import cases
 from draftproof.properties.values.verdict import Outcome
 
@@ -64,10 +65,10 @@ def test_how_a_call_ends_is_told_of_its_op_alone(
             end()
         own(*given)
 
-    monkeypatch.setattr(kernel_runs, "CALL_DEADLINE", 3.0)
+    monkeypatch.setattr(kernel_check, "CALL_DEADLINE", 3.0)
     monkeypatch.setattr(kernels, "greedy_accept", second)
     # One worker has all calls.
-    monkeypatch.setattr(kernel_runs, "_ON_A_CPU", 1)
+    monkeypatch.setattr(kernel_check, "_ON_A_CPU", 1)
     before, told, behind = kernel_verdicts(CALLS, SEED, "cpu")
     assert (told.name, told.verdict) == ("kernel.greedy_accept", outcome)
     assert told.reason.startswith(f"call 2 of 3: {reason}")
@@ -78,7 +79,7 @@ def test_how_a_call_ends_is_told_of_its_op_alone(
 
 def test_several_processes_say_what_one_says(monkeypatch: pytest.MonkeyPatch):
     several = list(kernel_verdicts(CALLS, SEED, "cpu"))
-    monkeypatch.setattr(kernel_runs, "_ON_A_CPU", 1)
+    monkeypatch.setattr(kernel_check, "_ON_A_CPU", 1)
     assert several == list(kernel_verdicts(CALLS, SEED, "cpu"))
 
 

@@ -109,7 +109,7 @@ def _insertions(
     source = sources[path]
     line = _first_code(placed.added) or _line_after(source, placed, _Source(old))
     node = source.statement(line) or _next_statement(source, line)
-    if node is None:
+    if node is None or not line:  # without a line it changes comments only
         return
     function = source.function(node)
     if function is not None and _is_jit(function):

@@ -13,6 +13,7 @@ import msgspec
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_report import assumed, versions_of
 from draftproof.harness.subjects import is_engine
 from draftproof.harness.weights import WeightGuard, WeightTurns
@@ -229,7 +230,7 @@ class Checker:
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
             versions=versions_of(self.subject),
-            level=level_of(channels),
+            level=level_of(channels, frozenset().union(*(one.left_out for one in tally.judgements))),
             uncovered={one.because: tuple(sorted(one.names)) for one in beyond},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
             assumes=assumed(self.subject),
@@ -369,12 +370,12 @@ def whole_check(
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels. `progress` is told of each op as well."""
     # It imports torch, which another project's subject may do without.
-    from draftproof.harness.kernel_runs import kernel_verdicts
+    from draftproof.harness.kernel_check import kernel_verdicts
 
     report = of_traces.check(scenarios, seed, progress)
     report = msgspec.structs.replace(report, contracts=report.contracts if report.examples else ())
     try:
-        for of_op in kernel_verdicts(calls, device):
+        for of_op in kernel_verdicts(calls, seed, device):
             report = msgspec.structs.replace(report, contracts=(*report.contracts, of_op))
             progress()
     except KeyboardInterrupt:
@@ -384,6 +385,13 @@ def whole_check(
     counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
     verdict = worst([one.verdict for one in report.contracts])
     return msgspec.structs.replace(report, verdict=verdict, counts=counts)
+
+
+def badly_closed(report: CheckReport, crash: SubjectCrashedError) -> CheckReport:
+    """Return the report with the crash of a subject that was closed."""
+    told = Verdict(name=f"{RUNS_CONTRACT}.close", verdict=Outcome.CRASH, scenarios=report.examples, reason=str(crash))
+    verdict = worst([report.verdict, told.verdict])
+    return msgspec.structs.replace(report, verdict=verdict, contracts=(told, *report.contracts))
 
 
 def unless_skipped(report: CheckReport, names: Sequence[str]) -> CheckReport:

@@ -229,6 +229,7 @@ def _measured(answer: Answer, order: Order, ran: Evidence, judged: Judgement) ->
         bins=tuple(sorted(bins(algorithm(ran.scenario.draft), exercised))),
         beyond=tuple(sorted(judged.unreachable)),
         channels=tuple(sorted(judged.channels)),
+        left_out=tuple(sorted(judged.left_out)),
     )
 
 

@@ -19,7 +19,7 @@ from draftproof.properties.values.valuetypes import malformed
 
 def limits_of(subject: Subject) -> Limits:
     """Return what a subject can run. Raises SubjectCrashedError for an object that is no subject."""
-    with _declaring():
+    with _crashing("in its declaration"):
         require_subject(subject)
         return subject.limits
 
@@ -62,7 +62,7 @@ def silent_channels(subject: Subject, scenario: Scenario, trace: Trace, referenc
 
     Raises SubjectCrashedError for a declared channel that is unknown, or that the trace does not even name.
     """
-    with _declaring():
+    with _crashing("in its declaration"):
         declared = subject.channels(scenario)
         if not isinstance(declared, Set):
             raise SubjectDeclarationError(f"invalid channels {declared!r} of {subject.name}: expected a set of names")
@@ -80,7 +80,17 @@ def silent_channels(subject: Subject, scenario: Scenario, trace: Trace, referenc
 
 
 @contextmanager
-def _declaring() -> Iterator[None]:
+def closing(subject: Subject) -> Iterator[Subject]:
+    """Close a subject at the end. Raises SubjectCrashedError for whatever it raises then."""
+    try:
+        yield subject
+    finally:
+        with _crashing("in close()"):
+            subject.close()
+
+
+@contextmanager
+def _crashing(during: str) -> Iterator[None]:
     """Raise SubjectCrashedError for whatever a subject raises when it is asked what it is: no way out either."""
     try:
         with exits_noticed():
@@ -88,4 +98,4 @@ def _declaring() -> Iterator[None]:
     except (KeyboardInterrupt, TimeLimitError):
         raise
     except BaseException as error:
-        raise SubjectCrashedError("in its declaration", error) from error
+        raise SubjectCrashedError(during, error) from error

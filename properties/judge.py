@@ -78,6 +78,10 @@ class Judgement:
     defined: frozenset[str] = frozenset()
 
     @property
+    def left_out(self) -> frozenset[str]:
+        return self.applying - self.channels
+
+    @property
     def passed(self) -> bool:
         """Return whether a contract held and none failed: nothing passes of which nothing was judged."""
         return self.first is None and bool(self.results)

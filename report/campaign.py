@@ -42,8 +42,9 @@ class ReportedFinding(Value, frozen=True, kw_only=True):
 class CampaignReport(Value, frozen=True, kw_only=True):
     """How a call of a campaign ended; numbers are of the whole campaign.
 
-    `versions` names a subject other than the engine, and its packages; `level` says how much was reported; `nodes` are
-    the nodes of a cluster, with how many scenarios each ran.
+    `versions` names a subject other than the engine, and its packages; `level` says how much was reported,
+    `left_out` what of that not in all scenarios that have it; `nodes` are the nodes of a cluster, with how many
+    scenarios each ran.
     """
 
     verdict: Outcome
@@ -65,6 +66,7 @@ class CampaignReport(Value, frozen=True, kw_only=True):
     findings: tuple[ReportedFinding, ...]
     contracts: tuple[Verdict, ...]
     troubles: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     nodes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -91,6 +93,7 @@ def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> Campaign
         findings=tuple(_found(one, end.findings, run) for one in end.findings if not one.merged),
         contracts=end.contracts,
         troubles=end.troubles,
+        left_out=end.left_out,
         nodes=dict(end.nodes),
     )
 

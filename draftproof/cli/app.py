@@ -126,7 +126,12 @@ def run(arguments: list[str] | None = None) -> int:
     except inputs.Ended as end:
         return end.code
     except DraftproofError as error:
-        return _say(str(error))
+        from draftproof.harness.subject_crash import SubjectCrashedError
+
+        if not isinstance(error, SubjectCrashedError):
+            return _say(str(error))
+        print(f"{error.trace.rstrip()}\nCRASH: {error}", file=sys.stderr)
+        return CRASHED
     except (typer.Abort, KeyboardInterrupt):
         return _say("interrupted before there was a verdict")
     except Exception as error:

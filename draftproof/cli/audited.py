@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from draftproof.cli import inputs, screen, subjects
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.cli import inputs, subjects
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen, Simulator
@@ -97,19 +95,14 @@ def simulator(pair: ReadPair | AuditedPair, seen: Seen, given: Sequence[Prompt],
 def record(
     under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, given: Sequence[Prompt], passes: Passes
 ) -> Recorded:
-    """Run a subject on the prompts; one that raises ends the command. Raises InputError, LogError and Ended."""
+    """Run a subject on the prompts. Raises InputError, LogError, and SubjectCrashedError for whatever it raises."""
     from draftproof.harness.audit.record import record
-    from draftproof.harness.subject_crash import SubjectCrashedError
     from draftproof.harness.subject_report import assumed, versions_of
+    from draftproof.harness.subject_run import closing
     from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.properties.values.scenario import Checkpoint
 
     target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
-    with under_test.patched() as made, contextlib.closing(under_test.made(made)) as subject:
-        try:
-            log = record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
-            return Recorded(log, subject.name, versions_of(subject), assumed(subject))
-        except SubjectCrashedError as crash:
-            screen.line(crash.trace.rstrip())
-            screen.line(f"CRASH: {crash}", "bold red")
-            raise inputs.Ended(EXIT_CODES[Outcome.CRASH]) from None
+    with under_test.patched() as made, closing(under_test.made(made)) as subject:
+        log = record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
+        return Recorded(log, subject.name, versions_of(subject), assumed(subject))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections import Counter
@@ -66,8 +65,10 @@ def check(
     The engine, or a subject of your own, runs them beside the reference. Each group of contracts is summed up in one
     line, and contracts that did not pass are listed.
     """
-    from draftproof.harness.check import CheckInterrupted, checker, unless_skipped, whole_check
+    from draftproof.harness.check import CheckInterrupted, badly_closed, checker, unless_skipped, whole_check
     from draftproof.harness.kernel_runs import kernel_calls
+    from draftproof.harness.subject_crash import SubjectCrashedError
+    from draftproof.harness.subject_run import closing
 
     of_traces, of_kernels = inputs.contracts(contract)
     features = selected.features(with_)
@@ -99,9 +100,15 @@ def check(
         choice=under_test.choice,
         features=tuple(feature.name for feature in features),
     )
-    with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance, contextlib.closing(subject):
+    with screen.progress("scenarios and kernels", len(scenarios) + len(calls)) as advance:
+        report = None
         try:
-            report = whole_check(check_, scenarios, calls, seed, device, advance)
+            with closing(subject):
+                report = whole_check(check_, scenarios, calls, seed, device, advance)
+        except SubjectCrashedError as crash:
+            if report is None:
+                raise
+            report = badly_closed(report, crash)
         except CheckInterrupted as interrupted:
             report = interrupted.report
             for finding in report.findings:

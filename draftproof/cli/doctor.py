@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from draftproof.cli import inputs, screen, subjects
@@ -34,10 +33,11 @@ def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
 def _of_subject(under_test: subjects.UnderTest, json: inputs.Json) -> None:
     from draftproof.harness.remote import RemoteStartError
     from draftproof.harness.subject_report import SubjectReport, inspect_subject
+    from draftproof.harness.subject_run import closing
     from draftproof.subjects.making import EngineMissingError
 
     try:
-        with contextlib.closing(under_test.made()) as subject:
+        with closing(under_test.made()) as subject:
             found = inspect_subject(subject)
     except (EngineMissingError, RemoteStartError) as error:
         lacks = error.name if isinstance(error, EngineMissingError) else error.lacks

@@ -157,6 +157,8 @@ def show(report: CampaignReport, repeated: str) -> None:
         screen.line(f"{silent} contracts had nothing to judge: SKIP (--json and `draftproof report` say why)")
     if report.versions:
         screen.line(f"{report.versions}, at the level of {report.level}")
+    if report.left_out:
+        screen.line(f"shown in some scenarios only: {', '.join(report.left_out)}")
     if report.nodes:
         screen.line(f"ran on {plural(len(report.nodes), 'node')}: {'; '.join(report.nodes)}")
     for finding in report.findings:

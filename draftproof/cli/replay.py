@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,12 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     """
     from draftproof.harness import replay as replays
     from draftproof.harness.subject_report import assumed
+    from draftproof.harness.subject_run import closing
     from draftproof.properties.fit import require_fit
 
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
-    with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
+    with under_test.patched() as spec, closing(under_test.made(spec)) as made:
         require_fit(case.scenario, made.limits, str(case.path))
         without = case.missing_fault(under_test)
         done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import tempfile
@@ -259,11 +258,12 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
     """
     from draftproof.harness.signals import exits_noticed
     from draftproof.harness.subject_report import versions_of
+    from draftproof.harness.subject_run import closing
     from draftproof.report.text import show_versions
 
     if under_test.choice == BUILT_IN_SUBJECT:
         return NO_LIMITS, ""
-    with exits_noticed(), contextlib.closing(under_test.made()) as subject:
+    with exits_noticed(), closing(under_test.made()) as subject:
         return subject.limits, f"{subject.name} with {show_versions(versions_of(subject))}"
 
 

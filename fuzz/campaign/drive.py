@@ -36,8 +36,9 @@ _OWN_FAULT = ("errors", "workers", "disk")
 class CampaignEnd(NamedTuple):
     """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk.
 
-    `versions` names a subject other than the engine, and its packages; `level` says how much was reported; `nodes` are
-    the nodes of a cluster, with how many scenarios each ran.
+    `versions` names a subject other than the engine, and its packages; `level` says how much was reported,
+    `left_out` what of that not in all scenarios that have it; `nodes` are the nodes of a cluster, with how many
+    scenarios each ran.
     """
 
     reason: str
@@ -49,6 +50,7 @@ class CampaignEnd(NamedTuple):
     troubles: tuple[str, ...]
     versions: str
     level: Level
+    left_out: tuple[str, ...]
     nodes: Mapping[str, int]
 
 
@@ -219,7 +221,8 @@ class Campaign:
             holes=self._progress.holes,
             troubles=tuple(self._troubles.kept),
             versions=self._versions,
-            level=level_of(sums.channels),
+            level=level_of(sums.channels, sums.left_out),
+            left_out=tuple(sorted(sums.channels & sums.left_out)),
             nodes=sums.nodes,
         )
 

@@ -8,7 +8,7 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-DATABASE_VERSION = 6
+DATABASE_VERSION = 7
 """Of the tables and of what is in them; a database keeps it as its user_version.
 
 `texts` has the scenarios that are queued, and those with which findings begin: a row that is let go of leaves its pages
@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value INTEGER);
 CREATE TABLE IF NOT EXISTS draft_counts(draft TEXT, name TEXT, value INTEGER, beyond INTEGER,
   PRIMARY KEY(draft, name));
 CREATE TABLE IF NOT EXISTS channels(name TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS left_out(name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS nodes(name TEXT PRIMARY KEY, scenarios INTEGER);
 CREATE TABLE IF NOT EXISTS progress(at REAL PRIMARY KEY, scenarios INTEGER, bins INTEGER, findings INTEGER,
   crashes INTEGER, rate REAL, stability REAL);

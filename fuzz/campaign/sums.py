@@ -24,8 +24,8 @@ class CampaignSums(NamedTuple):
 
     `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
     count; each with how many of its scenarios could not reach the count (model, draft or subject have nothing of the
-    kind). `channels` are the channels that the subject reported, `nodes` the nodes of a cluster, with how many
-    scenarios each ran.
+    kind). `channels` are the channels that the subject reported, `left_out` those that it did not report in some
+    scenario that has them, `nodes` the nodes of a cluster, with how many scenarios each ran.
     """
 
     outcomes: Mapping[str, int]
@@ -34,6 +34,7 @@ class CampaignSums(NamedTuple):
     counts: Mapping[str, int]
     draft_counts: Mapping[tuple[str, str], Reached]
     channels: frozenset[str]
+    left_out: frozenset[str]
     nodes: Mapping[str, int]
 
     @property
@@ -51,6 +52,7 @@ def read_sums(db: sqlite3.Connection) -> CampaignSums:
         counts=Counter(dict(db.execute("SELECT name, value FROM counts"))),
         draft_counts={(of, name): Reached(*rest) for of, name, *rest in db.execute("SELECT * FROM draft_counts")},
         channels=frozenset(name for (name,) in db.execute("SELECT name FROM channels")),
+        left_out=frozenset(name for (name,) in db.execute("SELECT name FROM left_out")),
         nodes=dict(db.execute("SELECT name, scenarios FROM nodes ORDER BY name")),
     )
 
@@ -64,6 +66,7 @@ def add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
     db.executemany(_CONTRACT, [(name, int(name in failed)) for name in answer.judged])
     db.executemany(COUNT, counts)
     db.executemany("INSERT OR IGNORE INTO channels VALUES(?)", [(name,) for name in answer.channels])
+    db.executemany("INSERT OR IGNORE INTO left_out VALUES(?)", [(name,) for name in answer.left_out])
     beyond = frozenset(answer.beyond)
     names = sorted({*(name for name, _ in counts), *beyond})
     db.executemany(_DRAFT_COUNT, [(draft, name, answer.counts.get(name, 0), int(name in beyond)) for name in names])

@@ -107,7 +107,8 @@ class Answer(Value, frozen=True, kw_only=True):
 
     `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
     `bins` is what was covered, `counts` what was exercised, `beyond` the counts that no such scenario of this subject
-    can reach, `channels` what it reported; `hunks` names the patched hunks that have had an effect in this worker.
+    can reach, `channels` what it reported, `left_out` those that it did not report and the reference has; `hunks` names
+    the patched hunks that have had an effect in this worker.
     `node` is the node of a cluster that it comes from, "" for this machine. `stubs` names what a package's kernel used
     that is missing, so that a stub stood for it, and `lacks` what its module lacks of that, and why. The others
     describe a crash, a hang or an error: `place` is the journal's last entry, `error` the kind, `message` the first
@@ -124,6 +125,7 @@ class Answer(Value, frozen=True, kw_only=True):
     bins: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     seconds: float = 0.0
     digest: str = ""
     place: Place | None = None
@@ -161,7 +163,7 @@ class Answer(Value, frozen=True, kw_only=True):
     @property
     def brief(self) -> Answer:
         """The answer without what it covered, as reports hold it."""
-        return msgspec.structs.replace(self, bins=(), counts={}, beyond=(), channels=())
+        return msgspec.structs.replace(self, bins=(), counts={}, beyond=(), channels=(), left_out=())
 
     def is_same(self, identity: Identity, level: Level) -> bool:
         """Return True if it fails as `identity` says."""

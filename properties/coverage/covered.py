@@ -100,10 +100,15 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     return frozenset(fact.name for fact in FACTS if not _is_reached(fact, form, real=real))
 
 
-def level_of(channels: frozenset[str]) -> Level:
-    """Return how much a subject with these channels shows: all, or something of the highest level."""
+def level_of(channels: frozenset[str], left_out: frozenset[str] = frozenset()) -> Level:
+    """Return how much a subject with these channels shows: all, or something of the highest level.
+
+    `left_out` are channels that it did not report in some scenario that has them.
+    """
     (whole, needed), *others = _OF_LEVELS
-    return whole if needed <= channels else next((level for level, some in others if some & channels), "text")
+    if needed <= channels and not left_out:
+        return whole
+    return next((level for level, some in others if some & channels), "text")
 
 
 def _is_reached(fact: Fact, form: Form, *, real: bool) -> bool:

@@ -25,6 +25,7 @@ from draftproof.properties.kernels.sizes import (
     is_ahead,
     is_known,
     is_tiled,
+    last_of_pieces,
     live_columns,
     number,
     seen,
@@ -238,7 +239,7 @@ def _attention(*forms: Wanted, ring: bool = True, floats: bool = True, most: int
             Dimension("keys", shape("k_pool", 2), (width,), 257, _HEAD, of),
             Dimension("values", shape("v_pool", 2), (width,), 257, _HEAD, of),
         ]
-    return Blocks(tuple(found), forms)
+    return Blocks(tuple(found), (*forms, _LAST))
 
 
 def group_of(case: KernelCase) -> tuple[int]:
@@ -334,6 +335,12 @@ _GOES_ON = _form("programs that go on", goes_on, tokens=1, inputs=(1025, 1100), 
 _MANY = _form(
     "more programs than are cut into splits", _is_of_many_programs, "float", tokens=133, heads=2, group=1, positions=520
 )
+# Two pieces of four tokens, and one of one.
+_LAST = _form(
+    "a last piece of one token",
+    lambda case: last_of_pieces(case) == 1,
+    tokens=9, heads=4, keys=21, values=24, positions=300,
+)  # fmt: skip
 _CURSORS = Blocks(
     (
         Dimension("rows", shape("state_slots", 0), (32,), 1025, "all are in one program"),

@@ -98,9 +98,26 @@ def _seen(case: KernelCase, row: int, first: int, place: int) -> int:
     return int(visible.max()) + 1 if visible.numel() else 0
 
 
+def last_of_pieces(case: KernelCase) -> int:
+    """Return how many tokens the last piece has where tokens are cut into pieces that look at 2^18 numbers each.
+
+    All look as far as the longest; 0 where there is one piece.
+    """
+    (_, heads, keys), values = case.buffers["k_pool"].shape, case.buffers["v_pool"].shape[2]
+    (page,), places = number("page_size")(case), _values(case, "positions")
+    length = min(int(places.max()) + 1, case.buffers["page_table"].shape[1] * page)
+    step = max(1, (1 << 18) // max(1, length * heads * (keys + values)))
+    return (len(places) - 1) % step + 1 if len(places) > step else 0
+
+
 def sequence(pool: str) -> Sizes:
-    """Return how many tokens each sequence with a slot has."""
-    return lambda case: _values(case, "cu_seqlens").diff()[_known(case, pool, "state_slots")].tolist()
+    """Return how many tokens the longest sequence with a slot has: the others run beside it."""
+
+    def longest(case: KernelCase) -> Sequence[int]:
+        lengths = _values(case, "cu_seqlens").diff()[_known(case, pool, "state_slots")]
+        return (int(lengths.max()),) if len(lengths) else ()
+
+    return longest
 
 
 def folds(case: KernelCase, least: int, most: int, key_size: int = 0, value_size: int = 0) -> bool:

@@ -160,12 +160,14 @@ def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contrac
 
 def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
     settings, done, seconds = source.settings, source.sums.done, _seconds(source)
+    reported, left_out = source.sums.channels, source.sums.left_out
     started = _float(source.facts.get("started", ""))
     runs, same = (source.sums.counts.get(f"stability_{name}", 0) for name in ("runs", "same"))
     return {
         "Subject": _subject(settings.subject),
         "Versions": source.facts.get("versions", ""),
-        "Level": level_of(source.sums.channels) if settings.subject.name and source.sums.channels else "",
+        "Level": level_of(reported, left_out) if settings.subject.name and reported else "",
+        "Shown in some scenarios only": ", ".join(sorted(reported & left_out)),
         "Model": settings.model,
         "Draft model": settings.draft_model,
         "Fault": settings.fault or "none",

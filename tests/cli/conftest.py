@@ -7,24 +7,21 @@ from functools import cache
 
 import pytest
 
-from draftproof.harness import kernel_runs
-from draftproof.properties.kernels.case import KernelCase
+from draftproof.harness import kernel_check, kernel_runs
 from draftproof.properties.values.verdict import Verdict
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kernel_calls_judged_once() -> Iterator[None]:
-    drawn, judge, verdicts = cache(kernel_runs.cases), kernel_runs.kernel_verdict, dict[tuple[str, int, str], Verdict]()
+    drawn, judge, verdicts = cache(kernel_runs.cases), kernel_check.kernel_verdicts, dict[tuple[str, int], Verdict]()
 
-    def judged(op: str, calls: tuple[KernelCase, ...], device: str) -> Verdict:
-        key = (op, id(calls), device)
-        if key not in verdicts:
-            verdicts[key] = judge(op, calls, device)
-        return verdicts[key]
+    def judged(calls: kernel_runs.KernelCalls, seed: int, device: str) -> list[Verdict]:
+        new = {op: of_op for op, of_op in calls.items() if (op, id(of_op)) not in verdicts}
+        for op, verdict in zip(new, judge(new, seed, device), strict=True):
+            verdicts[op, id(new[op])] = verdict
+        return [verdicts[op, id(of_op)] for op, of_op in calls.items()]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel_runs, "cases", drawn)
-        patch.setattr(kernel_runs, "kernel_verdict", judged)
-        # Verdicts are remembered in this process.
-        patch.setattr(kernel_runs, "_ON_A_CPU", 1)
+        patch.setattr(kernel_check, "kernel_verdicts", judged)
         yield

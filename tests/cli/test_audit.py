@@ -443,7 +443,7 @@ BENT: dict[str, tuple[Callable[[list[Observation]], Any], str]] = {
 def test_a_trace_that_is_not_whole_is_a_crash(how: str, files: Files, capsys: pytest.CaptureFixture[str]):
     options = ["--prompts", files.prompts, "--tokens", "12", "--steps", "3", "--subject", f"{__name__}:Bent"]
     assert run([*files.options, *options, "--set", f"how={how}"]) == 3
-    told = capsys.readouterr().out.splitlines()[-1]
+    told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("CRASH: MalformedTraceError: ")
     assert BENT[how][1] in told
 
@@ -462,6 +462,6 @@ class Raising(Subject):
 
 def test_a_subject_that_raises_is_a_crash(files: Files, capsys: pytest.CaptureFixture[str]):
     assert run([*files.options, "--prompts", files.prompts, "--subject", f"{__name__}:Raising"]) == 3
-    told = capsys.readouterr().out.splitlines()[-1]
+    told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("CRASH: RuntimeError: mat1 and mat2 shapes cannot be multiplied, in ")
     assert told.endswith(", on the prompts")

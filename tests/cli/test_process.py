@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,22 @@ def test_a_subject_that_leaves_in_green_ends_no_command_so(at: str, case: Path, 
     assert run(["replay", str(case), *options]) == 3
     assert "CRASH" in "".join(capsys.readouterr())
     assert run(["check", "--help"]) == 0
+
+
+@pytest.mark.parametrize("command", ["check", "replay", "doctor"])
+def test_a_subject_that_raises_when_it_is_closed_is_a_crash_of_it(
+    command: str, case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "report.json"
+    check = ["--examples", "1", "--draft", "eagle", "--contract", "output.lossless", "--json", str(file)]
+    given = {"check": check, "replay": [str(case)], "doctor": []}[command]
+    assert run([command, *given, "--subject", f"{SUBJECTS}:Unclosed"]) == 3
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "IndexError: page 9 is out of range" in told
+    assert "in close()" in told
+    if command == "check":
+        found = {one["name"]: one["verdict"] for one in json.loads(file.read_text())["contracts"]}
+        assert (found["runs.close"], found["runs"]) == ("CRASH", "PASS")
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,16 @@ def test_a_deleted_argument_counts_in_its_statement():
     assert hits == [0]
 
 
+@pytest.mark.parametrize(
+    "lines", [("-    # Why.",), ("-    # Why.", "+    # Wherefore."), ("     # Why.", "+    # And how.")]
+)
+def test_a_change_of_comments_has_no_counter(lines: tuple[str, ...]):
+    source = f'"""Walks."""\n\nfrom __future__ import annotations\n\n{SOURCE}    # Why.\n'
+    made = patched({PATH: source}, parse(change(*lines)))
+    assert COUNTER not in made.texts[PATH]
+    assert len(made.hunks) == 1
+
+
 def test_a_triton_function_is_counted_where_it_is_launched():
     source = (
         "import triton\n\n\n@triton.jit\ndef inner(x):\n    return x + 1\n\n\n@triton.jit\ndef outer(x):\n"

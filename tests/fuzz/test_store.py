@@ -106,6 +106,13 @@ def test_an_answer_counts_once(tmp_path: Path):
     assert store.sums().done == 1
 
 
+def test_channels_that_are_left_out_in_some_scenario_are_kept(tmp_path: Path):
+    store = filled(tmp_path / "one.sqlite", [])
+    for number, left_out in ((0, ("verify.choice",)), (2, ()), (3, ("verify.choice", "verify.ids"))):
+        store.done(msgspec.structs.replace(answer_to(number), left_out=left_out), 1.0)
+    assert store.sums().left_out == {"verify.choice", "verify.ids"}
+
+
 def test_a_passing_scenario_is_let_go_of_and_a_failing_one_kept(tmp_path: Path):
     store = filled(tmp_path / "one.sqlite", list(range(12)))
     kept = {row[0] for row in rows(store.path, "texts")}

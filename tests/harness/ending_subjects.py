@@ -74,6 +74,13 @@ class Leaving(ReferenceSubject):
             raise typer.Exit(0)
 
 
+class Unclosed(ReferenceSubject):
+    """Cannot be closed."""
+
+    def close(self) -> None:
+        raise IndexError("page 9 is out of range")
+
+
 class Wavering(ReferenceSubject):
     """Says each time that it can run something else."""
 

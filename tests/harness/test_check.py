@@ -10,8 +10,10 @@ import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.check import Checker, CheckReport
+from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.subject_crash import SubjectCrashedError
+from draftproof.harness.workers.messages import Order
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.formats.case import encode, read_case
 from draftproof.properties.judge import judge
@@ -296,6 +298,25 @@ def test_a_scenario_that_shows_nothing_does_not_vanish_behind_a_pass(
     assert verdict(report, "runs").missing == (missing,)
     assert report.verdict is Outcome.INCONCLUSIVE
     assert told in report.unseen
+
+
+@pytest.mark.parametrize("channel", ["verify.hidden", "accept.index"])
+def test_who_leaves_a_channel_out_in_some_scenarios_only_does_not_show_the_whole(channel: str, tmp_path: Path):
+    class Choosing(EngineSubject):
+        def channels(self, scenario: Scenario) -> frozenset[str]:
+            shown = super().channels(scenario)
+            return shown - {channel} if scenario == SCENARIOS[0] else shown
+
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            trace, shown = super().run(scenario, script), self.channels(scenario)
+            return Trace(self.name, shown, tuple(one for one in trace.observations if one.channel in shown))
+
+    whole, part = (Checker(one(), cases=tmp_path, guarded=False) for one in (EngineSubject, Choosing))
+    assert whole.check(SCENARIOS[:2], 3).level == "whole"
+    report = part.check(SCENARIOS[:2], 3)
+    assert (report.findings, report.level) == ((), "tensors")
+    assert f"{channel} shown in 1 of 2 scenarios only" in report.unseen
+    assert Executor(Choosing()).examine(Order(number=0, scenario=SCENARIOS[0])).left_out == (channel,)
 
 
 class Telling(Trace):

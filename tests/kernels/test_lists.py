@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import DataObject, data
 
 from draftproof import kernels
-from draftproof.harness.kernel_runs import cases, kernel_calls, kernel_verdict
+from draftproof.harness.kernel_check import kernel_verdicts
+from draftproof.harness.kernel_runs import cases, kernel_calls
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.kernels.blocks import BLOCKS, POWERS, lacking, random_aim
 from draftproof.properties.kernels.case import KernelCase
@@ -23,7 +24,7 @@ from draftproof.reference import ops
 from tests.kernels.lane import writes_something
 from tests.kernels.wrong_blocks import WRONG_BLOCKS
 
-TRITON = sorted(Path(kernels.__file__).parent.glob("triton_*.py"))
+SOURCES = sorted(Path(kernels.__file__).parent.glob("*.py"))
 SEEDS = (0, 1, 7)
 
 
@@ -71,6 +72,8 @@ def test_every_op_has_blocks_and_a_dimension_with_less_than_all_powers_a_reason(
 
 
 CONSTANTS = {
+    "eager_attention": {"_PIECE": "1 << 18"},
+    "eager_state": {"PIECE": 64},
     "triton_attention": {"_ONE_SPLIT": 512, "_RING_BLOCK_C": 16, "_PROGRAMS": 264, "_MOST_SPLITS": 16},
     "triton_ahead": {"_BLOCK_E": 16},
     "triton_decisions": {"_BLOCK_V": 4096, "LEAST_BLOCKS": 8},
@@ -89,7 +92,7 @@ CONSTANTS = {
 
 def test_blocks_of_kernels_are_those_that_the_table_was_written_for():
     """Whoever changes one of them changes the table, too."""
-    for path in TRITON:
+    for path in SOURCES:
         text = path.read_text(encoding="utf-8")
         for name, value in CONSTANTS.get(path.stem, {}).items():
             assert re.search(rf"^{name} = {value}$", text, re.MULTILINE), (path.stem, name)
@@ -127,10 +130,11 @@ def test_so_it_is_whatever_the_seed(op: str, name: str, kernel: Kernel):
 
 
 def test_too_few_calls_are_inconclusive_and_say_what_is_lacking():
-    verdict = kernel_verdict("silu_mul", cases("silu_mul", 0, 1), "cpu")
+    (verdict,) = kernel_verdicts({"silu_mul": cases("silu_mul", 0, 1)}, 0, "cpu")
     assert (verdict.verdict, verdict.scenarios) == (Outcome.INCONCLUSIVE, 1)
     assert {"columns 1024 >= 1", "columns 1025 >= 1", "columns over 3072 >= 1"} <= set(verdict.missing)
-    assert kernel_verdict("silu_mul", listed("silu_mul", 0), "cpu").verdict is Outcome.PASS
+    (verdict,) = kernel_verdicts({"silu_mul": listed("silu_mul", 0)}, 0, "cpu")
+    assert (verdict.verdict, verdict.missing) == (Outcome.PASS, ())
 
 
 @pytest.mark.parametrize("op", ["kv_write", "greedy_choice", "sampled_choice", "gdn_replay"])

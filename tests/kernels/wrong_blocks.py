@@ -43,6 +43,11 @@ def _zeros(*index: slice) -> Callable[[Tensor], Tensor]:
     return change
 
 
+def without_a_last_input(values: Tensor) -> Tensor:
+    """Return a zero in place of the one that is behind 4096."""
+    return _zeros(_ALL, slice(-1, None))(values) if values.shape[1] % 4096 == 1 < values.shape[1] else values
+
+
 def at_most(most: int) -> Callable[[Tensor], Tensor]:
     """Return what counts up to a number only."""
     return lambda values: values.clamp(max=most)
@@ -50,6 +55,38 @@ def at_most(most: int) -> Callable[[Tensor], Tensor]:
 
 def _of_16_bits(values: Tensor) -> Tensor:
     return torch.where((values >= 1 << 16) & (values < 1 << 17), values & 0xFFFF, values)
+
+
+def without_a_last_token(op: str) -> tuple[str, str, Kernel]:
+    """Return attention in pieces of whole tokens that look at 2^18 numbers each: a last piece of one is left out."""
+    twin = ops.OP_TWINS[op]
+    names = list(inspect.signature(twin).parameters)
+
+    def wrong(*call: Any) -> None:
+        of = dict(zip(names, call, strict=True))
+        before = of["out"].clone()
+        twin(*call)
+        length = min(int(of["positions"].max()) + 1, of["page_table"].shape[1] * of["page_size"])
+        numbers = length * (of["k_pool"][0].numel() + of["v_pool"][0].numel())
+        step, tokens = max(1, (1 << 18) // max(1, numbers)), len(before)
+        if tokens > step and tokens % step == 1:
+            of["out"][-1] = before[-1]
+
+    return op, "a last piece of one token left out", wrong
+
+
+def without_a_last_position(op: str, block: int) -> tuple[str, str, Kernel]:
+    """Return attention that leaves out the last position where it is a piece of its own."""
+
+    def windowed(positions: Tensor, first: Tensor) -> Tensor:
+        seen = positions + 1 - first.clamp(min=0)
+        return positions - ((seen > block) & (seen % block == 1)).long()
+
+    def from_zero(positions: Tensor) -> Tensor:
+        return windowed(positions, torch.zeros_like(positions))
+
+    change = from_zero if op == "paged_attention" else windowed
+    return op, f"a last piece of one position behind {block} left out", given(op, positions=change)
 
 
 def two_blocks_of_a_state(pool: Tensor, *rest: Tensor) -> None:
@@ -101,5 +138,8 @@ WRONG_BLOCKS: tuple[tuple[str, str, Kernel], ...] = (
     unwritten("gdn_flush", "ssm", _ALL, slice(8, None)),
     unwritten("gdn_checkpoint", "checkpoint_conv", _ALL, _ALL, slice(512, None)),
     unwritten("replay_move", "gates", _ALL, _ALL, _ALL, _ALL, _ALL, slice(8, None)),
+    *map(without_a_last_token, ("paged_attention", "windowed_attention", "quantised_attention", "fp8_attention")),
+    *(without_a_last_position(op, 512) for op in ("paged_attention", "windowed_attention", "fp8_attention")),
+    changed("linear_add", "x", without_a_last_input, "a last piece of one input that is not added"),
     ("state_scatter", "elements beyond 8192 not written", two_blocks_of_a_state),
 )

@@ -148,6 +148,7 @@ def test_levels() -> None:
         "whole": ALL,
     }
     assert {level: level_of(frozenset(channels)) for level, channels in shown.items()} == {one: one for one in shown}
+    assert level_of(ALL, frozenset({"verify.choice"})) == "tensors"
 
 
 def test_what_takes_two_drafts_is_not_asked_of_one() -> None:

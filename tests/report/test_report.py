@@ -310,11 +310,13 @@ def test_another_engine_is_told_with_its_versions_level_and_model(tmp_path):
     run = make(tmp_path / "run", settings=settings, facts={"versions": "python 3.11.9, vllm 0.32.0"})
     with closing(sqlite3.connect(run / "results.sqlite")) as store:
         store.executemany("INSERT INTO channels VALUES(?)", [("accept.emitted",), ("total.drafts",)])
+        store.executemany("INSERT INTO left_out VALUES(?)", [("total.drafts",), ("total.rounds",)])
         store.commit()
     facts = dict(report(read_run(run)).facts)
     assert facts["Subject"] == "openai --url http://x:1 --set drafts=4"
     assert facts["Versions"] == "python 3.11.9, vllm 0.32.0"
     assert facts["Level"] == "counters"
+    assert facts["Shown in some scenarios only"] == "total.drafts"
     assert (facts["Model"], facts["Draft model"]) == ("models/llama", "models/head")
     own = dict(report(read_run(make(tmp_path / "own"))).facts)
     assert own["Subject"] == "the engine"

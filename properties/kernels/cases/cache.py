@@ -188,17 +188,29 @@ def _attention(choose: Choose, dtype: torch.dtype, aim: Sizes, hidden: int = 0) 
     if aim:
         rows[0], positions[0] = 0, lengths[0] - 1
     pools = [bf.owned(choose, (size, heads, width), live, dtype) for width in (k_width, v_width)]
+    queries, scale = bf.given(choose, (tokens, heads * group, k_width), dtype), choose.one_of((1.0, 0.375, 0.125))
+    if aim and dtype.is_floating_point:
+        last = table[0][positions[0] // page_size] * page_size + positions[0] % page_size
+        _heed(queries.tensor[0].reshape(heads, group, k_width), pools[0].tensor, live[: lengths[0]], last, scale)
     return {
         "out": bf.unwritten(choose, (tokens, heads * group, v_width), dtype),
-        "q": bf.given(choose, (tokens, heads * group, k_width), dtype),
+        "q": queries,
         "k_pool": pools[0],
         "v_pool": pools[1],
         "page_table": bf.index(choose, table),
         "req_rows": bf.index(choose, rows),
         "positions": bf.index(choose, positions),
         "page_size": page_size,
-        "scale": choose.one_of((1.0, 0.375, 0.125)),
+        "scale": scale,
     }
+
+
+def _heed(query: torch.Tensor, keys: torch.Tensor, slots: list[int], last: int, scale: float) -> None:
+    """Let a query of each head [N,G,H] heed one slot as much as all of them: no bound hides that it is lost."""
+    for head, of_head in enumerate(query.double()):
+        one, key = of_head[of_head.norm(dim=1).argmax()] * scale, keys[last, head]
+        more = (keys[slots, head].double() @ one).logsumexp(0) - key.double() @ one
+        key += (more / (one @ one) * one).clamp(-16, 16)
 
 
 def _few(choose: Choose, aim: Sizes) -> Sizes:

@@ -107,16 +107,16 @@ def linear_weight(choose: Choose, outputs: int, inputs: int, dtype: torch.dtype)
 def _linear(
     choose: Choose, dtype: torch.dtype, aim: Sizes, *, adds: bool = False, norm: bool = False, gated: bool = False
 ) -> Arguments:
-    """Choose few tokens."""
+    """Choose few tokens. With an aim the last input of the first is so large that no bound hides that it is lost."""
     tokens, inputs, outputs = bf.distinct(choose, "tokens", "inputs", "outputs", aim=aim, high=40)
     tokens = aim.get("tokens", tokens % 4 + 1)
     out = torch.full((tokens, outputs), choose.one_of(bf.VALUE_POISONS[dtype]), dtype=dtype)
     if adds:
         out = bf.values_of(choose, (tokens, outputs), dtype)
-    arguments: Arguments = {
-        "residual" if adds else "out": rowwise(choose, out),
-        "x": rowwise(choose, bf.values_of(choose, (tokens, inputs), dtype)),
-    }
+    x = bf.values_of(choose, (tokens, inputs), dtype)
+    if aim:
+        x[0, -1] = 2 * math.sqrt(inputs)
+    arguments: Arguments = {"residual" if adds else "out": rowwise(choose, out), "x": rowwise(choose, x)}
     if norm:
         # The linear ops take the norm's weight as a model holds it, contiguous.
         arguments["norm"] = Buffer(bf.values_of(choose, (inputs,), dtype), (inputs,), (1,), 0)

@@ -94,14 +94,16 @@ class _Packed:
 def _packed(choose: Choose, sizes: LaunchSizes, aim: Sizes, shortest: int, longest: int) -> _Packed:
     """Choose sequences of `shortest` to `longest` tokens, tokens around them, and steps to track, some beyond the end.
 
-    The last is as long as is asked for; the others of a long one are long as well, or whole pieces of 64.
+    The last is as long as is asked for, and none is longer; the others of a long one are long as well, or whole pieces
+    of 64.
     """
     count, tracked = sizes.rows, sizes.slots + choose.integer(1, 3)
     lengths = [choose.integer(shortest, longest) for _ in range(count)]
     if aim:
-        if aim.get("tokens", 0) >= _LONG:
-            lengths = [choose.one_of((64, 128, 63, length)) for length in lengths]
-        lengths[-1] = aim.get("tokens", max(lengths[-1], 1)) if longest > 1 else 1
+        asked = aim.get("tokens", max(lengths[-1], 1)) if longest > 1 else 1
+        if asked >= _LONG:
+            lengths = [min(asked, choose.one_of((64, 128, 63, length))) for length in lengths]
+        lengths[-1] = asked
     starts = [choose.one_of((0, 0, 2))]
     for length in lengths:
         starts.append(starts[-1] + length)

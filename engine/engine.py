@@ -14,24 +14,24 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine import stopping
 from draftproof.engine.arena import Arena
-from draftproof.engine.cache import PagedCache, TargetCache, layout_of, pool_shapes, pools_of
+from draftproof.engine.cache import PagedCache, TargetCache, layout_of, pools_of
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.controller import controller
 from draftproof.engine.draft_counters import DraftCounters
 from draftproof.engine.drafts import algorithm
-from draftproof.engine.drafts.base import DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
+from draftproof.engine.drafts.base import DraftContext, DraftModel, PromptChunks, metadata_of_rows
 from draftproof.engine.exchange import Exchange
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
+from draftproof.engine.memory import memory_shapes
 from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target, VerifyStates
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.penalties import PenaltyTables
-from draftproof.engine.penalties import shapes as penalty_shapes
 from draftproof.engine.penalty_params import penalty_columns
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.probes import Probes
@@ -53,7 +53,7 @@ from draftproof.engine.stages import (
     Retired,
     StepPlan,
 )
-from draftproof.engine.states.base import StateCache, checkpoint_shapes
+from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
@@ -78,31 +78,15 @@ class Engine:
         parts: EngineParts = OWN,
         group: Solo = SOLO,
     ) -> None:
-        self.group = group
-        group.watch((probes or Probes()).on_collective)
-        self.config, self.device, self.probes = config, device, probes or Probes()
+        self.config, self.device, self.probes, self.group = config, device, probes or Probes(), group
+        group.watch(self.probes.on_collective)
         kind = parts.draft or algorithm(f"{draft.kind}_tree" if config.tree else draft.kind)
-        num_slots, num_rows = (config.pages + 1) * config.page_size, config.num_rows
         entries = kind.entries(draft.model)
-        shapes: Shapes = {
-            **pool_shapes("target", target.cache_shape, num_slots),
-            **(pool_shapes("draft", entries, num_slots) if entries else {}),
-            "page_table": ((num_rows, config.pages_per_row), torch.int64),
-            **kind.memory(draft.model, target, config),
-        }
-        if config.mrope:
-            columns = config.pages_per_row * config.page_size
-            shapes["mrope_positions"] = ((num_rows, 3, columns), torch.int64)
-        if config.penalized:
-            shapes |= penalty_shapes(num_rows, target.vocab)
         commit = Replay if config.commit == "replay" else parts.snapshot or Snapshot
-        if target.state_shape:
-            shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
-            shapes |= checkpoint_shapes(target.state_shape, num_rows + config.checkpoint_slots)
-        self.arena = Arena(shapes, device)
+        self.arena = Arena(memory_shapes(target, draft.model, kind, config, commit), device)
         self.states: StateCache | None = commit(self.arena) if target.state_shape else None
         order = config.page_order or tuple(range(1, config.pages + 1))
-        owned = StateSlots(config.state_order or tuple(range(1, num_rows))) if self.states else None
+        owned = StateSlots(config.state_order or tuple(range(1, config.num_rows))) if self.states else None
         page_table, page = self.arena["page_table"], config.page_size
         kept = StateSlots(config.checkpoint_range) if self.states else None
         prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
@@ -126,17 +110,15 @@ class Engine:
         needs = self.draft.needs
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
-        self._step = 0
+        # Before the first step no rank knows of the others.
+        self._step, self._others_busy = 0, group.size > 1
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
-        step_counts = (0, *config.candidates)
         self._runtimes = {
             steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
-            for steps in step_counts
+            for steps in (0, *config.candidates)
         }
-        # Before the first step no rank knows of the others.
-        self._others_busy = group.size > 1
-        self.draft_counters = DraftCounters(max(step_counts))
+        self.draft_counters = DraftCounters(max(config.candidates))
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""

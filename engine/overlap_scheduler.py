@@ -68,7 +68,7 @@ class OverlapScheduler(Scheduler):
         Masks go by all tokens before a row, an abort frees memory that nothing may write any more, and a state is kept
         from a slot that the next step writes.
         """
-        requests = [row.request for row in (*plan.prefill, *plan.decode)]
+        requests = [row.request for row in plan.prefill] + [row.request for row in plan.decode]
         needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
         keeps_states = self.cache.keeps and self.cache.checkpoints is not None
         return needs_text or keeps_states or self._may_run_out() or self._may_mix(plan.step + 1)

@@ -28,6 +28,7 @@ from draftproof.properties.features.tensor_parallel import without_tensor_ranks
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.paths import put as put_at
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.observed import Collective
@@ -150,7 +151,9 @@ def test_collectives_that_are_wrong_on_all_ranks_are_found() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_decision_that_only_one_rank_makes_is_found(rank: int) -> None:
-    of = ran(HYBRID)
+    # With a prefix cache, so that they decide what it has.
+    cached = put_in(put_in(named(HYBRID), "schedule", prefix_cache=True), "memory", checkpoint_slots=2)
+    of = evidence(EngineSubject(), put_in(cached, "states", checkpoint=cached.memory.page_size))
     assert not fails(of, "tensor.decisions")
     reported = {one.channel: one for one in of.ranks[rank].subject.observations}
     assert set(DECISIONS) - reported.keys() <= {"adaptive_steps.steps"}

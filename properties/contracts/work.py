@@ -92,9 +92,9 @@ def _work(evidence: Evidence) -> Iterator[Mismatch]:
             if got != wanted:
                 yield Mismatch("graph.work", key, f"{wanted} {name}", f"{got} {name}", off_by(wanted, got))
         # How many experts an eager launch runs depends on its tokens.
-        same: tuple[int, ...] = (launch.kind, launch.width, launch.layer, 0 if evidence.exact else launch.size)
-        if launch.kind == LaunchKind.MIXED:
-            same += tuple((launch.step, phase) in evidence.schedule.batches for phase in (0, 1))
+        kinds = ((launch.step, phase) in evidence.schedule.batches for phase in (0, 1))
+        of_kinds = tuple(kinds) if launch.kind == LaunchKind.MIXED else ()
+        same = (launch.kind, launch.width, launch.layer, 0 if evidence.exact else launch.size, *of_kinds)
         if evidence.exact or launch.size:
             first = usual.setdefault(same, work.kernels)
             if work.kernels != first:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.values.delays import lag
-from draftproof.properties.values.observed import PoolReport
+from draftproof.properties.values.observed import PoolReport, Returned
 from draftproof.properties.values.scenario import Scenario, columns_freed
 from draftproof.properties.values.trace import Key
 
@@ -44,6 +44,8 @@ class _Holding:
         self._tables = ObservedTables(schedule.trace, scenario.memory.page_size, schedule)
         self._lengths: Mapping[Key, int] = schedule.trace.typed("commit.length", int)
         self._reports = schedule.trace.typed("pool.owners", PoolReport)
+        returned = schedule.trace.typed("accept.returned", Returned)
+        self._finished = {key.request for key, one in returned.items() if one.finished}
 
     def may_run_out(self, step: int, *, before_late: bool) -> bool:
         """Return whether the next step may have too few pages, as each row may take as many more as a round can."""
@@ -64,8 +66,8 @@ class _Holding:
             return True
         live = {row.request for row in self._last_rows(step, before_late=before_late)}
         later = {row.request for row in self._schedule.rows if row.step > step}
-        later |= {request for request, abort in self._schedule.aborts.items() if abort.step > step}
-        return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live)
+        later |= {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
+        return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live - self._finished)
 
     def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
         """Return the columns that windows had freed of a row's table when a step was given to the device."""

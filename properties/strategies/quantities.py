@@ -402,7 +402,17 @@ def work_of(scenario: Scenario) -> float:
     """
     columns, layers = scenario.model.vocab / 1000, getattr(scenario.draft, "layers", 1)
     rounds = sum(one.budget for one in scenario.requests) * (1 + columns) * (1 + layers / 8)
-    return rounds + sum(len(one.prompt) for one in scenario.requests) / 8 * (1 + 2 * columns) * (1 + layers / 3)
+    tokens = sum(len(one.prompt) for one in scenario.requests) / 8 * (1 + 2 * columns) * (1 + layers / 3)
+    return rounds + tokens + _reported(scenario)
+
+
+def _reported(scenario: Scenario) -> float:
+    """Return what it takes to say in each step which pages a prefix cache has: each is known by all tokens up to it."""
+    if not scenario.schedule.prefix_cache:
+        return 0.0
+    steps = sum(-(-len(one.prompt) // scenario.schedule.chunk) for one in scenario.requests)
+    longest = max(len(one.prompt) + one.budget for one in scenario.requests)
+    return steps * longest * longest / scenario.memory.page_size / 30_000
 
 
 def with_room(scenario: Scenario) -> Scenario:

@@ -11,11 +11,13 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Draft, Shapes
 from draftproof.engine.models.base import Target
 from draftproof.engine.penalties import shapes as penalty_shapes
-from draftproof.engine.states.base import StateCache, checkpoint_shapes
+from draftproof.engine.states.base import checkpoint_shapes
+from draftproof.engine.states.replay import Replay
+from draftproof.engine.states.snapshot import Snapshot
 
 
 def memory_shapes(
-    target: Target, draft: Any, kind: type[Draft[Any]], config: EngineConfig, commit: type[StateCache]
+    target: Target, draft: Any, kind: type[Draft[Any]], config: EngineConfig, commit: type[Replay | Snapshot]
 ) -> Shapes:
     """Return the tensors for a target and a draft of a kind; `commit` is how rounds commit recurrent states."""
     num_slots, num_rows = (config.pages + 1) * config.page_size, config.num_rows

@@ -44,9 +44,16 @@ def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
                 known = f"ended in step {overlap.ended_at.get(request, -1)}"
                 yield _mismatch(row.request, row.round, known, f"a row in step {step}", Surplus())
         for step in range(min(of_request), last + 1):
-            if step not in of_request and not _is_crowded(evidence, (request, attempt), step):
+            waits = _is_crowded(evidence, (request, attempt), step) or not _has_tokens(evidence, request, step)
+            if step not in of_request and not waits:
                 number = max((row.round for row in of_request.values() if row.step < step), default=0) + 1
                 yield _mismatch(request, number, f"a row in step {step}", None, Missing())
+
+
+def _has_tokens(evidence: Evidence, request: int, step: int) -> bool:
+    """Return whether those admitted before a request leave it tokens of a step's budget."""
+    has_budget = evidence.scenario.schedule.token_budget
+    return not has_budget or evidence.plans.tokens_of_step(step).get(request, 0) > 0
 
 
 def _is_crowded(evidence: Evidence, attempt: tuple[int, int], step: int) -> bool:

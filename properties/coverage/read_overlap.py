@@ -23,7 +23,7 @@ def read_overlap(evidence: Evidence) -> Mapping[str, int]:
     for row in evidence.schedule.rows:
         found.update(_of_row(evidence, overlap, row))
     late = (request for request, step in overlap.ended_at.items() if evidence.schedule.lag(step))
-    found["overlap_sure_ends"] = sum(map(overlap.is_sure_to_end, late))
+    found["overlap_sure_ends"] = sum(map(evidence.plans.is_sure_to_end, late))
     return found
 
 

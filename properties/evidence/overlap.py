@@ -50,15 +50,8 @@ class Overlap:
         return {
             request: step + 1
             for request, step in self.ended_at.items()
-            if self.evidence.schedule.lag(step) and not self.is_sure_to_end(request)
+            if self.evidence.schedule.lag(step) and not self.evidence.plans.is_sure_to_end(request)
         }
-
-    def is_sure_to_end(self, request: int) -> bool:
-        """Return whether the last round had to end a request, as it adds one token at least."""
-        scenario, script = self.evidence.scenario, self.evidence.script.requests[request]
-        asked = scenario.requests[request]
-        known = script.rounds[-1].context + 1 - len(asked.prompt) if script.rounds else 0
-        return known + 1 >= asked.budget or len(asked.prompt) + known + 1 >= scenario.memory.max_len
 
     def bound(self, row: Row) -> int:
         """Return the largest n that a decode row can have, as far as the host knows when it plans it (S-OVERLAP-3)."""

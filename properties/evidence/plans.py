@@ -45,7 +45,12 @@ class DraftPlans:
         """Return what a decode row plans, within the steps in force; 0 in a batch too large for drafts."""
         if 0 < self.scenario.schedule.draft_batch < len(self.schedule.batches[row.step, 1]):
             return 0
-        return min(round_plan(self.scenario.requests[row.request], row.round).num_drafts, self.steps_in_force(row.step))
+        wanted = min(
+            round_plan(self.scenario.requests[row.request], row.round).num_drafts, self.steps_in_force(row.step)
+        )
+        if not (self.schedule.overlap and self.scenario.schedule.token_budget):
+            return wanted
+        return max(0, min(wanted, self.tokens_of_step(row.step).get(row.request, 0) - 1))
 
     def drafts_allowed(self, row: Row, n: int) -> int:
         """Return the most drafts of a decode row at context n: what it wants within its limits."""
@@ -89,10 +94,26 @@ class DraftPlans:
             wanted = min(text, self.scenario.schedule.chunk)
             if text <= 0:
                 number = before[-1].round + 1 if before else rows[0].round
-                wanted = self._wanted_by_round(index, number) if rounds < self.scenario.schedule.max_batch else 0
-                rounds += 1
+                is_over = before and self._is_over(before[-1], step)
+                has_place = rounds < self.scenario.schedule.max_batch and not is_over
+                wanted = self._wanted_by_round(index, number) if has_place else 0
+                rounds += not is_over
             yield index, wanted, left
             left -= min(wanted, left)
+
+    def _is_over(self, last: Row, step: int) -> bool:
+        """Return whether a host that plans ahead knows in a step that a request has ended or will have."""
+        solved = self.script.requests[last.request]
+        if not self.schedule.overlap or last.round < len(solved.rounds) or solved.aborted:
+            return False
+        is_discarded = last.round > len(solved.rounds)
+        return is_discarded or self.schedule.done(last) < step or self.is_sure_to_end(last.request)
+
+    def is_sure_to_end(self, request: int) -> bool:
+        """Return whether the last round had to end a request, as it adds one token at least (S-OVERLAP-5)."""
+        asked, rounds = self.scenario.requests[request], self.script.requests[request].rounds
+        known = rounds[-1].context + 1 - len(asked.prompt) if rounds else 0
+        return known + 1 >= asked.budget or len(asked.prompt) + known + 1 >= self.scenario.memory.max_len
 
     def _text(self, index: int, number: int) -> int:
         """Return how many tokens the prefill of a round runs."""
@@ -103,9 +124,12 @@ class DraftPlans:
     def _wanted_by_round(self, index: int, number: int) -> int:
         """Return the verify rows that a round wants; none behind the last."""
         request, solved = self.scenario.requests[index], self.script.requests[index]
+        planned = min(round_plan(request, number).num_drafts, self.scenario.steps)
+        if self.schedule.overlap:
+            # Who does not know lengths goes by what is wanted.
+            return 1 + planned
         if number > len(solved.rounds) + int(solved.aborted):
             return 0
-        planned = min(round_plan(request, number).num_drafts, self.scenario.steps)
         return 1 + self._fitting(planned, index, solved.context(number, len(request.prompt)))
 
     def num_found(self, request: int, round_: int, n: int) -> int | None:

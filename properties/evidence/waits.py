@@ -62,9 +62,10 @@ class _Holding:
 
     def may_mix(self, step: int, *, before_late: bool) -> bool:
         """Return whether a request is in its prefill after a step, or waits and has arrived by the next one."""
-        if any(self._end(row) < self._text(row) for row in self._schedule.batches.get((step, 0), ())):
+        rows = list(self._last_rows(step, before_late=before_late))
+        if any(not row.phase and self._end(row) < self._text(row) for row in rows):
             return True
-        live = {row.request for row in self._last_rows(step, before_late=before_late)}
+        live = {row.request for row in rows}
         later = {row.request for row in self._schedule.rows if row.step > step}
         later |= {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
         return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live - self._finished)

@@ -71,7 +71,7 @@ _OF_OTHERS = TREE_CHANNELS | {"propose.match", "verify.allowed", "commit.allowed
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},
     "padded_vs_exact": _SIZED | {"verify.packed"},
-    "unmixed": _LAUNCHED | TREE_CHANNELS,
+    "unmixed": _LAUNCHED | TREE_CHANNELS | DISAGGREGATION_CHANNELS | OVERLAP_CHANNELS,
     "rows_permuted": _PLACED,
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),

@@ -42,6 +42,7 @@ NAMES = [
 ]
 MODULES = {"draftproof": draftproof, "draftproof.subject": subject, "draftproof.op": op}
 SHOWN = [ROOT / "README.md", *sorted(ROOT.glob("examples/**/*.*")), *sorted(ROOT.glob("docs/*.md"))]
+SHOWN = [path for path in SHOWN if "__pycache__" not in path.parts]
 CHAPTERS = sorted(ROOT.glob("docs/semantics/*.md"))
 _MODULE = r"(draftproof(?:\.\w+)*)"
 _USES = re.compile(rf"^\s*(?:>>> )?(?:from|import) {_MODULE}|python -m {_MODULE}", re.MULTILINE)

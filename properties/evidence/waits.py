@@ -67,8 +67,9 @@ class _Holding:
             return True
         live = {row.request for row in rows}
         later = {row.request for row in self._schedule.rows if row.step > step}
-        later |= {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
-        return any(self._scenario.requests[one].arrival <= step + 1 for one in later - live - self._finished)
+        aborted = {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
+        waiting = (later | aborted - self._finished) - live
+        return any(self._scenario.requests[one].arrival <= step + 1 for one in waiting)
 
     def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
         """Return the columns that windows had freed of a row's table when a step was given to the device."""

@@ -45,7 +45,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="token-budget",
-    not_compared={"alone": ROUNDS_OF_ITS_SCHEDULE},
+    not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
     leads=1,
     what="an engine step runs a limited number of tokens",
     has=field_is_not("schedule.token_budget", 0),

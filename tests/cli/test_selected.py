@@ -82,14 +82,14 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "names",
     [
-        "overlap preemption",
-        "prefix-cache overlap",
+        "overlap disaggregation",
+        "preemption trees",
         "trees overlap",
         "trees adaptive-steps",
         "trees windows",
         "trees mixed",
         "aborts disaggregation",
-        "token-budget aborts",
+        "token-budget trees",
         "data-parallel trees",
         "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
@@ -260,8 +260,8 @@ def test_kernels_are_called_beside_probes_of_the_engine_only(words: str, capsys)
 
 def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):
     monkeypatch.setattr(drafts, "generated", lambda *_: iter(LISTED))
-    told = error_of(capsys, "check", "--with", "overlap", "--with", "grammars", "--draft", "eagle")
-    assert "invalid --with overlap --with grammars with --draft eagle: overlap is not defined beside grammars" in told
+    told = error_of(capsys, "check", "--with", "overlap", "--with", "trees", "--draft", "eagle")
+    assert "invalid --with overlap --with trees with --draft eagle: overlap is not defined beside trees" in told
 
 
 def test_documentation_lists_every_feature():

@@ -116,8 +116,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="mixed",
-    leads=1,
-    weight=0.45,
+    weight=0.35,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),
     without=in_turn(field_put("schedule.mixed", False, variant="unmixed"), field_put("graphs.tokens", ())),

@@ -188,7 +188,7 @@ FEATURE = Feature(
         "alone": "a host that is a step behind commits what another does not",
         "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
     },
-    leads=2,
+    leads=1,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
     without=field_put("schedule.overlap", (), variant="unoverlapped"),

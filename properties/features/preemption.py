@@ -106,7 +106,6 @@ _FACTS = (
 FEATURE = Feature(
     name="preemption",
     not_compared={"unoverlapped": ROUNDS_OF_ITS_SCHEDULE},
-    leads=1,
     what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),

@@ -161,7 +161,7 @@ def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeyp
     assert report["examples"] == 3
     rows = {row["name"]: row for row in report["contracts"]}
     assert not [name for name in rows if name.startswith(("kernel.", "runs."))]
-    assert rows["overlap.pages"]["verdict"] == "SKIP"
+    assert rows["disaggregation.engines"]["verdict"] == "SKIP"
     assert "--with preemption --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
 
 

@@ -92,7 +92,7 @@ def test_who_has_ended_runs_once_more_and_gives_its_pages_back_then() -> None:
 def test_an_end_that_is_certain_has_no_round_behind_it() -> None:
     requests = tuple(replace(one, budget=1 + index) for index, one in enumerate(STATIC.requests))
     of = ran(behind(replace(STATIC, requests=requests)))
-    assert [Overlap(of).is_sure_to_end(request) for request in (0, 1)] == [True, True]
+    assert [of.plans.is_sure_to_end(request) for request in (0, 1)] == [True, True]
     assert {key.request for key in of.discarded}.isdisjoint({0, 1})
 
 

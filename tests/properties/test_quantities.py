@@ -74,6 +74,9 @@ def having(name: str) -> list[Scenario]:
         found = [one for one in found if one.states.checkpoint]
     if name == "sequence":
         found = [one for one in found if any(of.stop_sequences_at for of in one.requests)]
+    if name == "draft batch":
+        # Large ones change something only in large batches.
+        found.sort(key=lambda one: -one.schedule.max_batch)
     return found[:12]
 
 

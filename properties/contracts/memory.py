@@ -208,10 +208,11 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
 
 def _given_back(evidence: Evidence, row: Row, end: int) -> set[int]:
     """Return the pages of a row that its request gave back by a step: all if it is over, those behind its window."""
-    table = evidence.tables.at(row)
+    # With an overlap some went when the results of the row before came, and may be another's by now.
+    held = set(evidence.kept_table(row, evidence.schedule.done(row)).values())
     if evidence.schedule.is_last(row) or evidence.schedule.leaves(row):
-        return set(table.values())
-    return set(table.values()) - set(evidence.kept_table(row, end).values())
+        return held
+    return held - set(evidence.kept_table(row, end).values())
 
 
 def _wrong(

@@ -116,6 +116,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="mixed",
+    leads=1,
     weight=0.35,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),

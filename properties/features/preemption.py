@@ -105,6 +105,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="preemption",
+    leads=1,
     not_compared={"unoverlapped": ROUNDS_OF_ITS_SCHEDULE},
     what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),

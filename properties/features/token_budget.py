@@ -45,6 +45,7 @@ _FACTS = (
 
 FEATURE = Feature(
     name="token-budget",
+    leads=1,
     not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
     weight=0.3,
     what="an engine step runs a limited number of tokens",

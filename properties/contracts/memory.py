@@ -59,7 +59,7 @@ def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
     if launch.kind == LaunchKind.MIXED:
-        return tuple(row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
+        return evidence.schedule.rows_at(launch.step)
     return evidence.schedule.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
 
 

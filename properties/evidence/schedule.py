@@ -105,6 +105,10 @@ class ObservedSchedule:
             batches[row.step, row.phase].append(row)
         return {place: tuple(rows) for place, rows in batches.items()}
 
+    def rows_at(self, step: int) -> tuple[Row, ...]:
+        """Return the rows of an engine step, those of prompts first."""
+        return (*self.batches.get((step, 0), ()), *self.batches.get((step, 1), ()))
+
     @cached_property
     def decode_steps(self) -> Mapping[tuple[int, int], int]:
         """(request, round) -> engine step, of decode rounds."""

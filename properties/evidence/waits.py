@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
@@ -15,17 +15,18 @@ from draftproof.properties.values.trace import Key
 def waited_steps(scenario: Scenario, schedule: ObservedSchedule, *, is_hybrid: bool) -> frozenset[int]:
     """Return those steps of a run; `schedule` need not know of them."""
     own = scenario.schedule
-    steps = sorted({row.step for row in schedule.rows}) if own.overlap else []
+    if not own.overlap:
+        return frozenset()
+    steps = sorted({row.step for row in schedule.rows})
     if own.prefix_cache and is_hybrid:
         return frozenset(steps)
     waited = set[int]()
     holding = _Holding(scenario, schedule)
     for step in steps:
-        rows = [row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())]
         before_late = step - 1 not in waited and lag(own.overlap, step - 1) > 0
         may_run_out = own.preemption and holding.may_run_out(step, before_late=before_late)
         may_mix = own.mixed and holding.may_mix(step, before_late=before_late)
-        if may_run_out or may_mix or any(_needs_text(scenario, row) for row in rows):
+        if may_run_out or may_mix or any(_needs_text(scenario, row) for row in schedule.rows_at(step)):
             waited.add(step)
     return frozenset(waited)
 
@@ -82,14 +83,11 @@ class _Holding:
         """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""
         report = self._reports.get(Key(-1, step))
         owners = {owner.request for owner in report.owners} if report else set()
-        in_flight = {row.request for row in self._rows_of(step - 1)} if before_late else set()
+        in_flight = {row.request for row in self._schedule.rows_at(step - 1)} if before_late else set()
         last = {row.request: row for row in self._schedule.rows if row.step <= step}
-        for request in sorted(owners | in_flight | {row.request for row in self._rows_of(step)}):
+        for request in sorted(owners | in_flight | {row.request for row in self._schedule.rows_at(step)}):
             if request in last:
                 yield last[request]
-
-    def _rows_of(self, step: int) -> Sequence[Row]:
-        return [row for phase in (0, 1) for row in self._schedule.batches.get((step, phase), ())]
 
     def _text(self, row: Row) -> int:
         """Return how many tokens the prefill of a row runs."""

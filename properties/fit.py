@@ -127,8 +127,21 @@ def _dtype(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _steps(scenario: Scenario, limits: Limits) -> Scenario:
-    most = limits.max_drafts
-    return with_steps(scenario, most) if 0 < most < scenario.steps else scenario
+    most = limits.fixed_drafts or limits.max_drafts
+    made = with_steps(scenario, most) if 0 < most < scenario.steps else scenario
+    return _with_all(made, most) if limits.fixed_drafts else made
+
+
+def _with_all(scenario: Scenario, steps: int) -> Scenario:
+    """Return the scenario with so many drafts in every round, and a `max_len` that none of them comes to."""
+    requests = tuple(
+        replace(one, rounds=tuple(replace(plan, num_drafts=steps) for plan in one.rounds)) for one in scenario.requests
+    )
+    longest = max(len(one.prompt) + one.budget for one in requests) + steps
+    memory = replace(scenario.memory, max_len=max(scenario.memory.max_len, longest))
+    made = replace(scenario, steps=steps, requests=requests, memory=memory)
+    pages = max(made.memory.pages, *(pages_needed(made, request) for request in made.requests))
+    return replace(made, memory=replace(made.memory, pages=pages))
 
 
 def _draft(scenario: Scenario, limits: Limits) -> Scenario:
@@ -240,6 +253,12 @@ def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
     return replace(scenario, memory=replace(scenario.memory, pages=max(pages, scenario.memory.pages)))
 
 
+def _pool(scenario: Scenario, limits: Limits) -> Scenario:
+    """Return the scenario with the pages of a pool whose size is the subject's own."""
+    memory = scenario.memory
+    return replace(scenario, memory=replace(memory, pages=limits.pages)) if limits.pages else scenario
+
+
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
     needed = needed_by_variant(scenario.variant)
     if scenario.variant not in ("none", *limits.variants) or (needed and not FEATURES_BY_NAME[needed].has(scenario)):
@@ -266,6 +285,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _arrivals,
     _pages,
     _ahead,
+    _pool,
     _variant,
     _once,
 )

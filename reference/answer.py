@@ -119,7 +119,7 @@ def _resolved(known: Solved, observed: ObservedRun, limits: Limits, texts: Texts
         memo,
         observed.drafts,
         batches.resumed,
-        chooses=limits.steering == "none",
+        chooses=limits.chooses_drafts,
         followed=texts,
         parents=observed.parents,
         ended=batches.ended,

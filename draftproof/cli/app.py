@@ -21,6 +21,7 @@ from draftproof.cli import (
     checkpoints,
     demo,
     doctor,
+    engines,
     environment,
     explain,
     faults,
@@ -69,6 +70,7 @@ lab.add_typer(bisect, name="bisect")
 lab.command("releases")(releases.releases)
 lab.add_typer(kernels.app, name="kernels")
 lab.command("environment")(environment.environment)
+lab.add_typer(engines.app, name="engines")
 lab.command("checkpoints")(checkpoints.checkpoints)
 lab.command("matrix")(matrix.matrix)
 lab.add_typer(head.app, name="head")

@@ -14,11 +14,18 @@ from draftproof.properties.values.trace import Key
 
 
 def _adaptive(evidence: Evidence) -> bool:
-    return evidence.scenario.adaptive_steps is not None and _known(evidence)
+    return evidence.scenario.adaptive_steps is not None and _known_steps(evidence)
 
 
 def _known(evidence: Evidence) -> bool:
-    """Return whether the reference knows the step counts: after a tie its controller averages another continuation."""
+    """Return whether the reference knows how many drafts a round has.
+
+    A subject may choose (S-FOLLOW-7), and after a tie its controller averages another continuation.
+    """
+    return not evidence.limits.chooses_drafts and _known_steps(evidence)
+
+
+def _known_steps(evidence: Evidence) -> bool:
     return evidence.scenario.adaptive_steps is None or not evidence.ties
 
 

@@ -105,12 +105,15 @@ def _leading(one: _Verified) -> int:
 def _number(evidence: Evidence, one: _Verified, request: Request, plan: RoundPlan) -> Iterator[Mismatch]:
     """Yield a round that has not min(wanted, steps, max_len - 1 - n, budget left - 1) drafts (S-LIMIT-4).
 
-    A controller or the size of a batch may make them fewer, and so may a draft that looks for a match.
+    A controller or the size of a batch may make them fewer, and so may a draft that looks for a match. A subject that
+    chooses their number may have up to `steps`, or a number of its own (S-FOLLOW-7).
     """
-    n, scenario = len(request.prompt) + one.done - 1, evidence.scenario
+    n, scenario, limits = len(request.prompt) + one.done - 1, evidence.scenario, evidence.limits
     room = min(scenario.memory.max_len - 1 - n, request.budget - one.done - 1)
     asked, got = max(0, min(plan.num_drafts, scenario.steps, room)), len(one.drafts)
-    exact = one.number and not scenario.dynamic and (plan.num_correct >= 0 or evidence.form.proposes != "lookup")
+    exact = bool(one.number) and not scenario.dynamic and (plan.num_correct >= 0 or evidence.form.proposes != "lookup")
+    if limits.chooses_drafts:
+        asked, exact = scenario.steps, bool(one.number and limits.fixed_drafts)
     if got > asked or (got < asked and exact):
         place = one.key(min(asked, got) + 1)
         yield Mismatch("verify.ids", place, f"{asked} drafts", f"{got} drafts", off_by(asked, got))

@@ -97,7 +97,7 @@ def _round(evidence: Evidence, request: int, round_: RoundScript) -> _Counted:
     asked = scenario.requests[request]
     left = asked.budget - (round_.context + 1 - len(asked.prompt))
     is_limited = min(scenario.memory.max_len - 1 - round_.context, left - 1) < scenario.steps
-    if evidence.limits.steering != "none":
+    if not evidence.limits.chooses_drafts:
         return _Counted(_Bounds(drafts, drafts), _Bounds(right, right))
     most = max(scenario.steps, drafts) if is_limited else drafts
     return _Counted(

@@ -31,7 +31,7 @@ class Ability(NamedTuple):
 _ABILITIES: Mapping[str, Ability] = {
     "forced drafts": Ability(lambda limits: limits.steering == "drafts", "the script cannot force its drafts"),
     "draft counts": Ability(
-        lambda limits: limits.steering != "none", "the script cannot say how many drafts a round has"
+        lambda limits: not limits.chooses_drafts, "the script cannot say how many drafts a round has"
     ),
     "arrivals": Ability(lambda limits: limits.arrivals == "by step", "requests cannot come at a chosen step"),
     "several rows": Ability(

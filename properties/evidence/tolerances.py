@@ -23,25 +23,28 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
 class Bound:
     """How far a vector of a real model may be from the float64 reference's, relative to its largest element (or 1).
 
-    `units` of the dtype's machine epsilon at one token, times (1 + `growth` * ln(tokens behind it)).
+    `units` of the dtype's machine epsilon at one token, times (1 + `growth` * ln(tokens behind it)), and `turn` units
+    more for every position by which its keys are rotated.
     """
 
     units: float
     growth: float
     reason: str
+    turn: float = 0.0
 
 
 # Tight, as the reference's own run in float32 widens them where a model is ill-conditioned (CARRIED). Measured with the
 # engine in float32 on tiny checkpoints of every architecture: at most 8 units, as far as that run is. A wrong epsilon,
 # scale or base must not fit in. There are no bounds for bfloat16: states of tiny random models drift apart at that
 # precision. Check runs real models in float32.
+_TURNED = "; its keys are turned by position times base ** x, which float32 has to a unit or two"
 _MODELS = {
     "verify.hidden": Bound(16, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
     "draft.step.hidden_in": Bound(16, 0.5, "as verify.hidden, through the head as often as steps were taken"),
     "draft.beam.hidden_in": Bound(16, 0.5, "as draft.step.hidden_in"),
     "extend.hidden_in": Bound(16, 0.5, "the target's hidden states, passed on"),
-    "commit.kv": Bound(16, 0.5, "a projection of a normed state"),
-    "extend.kv": Bound(16, 0.5, "as commit.kv, after the head's own projection"),
+    "commit.kv": Bound(16, 0.5, f"a projection of a normed state{_TURNED}", turn=2),
+    "extend.kv": Bound(16, 0.5, f"as commit.kv, after the head's own projection{_TURNED}", turn=2),
     **{
         f"commit.{name}": Bound(24, 0.5, "as commit.kv; the delta rule adds up what every token before contributed")
         for name in ("state", "intermediate", "base", "checkpoint", "final")
@@ -73,7 +76,8 @@ def exactly(_key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
 
 def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
     """Return the largest allowed difference for a vector whose largest reference element is `scale`."""
-    return bound.units * (1 + bound.growth * float(np.log(max(tokens, 1)))) * EPSILON[dtype] * scale
+    units = bound.units * (1 + bound.growth * float(np.log(max(tokens, 1)))) + bound.turn * max(tokens - 1, 0)
+    return units * EPSILON[dtype] * scale
 
 
 def near(

@@ -41,10 +41,14 @@ class Limits(Value, frozen=True, kw_only=True):
     """The dtypes in which it runs a checkpoint; the first one takes the place of a dtype that it has not."""
     page_sizes: tuple[Positive, ...] = ()
     """The page sizes that it has, in tokens."""
+    pages: Annotated[int, Meta(ge=0)] = 0
+    """The pages of its pool, where their number is its own; 0 means that it takes as many as a scenario has."""
     max_rows: Annotated[int, Meta(ge=0)] = 0
     """The most requests that decode in one batch; 0 means any number."""
     max_drafts: Annotated[int, Meta(ge=0)] = 0
     """The most drafts of a round, of a tree the largest depth; 0 means any number."""
+    fixed_drafts: Annotated[int, Meta(ge=0)] = 0
+    """The number of drafts of every round, whatever is asked for or left (S-FOLLOW-7); 0 means S-LIMIT-4."""
     arrivals: Arrivals = "by step"
     """When requests can come: at a chosen engine step, all together, or one after another."""
     steering: Steering = "drafts"
@@ -79,6 +83,11 @@ class Limits(Value, frozen=True, kw_only=True):
         for name, all_of_them in (("models", get_args(Models)), ("drafts", ALGORITHMS)):
             if not getattr(self, name):
                 force_setattr(self, name, all_of_them)
+
+    @property
+    def chooses_drafts(self) -> bool:
+        """Whether a round has as many drafts as the subject likes (S-FOLLOW-7)."""
+        return self.steering == "none" or self.fixed_drafts > 0
 
     def takes(self, feature: str) -> bool:
         """Return whether scenarios may have a feature."""

@@ -1,4 +1,4 @@
-"""SGLang: functions of a released wheel, each part a subject that runs them in our engine."""
+"""SGLang: a released engine, or functions of its wheel, each part a subject that runs them in our engine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Literal
 from draftproof.properties.values.subject import Subject
 from draftproof.subjects.making import called
 
-Part = Literal["adaptive", "commit", "config", "dflash", "draft", "extend", "mtp", "pools"]
+Part = Literal["engine", "adaptive", "commit", "config", "dflash", "draft", "extend", "mtp", "pools"]
 PARTS: dict[Part, tuple[str, str]] = {
+    "engine": ("draftproof.subjects.sglang.live.subject", "SglangEngine"),
     "adaptive": ("draftproof.subjects.sglang.policy", "AdaptivePolicy"),
     "commit": ("draftproof.subjects.sglang.commit", "StateCommit"),
     "config": ("draftproof.subjects.sglang.config", "DraftConfig"),
@@ -21,7 +22,7 @@ PARTS: dict[Part, tuple[str, str]] = {
 }
 
 
-def sglang(part: Part, wheel: str, **settings: str) -> Subject:
-    """Return a part of a release, with the settings that are its own. Raises what making it raises."""
+def sglang(part: Part = "engine", **settings: str) -> Subject:
+    """Return the engine, or a part of a release, with the settings that are its own. Raises what making it raises."""
     module, name = PARTS[part]
-    return called("sglang", getattr(importlib.import_module(module), name), {"wheel": wheel, **settings})
+    return called("sglang", getattr(importlib.import_module(module), name), settings)

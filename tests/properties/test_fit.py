@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted, within
 from draftproof.properties.validate import is_valid
-from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.drafts import Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from tests.named import named, names
@@ -229,3 +229,15 @@ def test_prompts_of_somebodys_own_stay_as_they_are() -> None:
 def test_without_a_prefix_cache_nothing_is_made_common() -> None:
     none = replace(SERVED, own_prefix_cache=False)
     assert all(fit_generated(one, none) == fit(one, none) for one in DRAWN)
+
+
+def test_fixed_number_of_drafts() -> None:
+    """Every round has that many, and no limit of length comes near them (S-FOLLOW-7)."""
+    for made in (fit(one, Limits(fixed_drafts=3)) for one in DRAWN if isinstance(one.draft, Eagle)):
+        assert made.steps == 3
+        assert {plan.num_drafts for request in made.requests for plan in request.rounds} == {3}
+        assert all(len(one.prompt) + one.budget + 3 <= made.memory.max_len for one in made.requests)
+
+
+def test_pool_of_its_own() -> None:
+    assert {fit(one, Limits(pages=777)).memory.pages for one in DRAWN} == {777}

@@ -1,0 +1,1 @@
+"""SGLang itself: a released engine with its own scheduler, workers, pools and CUDA graphs, in this process."""

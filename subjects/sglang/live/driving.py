@@ -1,0 +1,172 @@
+"""One scenario on a running engine: requests come at their step, and every launch is observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from draftproof.properties.lib.errors import DraftproofError
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Observation
+from draftproof.subjects.sglang.live import engine, observing
+from draftproof.subjects.sglang.live.pools import Pool
+from draftproof.subjects.sglang.live.serving import Launch, LaunchRow, Served, served
+from draftproof.subjects.sglang.live.taps import Taps, array
+
+_MOST_IDLE = 256
+
+
+class StalledError(DraftproofError, RuntimeError):
+    """SGLang runs nothing although requests wait; the message says for how many steps."""
+
+
+class Driver:
+    """An engine with its hooks, through which scenarios are run one after another."""
+
+    def __init__(self, spec: engine.EngineSpec) -> None:
+        self._spec, self._taps = spec, Taps()
+        self._taps.install()
+        self._scheduler = engine.start(spec)
+        scheduler = self._scheduler
+        self._target = Pool(scheduler.tp_worker.model_runner)
+        drafter, runner = _drafter(scheduler.draft_worker)
+        self._draft = Pool(runner)
+        self._propose, drafter.draft = drafter.draft, self._proposing
+        self._run_batch, self._process = scheduler.run_batch, scheduler.process_batch_result
+        scheduler.run_batch, scheduler.process_batch_result = self._running, self._processing
+
+    def run(self, scenario: Scenario, script: Script) -> list[Observation]:
+        """Serve every request; return what was observed."""
+        self._scenario = scenario
+        self._requests = served(scenario, script)
+        self._by_name = {one.name: one for one in self._requests}
+        self._waiting = sorted(self._requests, key=lambda one: (one.request.arrival, one.index))
+        self._launches: list[Launch] = []
+        self._observations: list[Observation] = []
+        self._step, self._idle, self._ran = -1, 0, True
+        self._taps.take()
+        self._taps.is_on = True
+        try:
+            engine.serve(self._scheduler, self._receive)
+        finally:
+            self._taps.is_on = False
+        return self._observations
+
+    def _begin(self, scenario: Scenario) -> None:
+        """Empty the engine, and have it take no more than the scenario asks for. SGLang's loop must be running."""
+        from sglang.srt.managers.schedule_batch import get_global_server_args
+
+        scheduler, page = self._scheduler, self._spec.page_size
+        scheduler.flush_cache()
+        rows = min(scenario.schedule.max_batch, scenario.memory.request_slots, engine.MAX_ROWS)
+        get_global_server_args().pp_max_micro_batch_size = rows
+        scheduler.chunked_prefill_size = -(-scenario.schedule.chunk // page) * page
+        for pool in (self._target, self._draft):
+            pool.poison()
+
+    def _receive(self) -> list[Any]:
+        """Return the requests of the next step, once SGLang asks for them. Raises LeftLoop when all are answered."""
+        if self._step < 0:
+            self._begin(self._scenario)
+        if all(one.done for one in self._requests) and not self._launches and self._scheduler.last_batch is None:
+            raise engine.LeftLoop
+        self._idle = 0 if self._ran else self._idle + 1
+        if self._idle > _MOST_IDLE:
+            raise StalledError(f"no batch ran in {self._idle} steps, although requests wait")
+        self._step, self._ran = self._step + 1, False
+        arrived = []
+        while self._waiting and self._waiting[0].request.arrival <= self._step:
+            one = self._waiting.pop(0)
+            arrived.append(engine.request_of(one.name, one.request.prompt, one.budget, one.script.stop))
+        return arrived
+
+    def _running(self, batch: Any, *given: Any, **named: Any) -> Any:
+        is_prefill = batch.forward_mode.is_extend()
+        rows = [self._row(batch, place, is_prefill) for place in range(len(batch.reqs))]
+        launch = Launch(rows, self._step, is_prefill)
+        self._ran, self._rows = True, rows
+        result = self._run_batch(batch, *given, **named)
+        launch.forwards = self._taps.take()
+        # Older releases keep lengths with what the next step begins from, which loses rows before results are there.
+        lengths = getattr(result, "new_seq_lens", None)
+        if lengths is None:
+            lengths = getattr(result.next_draft_input, "new_seq_lens", None)
+        for row, length in zip(rows, () if lengths is None or is_prefill else array(lengths), strict=False):
+            row.length = int(length)
+        self._launches.append(launch)
+        return result
+
+    def _proposing(self, batch: Any) -> Any:
+        """Have the draft propose, and put forced drafts in the place of its own."""
+        verified = self._propose(batch)
+        if batch.forward_mode.is_idle():
+            return verified
+        drafts = verified.draft_token.view(len(self._rows), -1)
+        own, contexts = drafts[:, 1:].tolist(), batch.seq_lens.tolist()
+        for place, (row, context) in enumerate(zip(self._rows, contexts, strict=True)):
+            row.proposed = tuple(own[place])
+            chain = row.one.forced(context, self._spec.steps)
+            if chain is not None:
+                drafts[place, 1:] = drafts.new_tensor(chain)
+        return verified
+
+    def _row(self, batch: Any, place: int, is_prefill: bool) -> LaunchRow:
+        req = batch.reqs[place]
+        one: Served = self._by_name[req.rid]
+        if not is_prefill:
+            one.round += 1
+            return LaunchRow(one, one.round, 0, -1, 0, is_last=True, req_pool_idx=int(req.req_pool_idx))
+        first, count = int(batch.prefix_lens[place]), int(batch.extend_lens[place])
+        is_last = first + count == len(one.request.prompt)
+        row = LaunchRow(one, 0, one.chunks, first, count, is_last=is_last, req_pool_idx=int(req.req_pool_idx))
+        one.chunks += 1
+        if is_last:
+            one.round = 0
+        return row
+
+    def _processing(self, batch: Any, result: Any, *given: Any, **named: Any) -> Any:
+        launch = self._launches.pop(0)
+        table = self._scheduler.req_to_token_pool.req_to_token
+        before = []
+        if result.copy_done is not None:
+            result.copy_done.synchronize()
+        for row, req in zip(launch.rows, batch.reqs, strict=True):
+            row.was_over = row.one.done
+            if not row.was_over:
+                self._committed(row, launch, result, len(row.one.request.prompt) + row.one.emitted - 1)
+                row.slots = array(table[row.req_pool_idx, : row.first + max(row.kept, row.count)])
+            before.append(len(req.output_ids))
+        entries = observing.read_entries(launch, self._target, self._draft)
+        returned = self._process(batch, result, *given, **named)
+        for row, req in zip(launch.rows, batch.reqs, strict=True):
+            if not row.was_over:
+                self._account(row, req)
+        self._observations += observing.of_launch(launch, self._spec.steps, self._spec.page_size, entries)
+        return returned
+
+    def _committed(self, row: LaunchRow, launch: Launch, result: Any, context: int) -> None:
+        """Read what acceptance found, before anything is cut at an end."""
+        if row.is_prefill:
+            row.length = row.first + row.count
+            return
+        place, width = launch.rows.index(row), self._spec.steps + 1
+        row.first, row.count = context, width
+        count = int(result.accept_lens[place])
+        tokens = result.next_token_ids[place * width : place * width + count]
+        row.accepted = tuple(int(token) for token in tokens)
+
+    def _account(self, row: LaunchRow, req: Any) -> None:
+        one = row.one
+        tokens = [int(token) for token in req.output_ids]
+        if req.finished() and req.finished_len is not None:
+            tokens = tokens[: req.finished_len]
+        row.emitted = tuple(tokens[one.emitted :])
+        row.ended = one.done = bool(req.finished())
+        one.emitted = len(tokens)
+
+
+def _drafter(worker: Any) -> tuple[Any, Any]:
+    """Return what proposes drafts, with a method `draft`, and the model runner of its model."""
+    drafter = worker if hasattr(worker, "draft") else worker.draft_worker
+    runner = getattr(drafter, "draft_runner", None) or drafter.draft_model_runner
+    return drafter, runner

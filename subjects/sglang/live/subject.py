@@ -1,0 +1,103 @@
+"""The subject: scenarios of checkpoints on a released SGLang, observed down to its tensors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from draftproof.properties.values.drafts import CheckpointDraft, algorithm, kind_of
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.trace import Trace
+from draftproof.subjects.making import whole
+from draftproof.subjects.sglang.live import engine, heads
+from draftproof.subjects.sglang.live.driving import Driver
+
+_TOKENS = 4096
+YesOrNo = Literal["yes", "no"]
+_ALGORITHMS = {"eagle": "EAGLE"}
+_HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
+_ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
+_TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}
+
+
+class SglangEngine(Subject):
+    """A released SGLang in this process, on a GPU.
+
+    `release` is one that was unpacked in the folder `engines`, or "" for what this Python has installed. `steps` drafts
+    are made and verified in every round, on pages of `page_size` tokens; `graphs` "no" and `overlap` "no" turn CUDA
+    graphs and overlap scheduling off. `kernels` "native" takes norms, activations and rotary embedding from SGLang's
+    own code in torch, since its kernels for these take no float32.
+    """
+
+    packages = ("sglang", "sglang-kernel", "torch", "triton", "transformers")
+
+    def __init__(
+        self,
+        release: str = "",
+        engines: str = "",
+        steps: str = "3",
+        page_size: str = "1",
+        graphs: YesOrNo = "yes",
+        overlap: YesOrNo = "yes",
+        kernels: engine.Kernels = "native",
+    ) -> None:
+        if release:
+            engine.find(release, engines)
+        self.name = " ".join(("sglang", release)).strip()
+        self._steps, size = whole("steps", steps, 1, 16), whole("page_size", page_size, 1, 256)
+        self._page_size, self._graphs, self._overlap = size, graphs == "yes", overlap == "yes"
+        self._kernels = kernels
+        self.limits = Limits(
+            models=("checkpoint",),
+            drafts=("eagle",),
+            dtypes=("float32",),
+            page_sizes=(size,),
+            pages=_TOKENS // size,
+            fixed_drafts=self._steps,
+            max_rows=engine.MAX_ROWS,
+            allocation="ahead",
+            chunks="own",
+            persistent=True,
+            variants=(),
+            finish="uncut",
+            start_seconds=120.0,
+        )
+        self._driver: Driver | None = None
+        self._spec: engine.EngineSpec | None = None
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        tapped = _TARGET | kind_of(scenario.draft).tapped if scenario.taps else frozenset()
+        return _HOST | _ROUNDS | tapped
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Serve the scenario on the engine of this process, which is started for the first one."""
+        spec = self._spec_of(scenario)
+        if self._driver is None:
+            self._driver, self._spec = Driver(spec), spec
+        if spec != self._spec:
+            raise engine.EngineStartError("a second engine in one process: expected scenarios of one model and draft")
+        channels = self.channels(scenario)
+        seen = self._driver.run(scenario, script)
+        return Trace(self.name, channels, tuple(one for one in seen if one.channel in channels))
+
+    def _spec_of(self, scenario: Scenario) -> engine.EngineSpec:
+        model, draft = scenario.model, scenario.draft
+        assert isinstance(model, Checkpoint)
+        assert isinstance(draft, CheckpointDraft)  # the limits allow no other
+        kind = algorithm(draft)
+        if self._spec is not None and self._spec.model == model.path:
+            return self._spec
+        return engine.EngineSpec(
+            model=model.path,
+            dtype=model.dtype,
+            algorithm=_ALGORITHMS[kind],
+            draft="" if draft.built_in else heads.published(draft.path, kind),
+            steps=self._steps,
+            page_size=self._page_size,
+            tokens=_TOKENS,
+            graphs=self._graphs,
+            overlap=self._overlap,
+            kernels=self._kernels,
+        )

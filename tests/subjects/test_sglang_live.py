@@ -1,0 +1,198 @@
+"""A live SGLang as a subject, up to where it needs a GPU, and the driver on a scheduler made by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from safetensors.numpy import load_file, save_file
+
+from draftproof.properties.values.script import RequestScript, RoundScript, Script
+from draftproof.subjects.making import SettingError
+from draftproof.subjects.sglang import sglang
+from draftproof.subjects.sglang.live import driving, engine, heads
+from draftproof.subjects.sglang.live.taps import Forward, Taps
+from tests.named import named
+
+STEPS, PAGES, VOCAB = 2, 64, 50
+
+
+def write_head(folder: Path, architecture: str) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture], "hidden_size": 4}))
+    save_file({"fc.weight": np.ones((4, 8), np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def test_head_becomes_one_of_sglang(tmp_path: Path) -> None:
+    made = Path(heads.published(str(write_head(tmp_path / "head", "LlamaForCausalLM")), "eagle"))
+    assert json.loads((made / "config.json").read_text())["architectures"] == ["LlamaForCausalLMEagle"]
+    np.testing.assert_array_equal(load_file(made / "model.safetensors")["fc.bias"], np.zeros(4, np.float32))
+
+
+def test_head_of_sglang_stays(tmp_path: Path) -> None:
+    given = str(write_head(tmp_path / "head", "LlamaForCausalLMEagle"))
+    assert heads.published(given, "eagle") == given
+
+
+def test_release_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "0.5.11.paths").write_text("/nowhere\n")
+    with pytest.raises(engine.EngineStartError, match=r"no release '0.5.13' in .*engines unpack.*\(0\.5\.11\)"):
+        sglang(release="0.5.13", engines=str(tmp_path))
+
+
+def test_release_is_imported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["old"])
+    (tmp_path / "0.5.13.paths").write_text("/engine\n/base\n")
+    assert sglang(release="0.5.13", engines=str(tmp_path)).name == "sglang 0.5.13"
+    assert sys.path == ["/engine", "/base", "old"]
+
+
+def test_setting_out_of_range() -> None:
+    with pytest.raises(SettingError, match=r"invalid --set steps=0: expected a whole number, 1 \.\. 16"):
+        sglang(steps="0")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without a GPU")
+def test_without_a_gpu() -> None:
+    spec = engine.EngineSpec("m", "float32", "EAGLE", "", 3, 1, 64, graphs=True, overlap=True, kernels="native")
+    with pytest.raises(engine.EngineStartError, match=r"SGLang needs a GPU, and torch finds none"):
+        engine.start(spec)
+
+
+class Scheduler:
+    """An SGLang of one request at a time, whose draft proposes 7 and whose target counts on: token + 1.
+
+    With `lags` results are processed a step late, as with an overlap.
+    """
+
+    def __init__(self, lags: bool) -> None:
+        self.lags, self.last_batch, self.queue = lags, None, deque()
+        self.table = torch.zeros(2, 128, dtype=torch.int32)
+        self.table[1] = torch.arange(1, 129)
+        self.req_to_token_pool = SimpleNamespace(req_to_token=self.table)
+        pool = SimpleNamespace(k_buffer=[torch.zeros(200, 1, 2)], v_buffer=[torch.zeros(200, 1, 2)])
+        self.tp_worker = SimpleNamespace(model_runner=SimpleNamespace(token_to_kv_pool=pool))
+        self.draft_worker = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
+        self.send_to_detokenizer = SimpleNamespace()
+        self.forwards: list[Forward] = []
+        self.req, self.length = None, 0
+
+    def flush_cache(self) -> None:
+        self.req = None
+
+    def draft(self, batch):
+        first = torch.tensor([self.pending, 7, 7])
+        return SimpleNamespace(draft_token=first)
+
+    def run_event_loop(self) -> None:
+        while True:
+            for given in self.recv_requests():
+                self.req = SimpleNamespace(
+                    rid=given.rid, req_pool_idx=1, output_ids=[], given=given, finished=lambda: False, finished_len=None
+                )
+                self.length, self.ran = 0, False
+            batch = self.batch()
+            if batch:
+                self.queue.append((batch, self.run_batch(batch)))
+            if self.queue and (not self.lags or self.last_batch):
+                self.process_batch_result(*self.queue.popleft())
+            self.last_batch = batch
+
+    def batch(self):
+        if self.req is None or self.req.finished():
+            return None
+        prompt = self.req.given.prompt
+        mode = SimpleNamespace(is_extend=lambda: not self.ran, is_idle=lambda: False)
+        lens = {"prefix_lens": [0], "extend_lens": [len(prompt)]}
+        return SimpleNamespace(reqs=[self.req], forward_mode=mode, seq_lens=torch.tensor([self.length]), **lens)
+
+    def run_batch(self, batch):
+        if not self.ran:
+            self.ran, prompt = True, self.req.given.prompt
+            self.length, self.pending = len(prompt), prompt[-1] + 1
+            self.seen(False, "EXTEND", ids=list(prompt), logits=[self.pending])
+            return SimpleNamespace(copy_done=None, next_draft_input=None, tokens=[self.pending])
+        ids = self.draft_worker.draft(batch).draft_token
+        chosen = ids + 1
+        count = 1 + int((ids[1:] == chosen[:-1]).int().cumprod(0).sum())
+        self.seen(False, "TARGET_VERIFY", ids=ids.tolist(), logits=chosen.tolist())
+        self.length += count
+        self.pending = int(chosen[count - 1])
+        lengths = torch.tensor([self.length])
+        return SimpleNamespace(
+            copy_done=None,
+            accept_lens=torch.tensor([count]),
+            next_token_ids=chosen,
+            new_seq_lens=lengths,
+            tokens=chosen[:count].tolist(),
+        )
+
+    def seen(self, is_draft, mode, ids, logits):
+        rows = torch.eye(VOCAB)[torch.tensor(logits)].numpy()
+        tensors = {"ids": np.array(ids), "positions": np.arange(len(ids)), "logits": rows}
+        self.forwards.append(Forward(is_draft, mode, False, tensors))
+
+    def process_batch_result(self, batch, result):
+        (req,) = batch.reqs
+        if req.finished():
+            return
+        req.output_ids += result.tokens
+        if len(req.output_ids) >= req.given.budget:
+            req.finished, req.finished_len = lambda: True, req.given.budget
+
+
+@pytest.fixture(params=[False, True], ids=["serial", "overlapped"])
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> driving.Driver:
+    scheduler = Scheduler(request.param)
+    monkeypatch.setattr(Taps, "install", lambda self: None)
+    monkeypatch.setattr(Taps, "take", lambda self: [scheduler.forwards.pop(0) for _ in scheduler.forwards[:]])
+    monkeypatch.setattr(engine, "start", lambda spec: scheduler)
+    monkeypatch.setattr(
+        engine, "request_of", lambda rid, prompt, budget, stop: SimpleNamespace(rid=rid, prompt=prompt, budget=budget)
+    )
+    monkeypatch.setattr(driving.Driver, "_begin", lambda self, scenario: None)
+    return driving.Driver(
+        engine.EngineSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, graphs=True, overlap=True, kernels="native")
+    )
+
+
+def asked(forced: tuple[int, ...] | None):
+    scenario = named("eagle_padded")
+    one = replace(scenario.requests[0], prompt=(10, 11, 12), budget=6, arrival=0)
+    rounds = (RoundScript(context=-1, drafts=-1, forced=forced, correct_len=-1, emitted=()),)
+    return replace(scenario, requests=(one,)), Script(requests=(RequestScript(tokens=(), stop=(), rounds=rounds),))
+
+
+def of(observations, channel):
+    return {(one.key.round, one.key.row): one.value for one in observations if one.channel == channel}
+
+
+def test_forced_drafts_take_the_place_of_proposals(driver: driving.Driver) -> None:
+    seen = driver.run(*asked((14, 15)))
+    assert of(seen, "propose.tokens")[1, -1] == (7, 7)
+    assert of(seen, "round.drafts")[1, -1] == (14, 15)
+    assert of(seen, "accept.correct_len") == {(1, -1): 2, (2, -1): 0, (3, -1): 0}
+    # Its budget cuts nothing here: one token of the prompt, three, one and one.
+    assert of(seen, "accept.emitted") == {(0, -1): (13,), (1, -1): (14, 15, 16), (2, -1): (17,), (3, -1): (18,)}
+    assert of(seen, "commit.length") == {(0, -1): 3, (1, -1): 6, (2, -1): 7, (3, -1): 8}
+
+
+def test_what_is_not_forced_is_the_drafts_own(driver: driving.Driver) -> None:
+    seen = driver.run(*asked(None))
+    assert set(of(seen, "round.drafts").values()) == {(7, 7)}
+    assert [one.step for one in of(seen, "round.rows").values()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_draft_that_was_not_verified_shows(driver: driving.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reported as verified is read from the verify, and not from what was forced."""
+    monkeypatch.setattr(driver, "_proposing", driver._propose)
+    driver._scheduler.draft_worker.draft = driver._propose
+    assert set(of(driver.run(*asked((14, 15))), "round.drafts").values()) == {(7, 7)}

@@ -18,7 +18,7 @@ from draftproof.properties.values.script import RequestScript, RoundScript, Scri
 from draftproof.subjects.making import SettingError
 from draftproof.subjects.sglang import sglang
 from draftproof.subjects.sglang.live import driving, engine, heads
-from draftproof.subjects.sglang.live.taps import Forward, Taps
+from draftproof.subjects.sglang.live.taps import GraphTaps, TappedForward
 from tests.named import named
 
 STEPS, PAGES, VOCAB = 2, 64, 50
@@ -44,7 +44,7 @@ def test_head_of_sglang_stays(tmp_path: Path) -> None:
 
 def test_release_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.5.11.paths").write_text("/nowhere\n")
-    with pytest.raises(engine.EngineStartError, match=r"no release '0.5.13' in .*engines unpack.*\(0\.5\.11\)"):
+    with pytest.raises(engine.SglangStartError, match=r"no release '0.5.13' in .*engines unpack.*\(0\.5\.11\)"):
         sglang(release="0.5.13", engines=str(tmp_path))
 
 
@@ -62,8 +62,8 @@ def test_setting_out_of_range() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without a GPU")
 def test_without_a_gpu() -> None:
-    spec = engine.EngineSpec("m", "float32", "EAGLE", "", 3, 1, 64, graphs=True, overlap=True, kernels="native")
-    with pytest.raises(engine.EngineStartError, match=r"SGLang needs a GPU, and torch finds none"):
+    spec = engine.SglangSpec("m", "float32", "EAGLE", "", 3, 1, 64, graphs=True, overlap=True, kernels="native")
+    with pytest.raises(engine.SglangStartError, match=r"SGLang needs a GPU, and torch finds none"):
         engine.start(spec)
 
 
@@ -82,7 +82,7 @@ class Scheduler:
         self.tp_worker = SimpleNamespace(model_runner=SimpleNamespace(token_to_kv_pool=pool))
         self.draft_worker = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
         self.send_to_detokenizer = SimpleNamespace()
-        self.forwards: list[Forward] = []
+        self.forwards: list[TappedForward] = []
         self.req, self.length = None, 0
 
     def flush_cache(self) -> None:
@@ -138,7 +138,7 @@ class Scheduler:
     def seen(self, is_draft, mode, ids, logits):
         rows = torch.eye(VOCAB)[torch.tensor(logits)].numpy()
         tensors = {"ids": np.array(ids), "positions": np.arange(len(ids)), "logits": rows}
-        self.forwards.append(Forward(is_draft, mode, False, tensors))
+        self.forwards.append(TappedForward(is_draft, mode, False, tensors))
 
     def process_batch_result(self, batch, result):
         (req,) = batch.reqs
@@ -150,17 +150,17 @@ class Scheduler:
 
 
 @pytest.fixture(params=[False, True], ids=["serial", "overlapped"])
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> driving.Driver:
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> driving.SglangDriver:
     scheduler = Scheduler(request.param)
-    monkeypatch.setattr(Taps, "install", lambda self: None)
-    monkeypatch.setattr(Taps, "take", lambda self: [scheduler.forwards.pop(0) for _ in scheduler.forwards[:]])
+    monkeypatch.setattr(GraphTaps, "install", lambda self: None)
+    monkeypatch.setattr(GraphTaps, "take", lambda self: [scheduler.forwards.pop(0) for _ in scheduler.forwards[:]])
     monkeypatch.setattr(engine, "start", lambda spec: scheduler)
     monkeypatch.setattr(
         engine, "request_of", lambda rid, prompt, budget, stop: SimpleNamespace(rid=rid, prompt=prompt, budget=budget)
     )
-    monkeypatch.setattr(driving.Driver, "_begin", lambda self, scenario: None)
-    return driving.Driver(
-        engine.EngineSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, graphs=True, overlap=True, kernels="native")
+    monkeypatch.setattr(driving.SglangDriver, "_begin", lambda self, scenario: None)
+    return driving.SglangDriver(
+        engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, graphs=True, overlap=True, kernels="native")
     )
 
 
@@ -175,7 +175,7 @@ def of(observations, channel):
     return {(one.key.round, one.key.row): one.value for one in observations if one.channel == channel}
 
 
-def test_forced_drafts_take_the_place_of_proposals(driver: driving.Driver) -> None:
+def test_forced_drafts_take_the_place_of_proposals(driver: driving.SglangDriver) -> None:
     seen = driver.run(*asked((14, 15)))
     assert of(seen, "propose.tokens")[1, -1] == (7, 7)
     assert of(seen, "round.drafts")[1, -1] == (14, 15)
@@ -185,13 +185,13 @@ def test_forced_drafts_take_the_place_of_proposals(driver: driving.Driver) -> No
     assert of(seen, "commit.length") == {(0, -1): 3, (1, -1): 6, (2, -1): 7, (3, -1): 8}
 
 
-def test_what_is_not_forced_is_the_drafts_own(driver: driving.Driver) -> None:
+def test_what_is_not_forced_is_the_drafts_own(driver: driving.SglangDriver) -> None:
     seen = driver.run(*asked(None))
     assert set(of(seen, "round.drafts").values()) == {(7, 7)}
     assert [one.step for one in of(seen, "round.rows").values()] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_draft_that_was_not_verified_shows(driver: driving.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_was_not_verified_shows(driver: driving.SglangDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reported as verified is read from the verify, and not from what was forced."""
     monkeypatch.setattr(driver, "_proposing", driver._propose)
     driver._scheduler.draft_worker.draft = driver._propose

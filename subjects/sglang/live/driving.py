@@ -9,28 +9,28 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation
 from draftproof.subjects.sglang.live import engine, observing
-from draftproof.subjects.sglang.live.pools import Pool
-from draftproof.subjects.sglang.live.serving import Launch, LaunchRow, Served, served
-from draftproof.subjects.sglang.live.taps import Taps, array
+from draftproof.subjects.sglang.live.pools import EntryPool
+from draftproof.subjects.sglang.live.serving import BatchedRow, RanBatch, ServedRequest, served
+from draftproof.subjects.sglang.live.taps import GraphTaps, array
 
 _MOST_IDLE = 256
 
 
-class StalledError(DraftproofError, RuntimeError):
+class NothingRunsError(DraftproofError, RuntimeError):
     """SGLang runs nothing although requests wait; the message says for how many steps."""
 
 
-class Driver:
+class SglangDriver:
     """An engine with its hooks, through which scenarios are run one after another."""
 
-    def __init__(self, spec: engine.EngineSpec) -> None:
-        self._spec, self._taps = spec, Taps()
+    def __init__(self, spec: engine.SglangSpec) -> None:
+        self._spec, self._taps = spec, GraphTaps()
         self._taps.install()
         self._scheduler = engine.start(spec)
         scheduler = self._scheduler
-        self._target = Pool(scheduler.tp_worker.model_runner)
+        self._target = EntryPool(scheduler.tp_worker.model_runner)
         drafter, runner = _drafter(scheduler.draft_worker)
-        self._draft = Pool(runner)
+        self._draft = EntryPool(runner)
         self._propose, drafter.draft = drafter.draft, self._proposing
         self._run_batch, self._process = scheduler.run_batch, scheduler.process_batch_result
         scheduler.run_batch, scheduler.process_batch_result = self._running, self._processing
@@ -41,7 +41,7 @@ class Driver:
         self._requests = served(scenario, script)
         self._by_name = {one.name: one for one in self._requests}
         self._waiting = sorted(self._requests, key=lambda one: (one.request.arrival, one.index))
-        self._launches: list[Launch] = []
+        self._launches: list[RanBatch] = []
         self._observations: list[Observation] = []
         self._step, self._idle, self._ran = -1, 0, True
         self._taps.take()
@@ -65,14 +65,14 @@ class Driver:
             pool.poison()
 
     def _receive(self) -> list[Any]:
-        """Return the requests of the next step, once SGLang asks for them. Raises LeftLoop when all are answered."""
+        """Return the requests of the next step, as SGLang asks for them. Raises LoopLeftError when all have ended."""
         if self._step < 0:
             self._begin(self._scenario)
         if all(one.done for one in self._requests) and not self._launches and self._scheduler.last_batch is None:
-            raise engine.LeftLoop
+            raise engine.LoopLeftError
         self._idle = 0 if self._ran else self._idle + 1
         if self._idle > _MOST_IDLE:
-            raise StalledError(f"no batch ran in {self._idle} steps, although requests wait")
+            raise NothingRunsError(f"no batch ran in {self._idle} steps, although requests wait")
         self._step, self._ran = self._step + 1, False
         arrived = []
         while self._waiting and self._waiting[0].request.arrival <= self._step:
@@ -83,7 +83,7 @@ class Driver:
     def _running(self, batch: Any, *given: Any, **named: Any) -> Any:
         is_prefill = batch.forward_mode.is_extend()
         rows = [self._row(batch, place, is_prefill) for place in range(len(batch.reqs))]
-        launch = Launch(rows, self._step, is_prefill)
+        launch = RanBatch(rows, self._step, is_prefill)
         self._ran, self._rows = True, rows
         result = self._run_batch(batch, *given, **named)
         launch.forwards = self._taps.take()
@@ -110,15 +110,15 @@ class Driver:
                 drafts[place, 1:] = drafts.new_tensor(chain)
         return verified
 
-    def _row(self, batch: Any, place: int, is_prefill: bool) -> LaunchRow:
+    def _row(self, batch: Any, place: int, is_prefill: bool) -> BatchedRow:
         req = batch.reqs[place]
-        one: Served = self._by_name[req.rid]
+        one: ServedRequest = self._by_name[req.rid]
         if not is_prefill:
             one.round += 1
-            return LaunchRow(one, one.round, 0, -1, 0, is_last=True, req_pool_idx=int(req.req_pool_idx))
+            return BatchedRow(one, one.round, 0, -1, 0, is_last=True, req_pool_idx=int(req.req_pool_idx))
         first, count = int(batch.prefix_lens[place]), int(batch.extend_lens[place])
         is_last = first + count == len(one.request.prompt)
-        row = LaunchRow(one, 0, one.chunks, first, count, is_last=is_last, req_pool_idx=int(req.req_pool_idx))
+        row = BatchedRow(one, 0, one.chunks, first, count, is_last=is_last, req_pool_idx=int(req.req_pool_idx))
         one.chunks += 1
         if is_last:
             one.round = 0
@@ -144,7 +144,7 @@ class Driver:
         self._observations += observing.of_launch(launch, self._spec.steps, self._spec.page_size, entries)
         return returned
 
-    def _committed(self, row: LaunchRow, launch: Launch, result: Any, context: int) -> None:
+    def _committed(self, row: BatchedRow, launch: RanBatch, result: Any, context: int) -> None:
         """Read what acceptance found, before anything is cut at an end."""
         if row.is_prefill:
             row.length = row.first + row.count
@@ -155,7 +155,7 @@ class Driver:
         tokens = result.next_token_ids[place * width : place * width + count]
         row.accepted = tuple(int(token) for token in tokens)
 
-    def _account(self, row: LaunchRow, req: Any) -> None:
+    def _account(self, row: BatchedRow, req: Any) -> None:
         one = row.one
         tokens = [int(token) for token in req.output_ids]
         if req.finished() and req.finished_len is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-from draftproof.properties.lib.errors import ConditionError
+from draftproof.properties.lib.errors import ConditionError, DraftproofError
 
 Kernels = Literal["native", "own"]
 _ENVIRONMENT = {
@@ -29,15 +29,15 @@ _ENVIRONMENT = {
 MAX_ROWS = 8
 
 
-class EngineStartError(ConditionError, RuntimeError):
+class SglangStartError(ConditionError, RuntimeError):
     """An SGLang that cannot be started here; the message says what was expected."""
 
 
-class LeftLoop(Exception):
-    """Raised where SGLang asks for requests, when there will be none."""
+class LoopLeftError(DraftproofError):
+    """The way out of SGLang's endless loop: raised where it asks for requests, when there will be none."""
 
 
-class EngineSpec(NamedTuple):
+class SglangSpec(NamedTuple):
     """What an engine is started with: one in a process.
 
     `kernels` "native" are SGLang's own implementations of norms, activations and rotary embedding in torch: its kernels
@@ -57,24 +57,24 @@ class EngineSpec(NamedTuple):
 
 
 def find(release: str, engines: str) -> None:
-    """Put an unpacked release in front of what this Python imports. Raises EngineStartError."""
+    """Put an unpacked release in front of what this Python imports. Raises SglangStartError."""
     told = Path(engines) / f"{release}.paths"
     if not told.is_file():
         there = ", ".join(sorted(one.stem for one in Path(engines).glob("*.paths"))) or "none"
-        raise EngineStartError(
+        raise SglangStartError(
             f"no release {release!r} in {engines!r}: expected one that `draftproof lab engines unpack` has put there"
             f" ({there})"
         )
     sys.path[:0] = told.read_text().splitlines()
 
 
-def start(spec: EngineSpec) -> Any:
-    """Return SGLang's Scheduler. Raises EngineStartError, and what SGLang raises."""
+def start(spec: SglangSpec) -> Any:
+    """Return SGLang's Scheduler. Raises SglangStartError, and what SGLang raises."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
     import torch
 
     if not torch.cuda.is_available():
-        raise EngineStartError("SGLang needs a GPU, and torch finds none: expected a machine with one")
+        raise SglangStartError("SGLang needs a GPU, and torch finds none: expected a machine with one")
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.server_args import PortArgs, ServerArgs
 
@@ -90,7 +90,7 @@ def start(spec: EngineSpec) -> Any:
     return scheduler
 
 
-def _fields(spec: EngineSpec) -> dict[str, Any]:
+def _fields(spec: SglangSpec) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "model_path": spec.model,
         "skip_tokenizer_init": True,
@@ -128,7 +128,7 @@ def _without_kernels() -> None:
 
 
 def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:
-    """Run SGLang's event loop until `receive` raises LeftLoop. Answers are read from the requests themselves."""
+    """Run SGLang's event loop until `receive` raises LoopLeftError. Answers are read from the requests themselves."""
 
     def received(*_: Any, **__: Any) -> list[Any]:
         return receive()
@@ -143,7 +143,7 @@ def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:
             from sglang.srt.managers.scheduler import dispatch_event_loop
 
             dispatch_event_loop(scheduler)
-    except LeftLoop:
+    except LoopLeftError:
         return
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from draftproof.properties.values.observed import BatchRow, Choice, Datum
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.subjects.sglang.live.pools import Pool
-from draftproof.subjects.sglang.live.serving import Launch, LaunchRow
-from draftproof.subjects.sglang.live.taps import Forward
+from draftproof.subjects.sglang.live.pools import EntryPool
+from draftproof.subjects.sglang.live.serving import BatchedRow, RanBatch
+from draftproof.subjects.sglang.live.taps import TappedForward
 
 
 def choice(logits: np.ndarray) -> Choice:
@@ -31,14 +31,14 @@ def vector(x: np.ndarray) -> Datum:
     return made
 
 
-def read_entries(launch: Launch, target: Pool, draft: Pool) -> list[Observation]:
+def read_entries(launch: RanBatch, target: EntryPool, draft: EntryPool) -> list[Observation]:
     """Return the entries that a launch committed, before its results are processed and pages given back."""
     rows = [row for row in launch.rows if not row.was_over]
     pools = (("commit.kv", target), ("extend.kv", draft))
     return [one for name, pool in pools for row in rows for one in _entries(name, row, pool)]
 
 
-def of_launch(launch: Launch, steps: int, page_size: int, entries: list[Observation]) -> Iterator[Observation]:
+def of_launch(launch: RanBatch, steps: int, page_size: int, entries: list[Observation]) -> Iterator[Observation]:
     """Yield everything that is known of a launch whose results have been processed.
 
     After its end nothing is extended for a request (S-LIMIT-10).
@@ -59,13 +59,13 @@ def of_launch(launch: Launch, steps: int, page_size: int, entries: list[Observat
         yield from _extend(launch, rows, extend)
 
 
-def _starts(launch: Launch, steps: int) -> list[int]:
+def _starts(launch: RanBatch, steps: int) -> list[int]:
     """Return where each request's rows begin in the forwards of a launch."""
     counts = [row.count if launch.is_prefill else steps + 1 for row in launch.rows]
     return [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
-def _of_host(launch: Launch, steps: int, page_size: int) -> Iterator[Observation]:
+def _of_host(launch: RanBatch, steps: int, page_size: int) -> Iterator[Observation]:
     # Rows of requests that had ended are nobody's: neither reported nor counted.
     for place, row in enumerate(row for row in launch.rows if not row.was_over):
         i, r = row.one.index, row.round
@@ -84,7 +84,7 @@ def _of_host(launch: Launch, steps: int, page_size: int) -> Iterator[Observation
             yield Observation("accept.bonus", Key(i, r), row.accepted[-1])
 
 
-def _first_choice(launch: Launch, rows: list[tuple[LaunchRow, int]]) -> Iterator[Observation]:
+def _first_choice(launch: RanBatch, rows: list[tuple[BatchedRow, int]]) -> Iterator[Observation]:
     forward = launch.forward(is_draft=False, mode="EXTEND")
     if forward is None or (logits := forward.get("logits")) is None:
         return
@@ -93,7 +93,7 @@ def _first_choice(launch: Launch, rows: list[tuple[LaunchRow, int]]) -> Iterator
             yield Observation("verify.choice", Key(row.one.index, 0, row=0), choice(logits[launch.rows.index(row)]))
 
 
-def _verify(launch: Launch, rows: list[tuple[LaunchRow, int]], steps: int) -> Iterator[Observation]:
+def _verify(launch: RanBatch, rows: list[tuple[BatchedRow, int]], steps: int) -> Iterator[Observation]:
     forward = launch.forward(is_draft=False, mode="TARGET_VERIFY")
     if forward is None:
         return
@@ -111,13 +111,13 @@ def _verify(launch: Launch, rows: list[tuple[LaunchRow, int]], steps: int) -> It
                 yield Observation("verify.choice", key, choice(logits[at]))
 
 
-def _given(name: str, key: Key, forward: Forward, at: int) -> Iterator[Observation]:
+def _given(name: str, key: Key, forward: TappedForward, at: int) -> Iterator[Observation]:
     for what in ("ids", "positions", "slots"):
         if (values := forward.get(what)) is not None:
             yield Observation(f"{name}.{what}", key, int(values[at]))
 
 
-def _draft_steps(launch: Launch, steps: int) -> Iterator[Observation]:
+def _draft_steps(launch: RanBatch, steps: int) -> Iterator[Observation]:
     forwards = [one for one in launch.forwards if one.is_draft and one.mode == "DECODE"]
     for step, forward in enumerate(forwards[: steps - 1], start=1):
         for place, row in enumerate(launch.rows):
@@ -131,7 +131,7 @@ def _draft_steps(launch: Launch, steps: int) -> Iterator[Observation]:
                 yield Observation("draft.step.proposal", key, choice(logits[place]))
 
 
-def _extend(launch: Launch, rows: list[tuple[LaunchRow, int]], forward: Forward) -> Iterator[Observation]:
+def _extend(launch: RanBatch, rows: list[tuple[BatchedRow, int]], forward: TappedForward) -> Iterator[Observation]:
     hidden, logits = forward.get("hidden_in"), forward.get("logits")
     for row, start in rows:
         if row.ended:
@@ -147,7 +147,7 @@ def _extend(launch: Launch, rows: list[tuple[LaunchRow, int]], forward: Forward)
             yield Observation("extend.proposal", Key(i, r, layer=0), choice(logits[last]))
 
 
-def _entries(name: str, row: LaunchRow, pool: Pool) -> Iterator[Observation]:
+def _entries(name: str, row: BatchedRow, pool: EntryPool) -> Iterator[Observation]:
     positions = np.arange(row.first, row.first + row.kept)
     for layer, entries in pool.read(row.slots[positions]):
         for position, entry in zip(positions, entries, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 _JUNK = 997.0
 
 
-class Pool:
+class EntryPool:
     """The KV pool of one model runner: keys of all heads, then values of all heads, a row for each slot."""
 
     def __init__(self, runner: Any) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from draftproof.properties.values.scenario import Request, Scenario
 from draftproof.properties.values.script import RequestScript, Script, forced
-from draftproof.subjects.sglang.live.taps import Forward
+from draftproof.subjects.sglang.live.taps import TappedForward
 
 
 @dataclass
-class Served:
+class ServedRequest:
     """One request. `round` is the last that was launched (-1: prefill goes on), `emitted` how many tokens it has."""
 
     index: int
@@ -34,18 +34,18 @@ class Served:
         return forced(self.script, self.round, context + 1 - len(self.request.prompt), steps)
 
 
-def served(scenario: Scenario, script: Script) -> list[Served]:
+def served(scenario: Scenario, script: Script) -> list[ServedRequest]:
     """Return every request of a scenario, before it is served (S-LIMIT-2, S-LIMIT-3)."""
     both = zip(scenario.requests, script.requests, strict=True)
     most = scenario.memory.max_len
     return [
-        Served(index, request, of, min(request.budget, most - len(request.prompt)))
+        ServedRequest(index, request, of, min(request.budget, most - len(request.prompt)))
         for index, (request, of) in enumerate(both)
     ]
 
 
 @dataclass(eq=False)
-class LaunchRow:
+class BatchedRow:
     """One request in a launch: `count` tokens of its prompt from position `first` on, or the rows of a round.
 
     `is_last` is false for chunks before the prompt's last. `accepted` is what acceptance found, uncut; `slots` are the
@@ -53,7 +53,7 @@ class LaunchRow:
     that SGLang has behind the launch, where this release tells it. `proposed` are the draft's own tokens.
     """
 
-    one: Served
+    one: ServedRequest
     round: int
     chunk: int
     first: int
@@ -78,14 +78,14 @@ class LaunchRow:
 
 
 @dataclass(eq=False)
-class Launch:
+class RanBatch:
     """A batch that SGLang ran: its rows in their order, in which step of the loop, and the forwards that it took."""
 
-    rows: list[LaunchRow]
+    rows: list[BatchedRow]
     step: int
     is_prefill: bool
-    forwards: list[Forward] = field(default_factory=list)
+    forwards: list[TappedForward] = field(default_factory=list)
 
-    def forward(self, *, is_draft: bool, mode: str) -> Forward | None:
+    def forward(self, *, is_draft: bool, mode: str) -> TappedForward | None:
         """Return the first forward of this kind, in a mode whose name begins so."""
         return next((one for one in self.forwards if one.is_draft == is_draft and one.mode.startswith(mode)), None)

@@ -12,7 +12,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
 from draftproof.subjects.making import whole
 from draftproof.subjects.sglang.live import engine, heads
-from draftproof.subjects.sglang.live.driving import Driver
+from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
 YesOrNo = Literal["yes", "no"]
@@ -64,8 +64,8 @@ class SglangEngine(Subject):
             finish="uncut",
             start_seconds=120.0,
         )
-        self._driver: Driver | None = None
-        self._spec: engine.EngineSpec | None = None
+        self._driver: SglangDriver | None = None
+        self._spec: engine.SglangSpec | None = None
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         tapped = _TARGET | kind_of(scenario.draft).tapped if scenario.taps else frozenset()
@@ -75,21 +75,21 @@ class SglangEngine(Subject):
         """Serve the scenario on the engine of this process, which is started for the first one."""
         spec = self._spec_of(scenario)
         if self._driver is None:
-            self._driver, self._spec = Driver(spec), spec
+            self._driver, self._spec = SglangDriver(spec), spec
         if spec != self._spec:
-            raise engine.EngineStartError("a second engine in one process: expected scenarios of one model and draft")
+            raise engine.SglangStartError("a second engine in one process: expected scenarios of one model and draft")
         channels = self.channels(scenario)
         seen = self._driver.run(scenario, script)
         return Trace(self.name, channels, tuple(one for one in seen if one.channel in channels))
 
-    def _spec_of(self, scenario: Scenario) -> engine.EngineSpec:
+    def _spec_of(self, scenario: Scenario) -> engine.SglangSpec:
         model, draft = scenario.model, scenario.draft
         assert isinstance(model, Checkpoint)
         assert isinstance(draft, CheckpointDraft)  # the limits allow no other
         kind = algorithm(draft)
         if self._spec is not None and self._spec.model == model.path:
             return self._spec
-        return engine.EngineSpec(
+        return engine.SglangSpec(
             model=model.path,
             dtype=model.dtype,
             algorithm=_ALGORITHMS[kind],

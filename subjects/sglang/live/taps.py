@@ -17,7 +17,7 @@ _GIVEN = ("ids", "positions", "slots", "hidden_in")
 
 
 @dataclass(frozen=True)
-class Forward:
+class TappedForward:
     """One forward: whose, in which of SGLang's modes, whether a graph ran it, and its tensors by name.
 
     `ids`, `positions`, `slots` [T], `hidden_in` [T, D] where it takes any; `logits` and `hidden` of the rows that the
@@ -37,12 +37,12 @@ class Forward:
         return self.tensors[name]
 
 
-class Taps:
+class GraphTaps:
     """Hooks on SGLang's classes, set before an engine is made. `take` returns the forwards since the last time."""
 
     def __init__(self) -> None:
         self.is_on = False
-        self._forwards: list[Forward] = []
+        self._forwards: list[TappedForward] = []
         self._graphs: dict[int, list[tuple[bool, str, dict[str, Any]]]] = {}
         self._captured: int | None = None
 
@@ -76,7 +76,7 @@ class Taps:
         graph.capture_begin, graph.capture_end, graph.replay = beginning, ending, replaying
         ModelRunner.load_model = loading
 
-    def take(self) -> list[Forward]:
+    def take(self) -> list[TappedForward]:
         """Return what ran since the last time."""
         taken, self._forwards = self._forwards, []
         return taken
@@ -109,8 +109,8 @@ def _cloned(tensors: Any) -> dict[str, Any]:
     return {name: one.clone() for name, one in tensors if one is not None}
 
 
-def _read(is_draft: bool, mode: str, tensors: dict[str, Any], *, in_graph: bool) -> Forward:
-    return Forward(is_draft, mode, in_graph, {name: array(one) for name, one in tensors.items()})
+def _read(is_draft: bool, mode: str, tensors: dict[str, Any], *, in_graph: bool) -> TappedForward:
+    return TappedForward(is_draft, mode, in_graph, {name: array(one) for name, one in tensors.items()})
 
 
 def array(x: Any) -> np.ndarray:

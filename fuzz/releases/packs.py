@@ -138,14 +138,14 @@ def _fetcher(wheels: Path, python: str) -> Callable[[str], Path]:
 
 def _wheel(wheels: Path, wanted: Requirement) -> Path | None:
     """Return the newest wheel in a folder that meets a requirement."""
-    named = ((*one.name.split("-")[:2], one) for one in wheels.glob("*.whl"))
-    found = [(Version(number), one) for name, number, one in named if canonicalize_name(name) == _name(wanted)]
+    split = [(one, *one.name.split("-", 2)[:2]) for one in wheels.glob("*.whl")]
+    found = [(Version(str(number)), Path(one)) for one, name, number in split if _is_of(str(name), wanted)]
     met = [(number, one) for number, one in found if wanted.specifier.contains(number, prereleases=True)]
     return max(met)[1] if met else None
 
 
-def _name(wanted: Requirement) -> str:
-    return canonicalize_name(wanted.name)
+def _is_of(name: str, wanted: Requirement) -> bool:
+    return canonicalize_name(name) == canonicalize_name(wanted.name)
 
 
 def _metadata(wheel: Path) -> list[Requirement]:

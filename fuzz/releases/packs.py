@@ -138,14 +138,14 @@ def _fetcher(wheels: Path, python: str) -> Callable[[str], Path]:
 
 def _wheel(wheels: Path, wanted: Requirement) -> Path | None:
     """Return the newest wheel in a folder that meets a requirement."""
-    split = [(one, *one.name.split("-", 2)[:2]) for one in wheels.glob("*.whl")]
-    found = [(Version(str(number)), Path(one)) for one, name, number in split if _is_of(str(name), wanted)]
+    there = [one for one in wheels.glob("*.whl") if canonicalize_name(one.name.split("-")[0]) == _name(wanted)]
+    found = [(Version(one.name.split("-")[1]), one) for one in there]
     met = [(number, one) for number, one in found if wanted.specifier.contains(number, prereleases=True)]
     return max(met)[1] if met else None
 
 
-def _is_of(name: str, wanted: Requirement) -> bool:
-    return canonicalize_name(name) == canonicalize_name(wanted.name)
+def _name(wanted: Requirement) -> str:
+    return canonicalize_name(wanted.name)
 
 
 def _metadata(wheel: Path) -> list[Requirement]:

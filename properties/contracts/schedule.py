@@ -167,6 +167,9 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
     schedule, requests = evidence.schedule, evidence.scenario.requests
     if any(schedule.attempts.values()):
         return
+    # Who looks for the end a step later runs one more round for nothing, and gives the row to others then.
+    uncut = evidence.limits.finish == "uncut"
+    excused = {end + after for _, end in schedule.spans.values() for after in (1, 2) if uncut}
     never = {one: (abort.step, abort.step - 1) for one, abort in evidence.aborts.items() if one not in schedule.spans}
     for before, step in itertools.pairwise((-1, *sorted({row.step for row in schedule.rows}))):
         for one, (_, last) in sorted({**schedule.spans, **never}.items()):
@@ -174,11 +177,8 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
             if schedule.overlap and schedule.running(rests):
                 # Of those overlap.schedule knows whether they rest; others may wait for what they give back.
                 continue
-            if evidence.limits.finish == "uncut" and any(
-                rests - 2 <= end < rests for _, end in schedule.spans.values()
-            ):
-                # Who looks for the end a step later runs one more round for nothing, and gives the row to others then.
-                continue
+            while rests in excused:
+                rests += 1
             if rests < step <= last:
                 yield Mismatch("round.rows", Key(one, 0, step=0), f"a batch in step {rests}", None, Missing())
 

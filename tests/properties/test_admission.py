@@ -10,6 +10,7 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.validate import validate
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.relations import Missing, OutOfOrder
 from draftproof.properties.values.scenario import Memory, Scenario, Schedule
@@ -92,6 +93,17 @@ def test_no_step_rests_while_a_request_has_arrived(since: int, late: int) -> Non
         with_steps(of, {key: row.step + late * (row.step >= since) for key, row in rows.items()})
     )
     assert [(one.expected, one.relation) for one in found[:1]] == [(f"a batch in step {since}", Missing())]
+
+
+@pytest.mark.parametrize(("late", "rests"), [(2, []), (3, [2])])
+def test_who_looks_for_ends_a_step_later_may_rest_after_one(late: int, rests: list[int]) -> None:
+    """Two steps after an end, and no third (S-SCHED-4)."""
+    of = evidence(IdealSubject(), QUEUE)
+    since = of.schedule.spans[0][1] + 1
+    rows = of.subject.typed("round.rows", BatchRow)
+    moved = with_steps(of, {key: row.step + late * (row.step >= since) for key, row in rows.items()})
+    found = find("schedule.legal").check(replace(moved, limits=Limits(finish="uncut")))
+    assert {one.expected for one in found} == {f"a batch in step {since + after}" for after in rests}
 
 
 def test_steps_before_the_next_arrival_may_rest() -> None:

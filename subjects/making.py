@@ -15,6 +15,7 @@ from draftproof.properties.values.subject import Subject
 
 GROUP = "draftproof.subjects"
 """The entry points that give subjects a name."""
+YesOrNo = Literal["yes", "no"]
 ALWAYS = ("device",)
 """Settings that are passed on to whatever takes them; any other must be taken."""
 

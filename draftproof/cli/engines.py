@@ -10,9 +10,7 @@ import typer
 from draftproof.cli import inputs, screen
 from draftproof.properties.lib.extras import require_extra
 
-app = typer.Typer(
-    help="Pack released engines for machines without a network, and unpack them there.", no_args_is_help=True
-)
+app = typer.Typer(help="Pack released engines, and unpack them without a network.", no_args_is_help=True)
 Release = Annotated[str, typer.Argument(help="The release of SGLang, as 0.5.13.", metavar="RELEASE")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write slices to.", file_okay=False)]
 Wheels = Annotated[
@@ -26,9 +24,9 @@ Site = Annotated[Path, typer.Option("--to", help="The folder to install into.", 
 
 @app.command("pack")
 def pack(release: Release, out: Out, wheels: Wheels = None, python: Python = "3.12") -> None:
-    """Write a released SGLang in slices that fit through narrow doors.
+    """Write a released SGLang, and what it imports, in slices.
 
-    Without what needs no unpacking: torch, Triton and what is never called.
+    torch, Triton and what is never called are left out.
     """
     require_extra("releases", f"RELEASE {release!r}")
     from draftproof.fuzz.releases import packs

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.subjects.vllm.observing import StepTurn, choice, vector
+from draftproof.subjects.arrays import choice, vector
+from draftproof.subjects.vllm.observing import StepTurn
 from draftproof.subjects.vllm.taps import Forward, StepSeen
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from draftproof.properties.values.observed import BatchRow, Choice, Datum
+from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.trace import Key, Observation
+from draftproof.subjects.arrays import choice, vector
 from draftproof.subjects.vllm.serving import Served
 from draftproof.subjects.vllm.taps import Forward, StepSeen
 
@@ -50,13 +51,6 @@ class StepTurn:
     def kept(self) -> int:
         """How many of its rows hold tokens that were committed."""
         return self.count if self.is_prefill else len(self.sampled)
-
-
-def choice(logits: np.ndarray) -> Choice:
-    """Return the token with the highest logit, of equals the lowest, and its margin."""
-    token = int(logits.argmax())
-    rest = np.delete(logits.astype(np.float64), token)
-    return token, float(np.float64(logits[token]) - rest.max())
 
 
 def of_host(turns: list[StepTurn], step: int) -> Iterator[Observation]:
@@ -121,10 +115,3 @@ def entries(name: str, layers: dict[int, Any], turn: StepTurn, page_size: int) -
     for layer, cache in layers.items():
         for position, entry in zip(positions, cache.read(slots), strict=True):
             yield Observation(name, Key(turn.one.index, turn.round, layer=layer, row=int(position)), vector(entry))
-
-
-def vector(x: np.ndarray) -> Datum:
-    """Return a vector as a trace has it."""
-    made = x.astype(np.float64)
-    made.flags.writeable = False
-    return made

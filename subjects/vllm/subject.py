@@ -14,7 +14,7 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import SettingError, whole
+from draftproof.subjects.making import SettingError, YesOrNo, whole
 from draftproof.subjects.vllm import engine, hooks
 from draftproof.subjects.vllm.cache import CacheTaps
 from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Rotary, Runner
@@ -26,7 +26,6 @@ _PAGES = 512
 _ROWS = 64
 _MOST_ENGINES = 4
 Room = Literal["ample", "none"]
-YesOrNo = Literal["yes", "no"]
 Pages = Literal["enough", "few"]
 
 

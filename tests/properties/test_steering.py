@@ -10,6 +10,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import WRONG, RoundPlan, Scenario
 from draftproof.properties.values.script import RequestScript
 from draftproof.properties.values.trace import Key, Observation
@@ -145,3 +146,23 @@ def test_a_round_with_fewer_drafts_than_it_may_have_is_noticed(kept: int):
 def test_the_ideal_run_is_steered():
     for scenario in (STATIC, ADAPTIVE):
         assert found(evidence(scenario=scenario)) is None
+
+
+def test_a_subject_that_chooses_the_number_of_drafts_may_have_more():
+    """Three where a plan wants one: right of a subject whose drafts nobody steers, and of no other (S-FOLLOW-7)."""
+    of = planned(STATIC, RoundPlan(num_drafts=3, num_correct=-1))
+    fewer = (RoundPlan(num_drafts=1, num_correct=-1),)
+    asked = put(of.scenario, requests=tuple(put(one, rounds=fewer) for one in of.scenario.requests))
+    divergence = found(replace(of, scenario=asked))
+    assert divergence is not None
+    assert divergence.expected == "1 drafts"
+    assert found(replace(of, scenario=asked, limits=Limits(steering="none"))) is None
+
+
+def test_a_fixed_number_of_drafts_is_no_other():
+    """Near its limits the ideal subject has fewer."""
+    of = planned(STATIC, RoundPlan(num_drafts=3, num_correct=-1))
+    divergence = found(replace(of, limits=Limits(fixed_drafts=3)))
+    assert divergence is not None
+    assert divergence.expected == "3 drafts"
+    assert found(of) is None

@@ -34,6 +34,15 @@ def test_without_a_second_run_the_table_decides(scenario: Scenario):
     assert not within(KEY, RIGHT, RIGHT * np.nan)
 
 
+def test_a_key_is_turned_by_its_position(scenario: Scenario):
+    """Two units for each position, of an entry and of nothing else."""
+    far = Key(0, 1, layer=0, row=300)
+    entry, hidden = (near(scenario, name, {far: RIGHT}, {}) for name in ("commit.kv", "verify.hidden"))
+    assert entry(far, RIGHT, RIGHT + 600 * EPS)
+    assert not entry(far, RIGHT, RIGHT + 700 * EPS)
+    assert not hidden(far, RIGHT, RIGHT + 100 * EPS)
+
+
 def test_a_wrong_default_does_not_fit_in(scenario: Scenario):
     """A norm with 1e-5 where 3e-5 is configured."""
     states = np.array([0.9, -1.1, 0.4])

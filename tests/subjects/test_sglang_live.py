@@ -138,7 +138,7 @@ class Scheduler:
     def seen(self, is_draft, mode, ids, logits):
         rows = torch.eye(VOCAB)[torch.tensor(logits)].numpy()
         tensors = {"ids": np.array(ids), "positions": np.arange(len(ids)), "logits": rows}
-        self.forwards.append(TappedForward(is_draft, mode, False, tensors))
+        self.forwards.append(TappedForward(is_draft, mode, tensors))
 
     def process_batch_result(self, batch, result):
         (req,) = batch.reqs

@@ -127,15 +127,13 @@ class SglangDriver:
     def _processing(self, batch: Any, result: Any, *given: Any, **named: Any) -> Any:
         launch = self._launches.pop(0)
         table = self._scheduler.req_to_token_pool.req_to_token
-        before = []
         if result.copy_done is not None:
             result.copy_done.synchronize()
-        for row, req in zip(launch.rows, batch.reqs, strict=True):
+        for row in launch.rows:
             row.was_over = row.one.done
             if not row.was_over:
                 self._committed(row, launch, result, len(row.one.request.prompt) + row.one.emitted - 1)
                 row.slots = array(table[row.req_pool_idx, : row.first + max(row.kept, row.count)])
-            before.append(len(req.output_ids))
         entries = observing.read_entries(launch, self._target, self._draft)
         returned = self._process(batch, result, *given, **named)
         for row, req in zip(launch.rows, batch.reqs, strict=True):

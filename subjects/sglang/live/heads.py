@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 _EAGLE = {"eagle": "LlamaForCausalLMEagle"}
 
 
+@cache
 def published(path: str, algorithm: str) -> str:
     """Return a folder with the head of a folder as SGLang takes it: the same one, or a copy with what it lacks."""
     config: dict[str, Any] = json.loads((Path(path) / "config.json").read_text())
@@ -20,6 +23,7 @@ def published(path: str, algorithm: str) -> str:
     from safetensors.numpy import load_file, save_file
 
     made = Path(tempfile.mkdtemp(prefix="draftproof-head-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
     shutil.copytree(path, made, dirs_exist_ok=True)
     (made / "config.json").write_text(json.dumps({**config, "architectures": [architecture]}))
     weights = load_file(made / "model.safetensors")

@@ -10,25 +10,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from draftproof.properties.values.observed import BatchRow, Choice, Datum
+from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.trace import Key, Observation
+from draftproof.subjects.arrays import choice, vector
 from draftproof.subjects.sglang.live.pools import EntryPool
 from draftproof.subjects.sglang.live.serving import BatchedRow, RanBatch
 from draftproof.subjects.sglang.live.taps import TappedForward
-
-
-def choice(logits: np.ndarray) -> Choice:
-    """Return the token with the highest logit, of equals the lowest, and its margin."""
-    token = int(logits.argmax())
-    rest = np.delete(logits.astype(np.float64), token)
-    return token, float(np.float64(logits[token]) - rest.max())
-
-
-def vector(x: np.ndarray) -> Datum:
-    """Return a vector as a trace has it."""
-    made = x.astype(np.float64)
-    made.flags.writeable = False
-    return made
 
 
 def read_entries(launch: RanBatch, target: EntryPool, draft: EntryPool) -> list[Observation]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from draftproof.properties.values.drafts import CheckpointDraft, algorithm, kind_of
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import whole
+from draftproof.subjects.making import YesOrNo, whole
 from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-YesOrNo = Literal["yes", "no"]
 _ALGORITHMS = {"eagle": "EAGLE"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
@@ -87,8 +84,6 @@ class SglangEngine(Subject):
         assert isinstance(model, Checkpoint)
         assert isinstance(draft, CheckpointDraft)  # the limits allow no other
         kind = algorithm(draft)
-        if self._spec is not None and self._spec.model == model.path:
-            return self._spec
         return engine.SglangSpec(
             model=model.path,
             dtype=model.dtype,

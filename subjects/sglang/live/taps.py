@@ -18,7 +18,7 @@ _GIVEN = ("ids", "positions", "slots", "hidden_in")
 
 @dataclass(frozen=True)
 class TappedForward:
-    """One forward: whose, in which of SGLang's modes, whether a graph ran it, and its tensors by name.
+    """One forward: whose, in which of SGLang's modes, and its tensors by name.
 
     `ids`, `positions`, `slots` [T], `hidden_in` [T, D] where it takes any; `logits` and `hidden` of the rows that the
     engine asked for.
@@ -26,7 +26,6 @@ class TappedForward:
 
     is_draft: bool
     mode: str
-    in_graph: bool
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
 
     def get(self, name: str) -> np.ndarray | None:
@@ -66,7 +65,7 @@ class GraphTaps:
         def replaying(one: Any) -> None:
             replay(one)
             if self.is_on:
-                self._forwards += [_read(*entry, in_graph=True) for entry in self._graphs.get(id(one), ())]
+                self._forwards += [_read(*entry) for entry in self._graphs.get(id(one), ())]
 
         def loading(runner: Any, *given: Any, **named: Any) -> Any:
             returned = load(runner, *given, **named)
@@ -99,7 +98,7 @@ class GraphTaps:
             if capturing and self._captured is not None:
                 self._graphs[self._captured].append(entry)
             else:
-                self._forwards.append(_read(*entry, in_graph=False))
+                self._forwards.append(_read(*entry))
             return returned
 
         model.forward = watched
@@ -109,8 +108,8 @@ def _cloned(tensors: Any) -> dict[str, Any]:
     return {name: one.clone() for name, one in tensors if one is not None}
 
 
-def _read(is_draft: bool, mode: str, tensors: dict[str, Any], *, in_graph: bool) -> TappedForward:
-    return TappedForward(is_draft, mode, in_graph, {name: array(one) for name, one in tensors.items()})
+def _read(is_draft: bool, mode: str, tensors: dict[str, Any]) -> TappedForward:
+    return TappedForward(is_draft, mode, {name: array(one) for name, one in tensors.items()})
 
 
 def array(x: Any) -> np.ndarray:

@@ -81,6 +81,12 @@ class EngineConfig:
         """Return how many drafts are verified when `steps` steps are allowed."""
         return self.tree.num_drafts(steps) if self.tree else steps
 
+    def steps_within(self, steps: int, tokens: int) -> int:
+        """Return how many of these steps a round has that gets so many tokens: of a tree all or none (S-SCHED-10)."""
+        if self.tree:
+            return steps if self.num_drafts(steps) < tokens else 0
+        return min(steps, tokens - 1)
+
     def num_columns(self, steps: int) -> int:
         """Return how many columns of the page table a round takes from its context on."""
         return self.tree.num_columns(steps) if self.tree else steps + 1

@@ -67,7 +67,9 @@ def _rounds(evidence: Evidence) -> Iterator[_Verified]:
 
 
 def _depth(evidence: Evidence, one: _Verified, plan: RoundPlan) -> int:
-    """Return the depth that a round may have (S-LIMIT-4)."""
+    """Return the depth that a round may have (S-LIMIT-4); where others may take its drafts away, by what it has."""
+    if evidence.scenario.dynamic and not one.drafts:
+        return 0
     request, most = evidence.scenario.requests[one.key.request], evidence.scenario.memory.max_len
     context = len(request.prompt) + one.done - 1
     left = request.budget - one.done
@@ -119,7 +121,7 @@ def _forced(evidence: Evidence, one: _Verified, plan: RoundPlan, shape: TreeShap
     """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, others that are wrong."""
     vocab, stops = evidence.scenario.model.vocab, evidence.script.requests[one.key.request].stop
     # Where the shape is a chain the rows behind the first trap are what plain decoding says (S-PLAN-3).
-    is_chain = shape.parents == chain(len(shape.parents))
+    is_chain = plan.shape is not None and plan.shape.parents == chain(len(plan.shape.parents))
     known = len(shape.path) + 2 if is_chain else len(shape.parents)
     for row, parent in enumerate(shape.parents[:known], start=1):
         choice, got = one.choices[parent], one.ids[row]

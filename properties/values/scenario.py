@@ -338,6 +338,10 @@ class Scenario(Value, frozen=True, kw_only=True):
         """Return how many drafts a round of this depth has if nothing is forced: as many, but for a tree."""
         return self.tree.rows(depth) if self.tree else depth
 
+    def columns(self, depth: int) -> int:
+        """Return how many columns of the page table a round of this depth takes, from its context on."""
+        return self.tree.columns(depth) if self.tree else depth + 1
+
     @property
     def is_sampled(self) -> bool:
         """Return whether any request draws its tokens."""
@@ -449,6 +453,13 @@ def drafts_if_forced(scenario: Scenario, plan: RoundPlan, depth: int) -> int:
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
     """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics/limits.md)."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
+
+
+def drafts_within(scenario: Scenario, wanted: int, tokens: int) -> int:
+    """Return K of a round that wants so many and gets these tokens of a step: of a tree all or none (S-SCHED-10)."""
+    if scenario.tree:
+        return wanted if scenario.tree.rows(wanted) < tokens else 0
+    return max(0, min(wanted, tokens - 1))
 
 
 def columns_freed(scenario: Scenario, context: int) -> int:

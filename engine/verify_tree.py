@@ -11,7 +11,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, VerifyStates
 from draftproof.engine.runner import Views
-from draftproof.engine.tree import above, ancestors, context_slots
+from draftproof.engine.tree import above, ancestors, seen
 from draftproof.engine.verify import Verifier
 
 
@@ -27,12 +27,12 @@ class TreeVerifier(Verifier):
         positions = torch.where(live, views["positions"][:, None] + depth, flat.positions.view_as(ids))
         slots = flat.slot_mapping.view_as(ids)[:, :, None].expand(-1, -1, rows.shape[2])
         own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1)
-        before = context_slots(self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
-        seen = torch.cat([before[:, None].expand(-1, ids.shape[1], -1), own], dim=2)
+        context = (self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
+        visible_slots, ages = seen(*context, own, positions)
         self._taps.record("verify.parents", views["parents"])
         states = VerifyStates(views["state_slots"], ids.shape[1], views["parents"])
         return AttentionMetadata(
-            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=seen.view(ids.numel(), -1)
+            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=visible_slots, ages=ages
         )
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:

@@ -17,14 +17,14 @@ from draftproof.engine.drafts.base import Shapes
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.models.base import AttentionMetadata, Head, Target
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.tree import TreeConfig, context_slots
+from draftproof.engine.tree import TreeConfig, seen
 
 
 class _Beams(NamedTuple):
     """What the entries of a draft step are made of, and which they see.
 
     tokens, scores and candidate numbers [B, k]; hidden_states [B, k, D] that parents handed on; slots [B, k, step - 1]
-    of the entries of ancestors.
+    of the entries of ancestors, the last step first.
     """
 
     tokens: Tensor
@@ -110,13 +110,14 @@ class EagleTreeDraft(EagleDraft):
         table = (self.context.page_table, req_rows, start, last, config.page_size, config.max_len)
         kernels.assign_slots(columns, slots, *table)
         positions = torch.where(takes_part, context + step - 1, 0)[:, None].expand(size, topk)
-        before = context_slots(self.context.page_table, req_rows, context, config.page_size)
-        seen = torch.cat([before[:, None].expand(-1, topk, -1), beams.slots, slots[:, :, None]], dim=2)
+        own = torch.cat([slots[:, :, None], beams.slots], dim=2)
+        seen_by = seen(self.context.page_table, req_rows, context, config.page_size, own, positions)
         return AttentionMetadata(
             req_rows[:, None].expand(size, topk).reshape(-1),
             positions.reshape(-1),
             slots.view(-1),
-            visible_slots=seen.view(size * topk, -1),
+            visible_slots=seen_by[0],
+            ages=seen_by[1],
         )
 
     def _next(self, beams: _Beams, tokens: Tensor, scores: Tensor, handed: Tensor, slots: Tensor, first: int) -> _Beams:
@@ -124,7 +125,7 @@ class EagleTreeDraft(EagleDraft):
         topk = self._tree.topk
         chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, :topk]
         parent = (chosen // topk)[:, :, None]
-        lineage = torch.cat([beams.slots, slots.view_as(beams.tokens)[:, :, None]], dim=2)
+        lineage = torch.cat([slots.view_as(beams.tokens)[:, :, None], beams.slots], dim=2)
         return _Beams(
             tokens.gather(1, chosen),
             scores.gather(1, chosen),

@@ -246,7 +246,6 @@ FEATURE = Feature(
     because="it proposes chains or blocks",
     refuses={
         "adaptive-steps": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
-        "windows": _ROWS + "S-WINDOW-1 goes by positions, and rows of one depth have the same (S-WINDOW-4)",
         "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
         "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
     },

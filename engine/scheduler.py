@@ -369,7 +369,7 @@ class Scheduler:
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)
-            longest = tokens + self._config.num_columns(self._config.steps)
+            longest = tokens + self._config.num_columns(self._config.most_steps)
         return self._pages_to(longest)
 
     def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:

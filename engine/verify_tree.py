@@ -21,7 +21,7 @@ class TreeVerifier(Verifier):
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
         """Row m is in column n + m and at position n + its depth; it goes on from context and ancestors."""
         flat = super()._metadata(views, ids)
-        rows = ancestors(views["parents"], self._config.steps)
+        rows = ancestors(views["parents"], self._config.most_steps)
         depth = (rows >= 0).sum(dim=2) - 1
         live = torch.arange(ids.shape[1], device=ids.device) <= views["num_drafts"][:, None]
         positions = torch.where(live, views["positions"][:, None] + depth, flat.positions.view_as(ids))
@@ -46,7 +46,7 @@ class TreeVerifier(Verifier):
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
-        accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))
+        accept_index = ids.new_empty((ids.shape[0], self._config.most_steps + 1))
         kernels.accept_tree(correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"])
         outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
         return {**outputs, "accept_index": accept_index}

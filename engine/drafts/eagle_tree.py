@@ -72,7 +72,8 @@ class EagleTreeDraft(EagleDraft):
 
     def steps(self, views: Views) -> Outputs:
         """Return draft_tokens and parents [B, W - 1]: the best of all candidates, in the order of their numbers."""
-        topk, steps = self._tree.topk, self.context.config.steps
+        topk, config, count = self._tree.topk, self.context.config, views["draft_tokens"].shape[1]
+        steps = next(steps for steps in config.runtimes if config.num_drafts(steps) == count)
         tokens, scores = self.saved("next_draft_tokens", views), self.saved("next_scores", views)
         size = tokens.shape[0]
         hidden_states = self.saved("next_hidden_states", views)[:, None].expand(-1, topk, -1)
@@ -95,7 +96,7 @@ class EagleTreeDraft(EagleDraft):
             beams = self._next(beams, tokens, scores, handed.view(size, topk, -1), metadata.slot_mapping, first)
         limit = topk + (views["num_drafts"] - 1) * topk * topk
         limit = torch.where(views["num_drafts"] > 0, limit, 0)
-        return self._kept(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(groups, 1), limit)
+        return self._kept(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(groups, 1), limit, count)
 
     def _metadata(self, views: Views, step: int, beams: _Beams) -> AttentionMetadata:
         """Return where the entries of a step are: at one position, in columns of their own, each seeing its ancestors.
@@ -134,12 +135,12 @@ class EagleTreeDraft(EagleDraft):
             lineage.gather(1, parent.expand(-1, -1, lineage.shape[2])),
         )
 
-    def _kept(self, tokens: Tensor, scores: Tensor, groups: Tensor, limit: Tensor) -> Outputs:
-        """Return the drafts chosen from all candidates, and their parents; only numbers below `limit` [B] count.
+    def _kept(self, tokens: Tensor, scores: Tensor, groups: Tensor, limit: Tensor, count: int) -> Outputs:
+        """Return `count` drafts chosen from all candidates, and their parents; only numbers below `limit` [B] count.
 
         `groups` has the parent candidate of each k candidates, -1 for the first.
         """
-        topk, count = self._tree.topk, self._tree.nodes
+        topk = self._tree.topk
         number = torch.arange(tokens.shape[1], device=tokens.device)
         scores = scores.masked_fill(number >= limit[:, None], -torch.inf)
         best = scores.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values

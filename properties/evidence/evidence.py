@@ -76,7 +76,7 @@ class Evidence:
     def form(self) -> Form:
         """How the scenario's draft runs."""
         needs = self.reference.typed("config.draft", DraftNeeds).get(Key(-1, 0))
-        return form_of(self.scenario.draft, needs, self.scenario.tree, self.scenario.steps)
+        return form_of(self.scenario.draft, needs, self.scenario.tree, self.scenario.step_counts)
 
     @property
     def page_size(self) -> int:

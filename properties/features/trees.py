@@ -245,7 +245,6 @@ FEATURE = Feature(
     drafts=lambda kind: kind.trees,
     because="it proposes chains or blocks",
     refuses={
-        "adaptive-steps": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
         "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
         "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
     },

@@ -330,6 +330,11 @@ class Scenario(Value, frozen=True, kw_only=True):
         return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
     @property
+    def step_counts(self) -> tuple[int, ...]:
+        """Return the step counts that may be in force, in ascending order."""
+        return self.adaptive_steps.steps if self.adaptive_steps else (self.steps,)
+
+    @property
     def width(self) -> int:
         """Return the largest verify width: of the most drafts that a round can have, and one."""
         return self.most_drafts(self.steps) + 1

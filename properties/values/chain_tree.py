@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
-from draftproof.properties.values.script import RoundScript, Script
+from draftproof.properties.values.script import Script
 from draftproof.properties.values.tree import Tree, TreeShape, chain
 
 
@@ -23,12 +23,11 @@ def pages_as_tree(scenario: Scenario) -> int:
 
 def script_as_tree(script: Script) -> Script:
     """Return the script of a scenario of chains with the parents that its drafts have as a tree."""
-    requests = (replace(one, rounds=tuple(map(_as_tree, one.rounds))) for one in script.requests)
+    requests = (
+        replace(one, rounds=tuple(replace(round_, parents=chain(round_.num_verified)) for round_ in one.rounds))
+        for one in script.requests
+    )
     return Script(requests=tuple(requests))
-
-
-def _as_tree(one: RoundScript) -> RoundScript:
-    return replace(one, parents=chain(one.num_verified), depth=one.drafts)
 
 
 def _shaped(plan: RoundPlan) -> RoundPlan:

@@ -114,11 +114,9 @@ class Engine:
         self._step, self._others_busy = 0, group.size > 1
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
-        self._runtimes = {
-            steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
-            for steps in (0, *config.candidates)
-        }
-        self.draft_counters = DraftCounters(max(config.candidates))
+        runtime, of_all = parts.runtime or Runtime, (config, self.verifier, self.draft, self.probes, group)
+        self._runtimes = {config.num_drafts(steps): runtime(steps, *of_all) for steps in config.runtimes}
+        self.draft_counters = DraftCounters(config.most_steps)
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
@@ -383,7 +381,7 @@ class Engine:
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
     ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, Mapping[str, Tensor]]:
         """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
-        runtime, found = self._runtimes[steps], self.draft.look_up(batch)
+        runtime, found = self._runtimes[self.config.num_drafts(steps)], self.draft.look_up(batch)
         known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
         inputs = runtime.inputs(len(batch), num_rows)
         if not num_rows:

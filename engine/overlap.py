@@ -100,7 +100,7 @@ class OverlapEngine(Engine):
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         if self._packed_target and plan.prefill:
             plan = replace(plan, decode=tuple(map(self.scheduler.exact, plan.decode)))
-        runtime, work = self._runtimes[steps], self._stream.given + 1
+        runtime, work = self._runtimes[self.config.num_drafts(steps)], self._stream.given + 1
         step = Launched(plan, work, runtime.width)
         prompts, rounds, inputs = (torch.empty(0),) * 3
         if plan.decode:

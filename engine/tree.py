@@ -31,11 +31,21 @@ class TreeConfig:
         return max(self.num_drafts(depth) + 1, (depth - 1) * self.topk)
 
 
-def context_slots(page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, page_size: int) -> Tensor:
-    """Return the slots [B, columns] of positions 0 .. seq_lens - 1 of each row, -1 behind them."""
+def seen(
+    page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, page_size: int, own: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the slots that rows of a tree see, -1 for none, and their `ages`; both [B * W, J].
+
+    That are positions 0 .. seq_lens - 1 of their request, and their `own` [B, W, A]: of itself, its parent, and so on.
+    """
+    size, width, most = own.shape
     column = torch.arange(page_table.shape[1] * page_size, device=page_table.device)
     pages = page_table.index_select(0, req_rows).index_select(1, column // page_size)
-    return torch.where(column < seq_lens[:, None], pages * page_size + column % page_size, -1)
+    before = torch.where(column < seq_lens[:, None], pages * page_size + column % page_size, -1)
+    slots = torch.cat([before[:, None].expand(-1, width, -1), own], dim=2)
+    path = torch.arange(most, device=own.device).expand(size, width, -1)
+    ages = torch.cat([positions[:, :, None] - column, path], dim=2)
+    return slots.view(size * width, -1), ages.view(size * width, -1)
 
 
 def above(parents: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, VerifyStates
 from draftproof.engine.runner import Views
-from draftproof.engine.tree import above, ancestors, context_slots
+from draftproof.engine.tree import above, ancestors, seen
 from draftproof.engine.verify import Verifier
 
 
@@ -21,18 +21,18 @@ class TreeVerifier(Verifier):
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
         """Row m is in column n + m and at position n + its depth; it goes on from context and ancestors."""
         flat = super()._metadata(views, ids)
-        rows = ancestors(views["parents"], self._config.steps)
+        rows = ancestors(views["parents"], self._config.most_steps)
         depth = (rows >= 0).sum(dim=2) - 1
         live = torch.arange(ids.shape[1], device=ids.device) <= views["num_drafts"][:, None]
         positions = torch.where(live, views["positions"][:, None] + depth, flat.positions.view_as(ids))
         slots = flat.slot_mapping.view_as(ids)[:, :, None].expand(-1, -1, rows.shape[2])
         own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1)
-        before = context_slots(self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
-        seen = torch.cat([before[:, None].expand(-1, ids.shape[1], -1), own], dim=2)
+        context = (self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
+        visible_slots, ages = seen(*context, own, positions)
         self._taps.record("verify.parents", views["parents"])
         states = VerifyStates(views["state_slots"], ids.shape[1], views["parents"])
         return AttentionMetadata(
-            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=seen.view(ids.numel(), -1)
+            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=visible_slots, ages=ages
         )
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
@@ -46,7 +46,7 @@ class TreeVerifier(Verifier):
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
-        accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))
+        accept_index = ids.new_empty((ids.shape[0], self._config.most_steps + 1))
         kernels.accept_tree(correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"])
         outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
         return {**outputs, "accept_index": accept_index}

@@ -330,6 +330,11 @@ class Scenario(Value, frozen=True, kw_only=True):
         return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
     @property
+    def step_counts(self) -> tuple[int, ...]:
+        """Return the step counts that may be in force, in ascending order."""
+        return self.adaptive_steps.steps if self.adaptive_steps else (self.steps,)
+
+    @property
     def width(self) -> int:
         """Return the largest verify width: of the most drafts that a round can have, and one."""
         return self.most_drafts(self.steps) + 1
@@ -337,6 +342,10 @@ class Scenario(Value, frozen=True, kw_only=True):
     def most_drafts(self, depth: int) -> int:
         """Return how many drafts a round of this depth has if nothing is forced: as many, but for a tree."""
         return self.tree.rows(depth) if self.tree else depth
+
+    def columns(self, depth: int) -> int:
+        """Return how many columns of the page table a round of this depth takes, from its context on."""
+        return self.tree.columns(depth) if self.tree else depth + 1
 
     @property
     def is_sampled(self) -> bool:
@@ -449,6 +458,13 @@ def drafts_if_forced(scenario: Scenario, plan: RoundPlan, depth: int) -> int:
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
     """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics/limits.md)."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
+
+
+def drafts_within(scenario: Scenario, wanted: int, tokens: int) -> int:
+    """Return K of a round that wants so many and gets these tokens of a step: of a tree all or none (S-SCHED-10)."""
+    if scenario.tree:
+        return wanted if scenario.tree.rows(wanted) < tokens else 0
+    return max(0, min(wanted, tokens - 1))
 
 
 def columns_freed(scenario: Scenario, context: int) -> int:

@@ -296,7 +296,7 @@ class Evidence:
 
     def columns(self, row: Row) -> int:
         """Return how many columns of the page table a decode row takes from its context on."""
-        return max(row.count + 1, self.form.tree.columns(self.depth(row)) if self.form.tree else 0)
+        return max(row.count + 1, self.scenario.columns(self.depth(row)))
 
     @cached_property
     def output_changed(self) -> bool:

@@ -186,6 +186,7 @@ FEATURE = Feature(
     name="overlap",
     not_compared={
         "alone": "a host that is a step behind commits what another does not",
+        "chain_as_tree": "near a limit a tree has pages for all columns that it may come to need",
         "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
     },
     leads=1,
@@ -198,7 +199,6 @@ FEATURE = Feature(
     because="a lookup proposes from tokens that the host does not have yet",
     of_probes=True,
     refuses={
-        "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
     },

@@ -250,8 +250,6 @@ FEATURE = Feature(
         "preemption": _ROWS + "rows of a tree take columns that S-SCHED-8 does not count",
         "token-budget": _ROWS + "S-SCHED-10 cuts a round to a number of tokens, and no number says which rows",
         "windows": _ROWS + "S-WINDOW-1 goes by positions, and rows of one depth have the same (S-WINDOW-4)",
-        "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
-        "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
     },
     facts=_FACTS,
 )

@@ -107,8 +107,12 @@ def _endless(request: Request) -> Request:
 
 def _slow(request: Request) -> Request:
     """Return the request without right drafts, and without a stop token of its own."""
-    rounds = tuple(replace(plan, num_correct=min(plan.num_correct, 0)) for plan in request.rounds)
-    return replace(request, rounds=rounds, stop_at=-1)
+    return replace(request, rounds=tuple(map(_wrong, request.rounds)), stop_at=-1)
+
+
+def _wrong(plan: RoundPlan) -> RoundPlan:
+    shape = plan.shape and replace(plan.shape, path=())
+    return replace(plan, num_correct=min(plan.num_correct, 0), shape=shape)
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:

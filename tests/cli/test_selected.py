@@ -84,13 +84,10 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
     [
         "overlap disaggregation",
         "preemption trees",
-        "trees overlap",
         "trees adaptive-steps",
         "trees windows",
-        "trees mixed",
         "aborts disaggregation",
         "token-budget trees",
-        "data-parallel trees",
         "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
     ],

@@ -80,8 +80,8 @@ def test_a_tree_passes_every_contract(name: str):
     assert {"tree.steered", "tree.walked", "beam.candidates"} <= judged.results.keys()
 
 
-def all_rows_seen(parents: torch.Tensor, most: int) -> torch.Tensor:
-    rows = ancestors(above(parents), most)
+def all_rows_seen(known: torch.Tensor, most: int) -> torch.Tensor:
+    rows = ancestors(known, most)
     return torch.where(rows < 0, 0, rows)
 
 

@@ -223,9 +223,10 @@ class TargetCache(PagedCache):
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Keep what the states have of the rows [B, P] of a tree that were accepted; return how they know these."""
-        if self.states is None or metadata.states is None or isinstance(metadata.states, MixedStates):
+        states = metadata.states.verify if isinstance(metadata.states, MixedStates) else metadata.states
+        if self.states is None or not isinstance(states, VerifyStates):
             return accept_index
-        return self.states.keep_path(metadata.states.state_slots, accept_index)
+        return self.states.keep_path(states.state_slots, accept_index)
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata

@@ -57,13 +57,13 @@ class EagleTreeDraft(EagleDraft):
         }
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
-        self._choose(name, states)
-        tokens, scores = self._best(states)
+        logits = self.model.logits(states)
+        self.tapping.choose(name, logits, -1, self.model.target_ids)
+        tokens, scores = self._best(logits)
         return {"next_draft_tokens": tokens, "next_scores": scores}
 
-    def _best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the k best tokens of each row and their scores, both [T, k]."""
-        logits = self.model.logits(states)
+    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the k best tokens of each row of logits [T, V] and their scores, both [T, k]."""
         places = torch.empty((logits.shape[0], self._tree.topk), dtype=torch.int64, device=logits.device)
         scores = torch.empty_like(places, dtype=torch.float64)
         kernels.best_choices(places, scores, logits)
@@ -85,7 +85,7 @@ class EagleTreeDraft(EagleDraft):
             ids, stand_ins = beams.tokens.reshape(-1), beams.hidden_states.reshape(size * topk, -1)
             self.tapping.inputs("draft", metadata, ids, stand_ins, step)
             states, handed = self.model.forward(ids, stand_ins, metadata, self.cache)
-            tokens, below = self._best(states)
+            tokens, below = self._best(self.model.logits(states))
             self.context.probes.taps.record("draft.candidates", tokens, step)
             tokens = tokens.view(size, -1)
             scores = (beams.scores[:, :, None] + below.view(size, topk, topk)).view(size, -1)

@@ -138,7 +138,9 @@ class _Holding:
         left = request.budget - (context + 1 - len(request.prompt))
         planned = min(round_plan(request, number).num_drafts, self.evidence.scenario.steps)
         if self.evidence.scenario.schedule.overlap:
-            most = min(context + planned + 1, memory.max_len, len(request.prompt) + request.budget)
+            most = min(memory.max_len, len(request.prompt) + request.budget)
+            ends = context + self.evidence.scenario.columns(planned)
+            most = ends if self.evidence.scenario.tree else min(ends, most)
             return -(-most // memory.page_size) - columns_freed(self.evidence.scenario, context)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
         columns = self.evidence.scenario.columns(drafts)

@@ -169,9 +169,6 @@ def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan
     return replace(plan, shape=shape)
 
 
-_ROWS = "S-TREE-1 gives every round the same tree, cut to its limits; "
-
-
 def _is_beam(one: Any) -> bool:
     return "tree_rounds" in one.notes and one.depth > 1 and one.request.run.form.proposes == "steps"
 
@@ -244,9 +241,5 @@ FEATURE = Feature(
     rule="S-TREE-1",
     drafts=lambda kind: kind.trees,
     because="it proposes chains or blocks",
-    refuses={
-        "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
-        "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
-    },
     facts=_FACTS,
 )

@@ -329,6 +329,10 @@ class Scenario(Value, frozen=True, kw_only=True):
         own = self.schedule
         return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
+    def columns(self, depth: int) -> int:
+        """Return how many columns of the page table a round of this depth takes, from its context on."""
+        return self.tree.columns(depth) if self.tree else depth + 1
+
     @property
     def step_counts(self) -> tuple[int, ...]:
         """Return the step counts that may be in force, in ascending order."""
@@ -342,10 +346,6 @@ class Scenario(Value, frozen=True, kw_only=True):
     def most_drafts(self, depth: int) -> int:
         """Return how many drafts a round of this depth has if nothing is forced: as many, but for a tree."""
         return self.tree.rows(depth) if self.tree else depth
-
-    def columns(self, depth: int) -> int:
-        """Return how many columns of the page table a round of this depth takes, from its context on."""
-        return self.tree.columns(depth) if self.tree else depth + 1
 
     @property
     def is_sampled(self) -> bool:
@@ -485,7 +485,7 @@ def pages_needed(scenario: Scenario, request: Request) -> int:
     """
     tokens, most = len(request.prompt) + request.budget, scenario.memory.max_len
     if scenario.tree:
-        columns = min(most, tokens) + scenario.tree.columns(scenario.steps)
+        columns = min(most, tokens) + scenario.columns(scenario.steps)
     else:
         columns = min(most, tokens + scenario.steps)
     return -(-columns // scenario.memory.page_size)

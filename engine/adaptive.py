@@ -43,11 +43,6 @@ class ControllerState:
     count: int
 
 
-def effective_max_speculative_num_draft_tokens(steps: Sequence[int]) -> int:
-    """Return the largest verify width that may ever run at these step counts; every pool and buffer is sized by it."""
-    return max(steps) + 1
-
-
 def start(config: AdaptiveConfig) -> ControllerState:
     """Return the state before the first round: as if one draft of each round had been wrong."""
     return ControllerState(config.initial, float(config.initial - 1), 0)

@@ -89,15 +89,17 @@ class PagedCache:
         last = metadata.positions if metadata.last_visible is None else metadata.last_visible
         out = q.new_empty((q.shape[0], q.shape[1], values.shape[2]))
         page_table, req_rows, page_size = self.page_table, metadata.req_rows, self.page_size
-        if metadata.visible_slots is not None:
+        window = self.window(layer)
+        first = metadata.positions - (window - 1) if window else None
+        if metadata.visible_slots is not None and metadata.ages is not None:
             # A table of its own for every token, of pages of one slot.
             page_table, page_size = metadata.visible_slots, 1
+            if window:
+                page_table, first = torch.where(metadata.ages < window, page_table, -1), None
             req_rows, last = (
                 torch.arange(len(req_rows), device=q.device),
                 torch.full_like(last, page_table.shape[1] - 1),
             )
-        window = self.window(layer)
-        first = metadata.positions - (window - 1) if window else None
         if self.fp8 or self.scales:
             first = torch.zeros_like(last) if first is None else first
         if self.fp8:
@@ -221,9 +223,10 @@ class TargetCache(PagedCache):
 
     def keep_path(self, metadata: AttentionMetadata, accept_index: Tensor) -> Tensor:
         """Keep what the states have of the rows [B, P] of a tree that were accepted; return how they know these."""
-        if self.states is None or metadata.states is None or isinstance(metadata.states, MixedStates):
+        states = metadata.states.verify if isinstance(metadata.states, MixedStates) else metadata.states
+        if self.states is None or not isinstance(states, VerifyStates):
             return accept_index
-        return self.states.keep_path(metadata.states.state_slots, accept_index)
+        return self.states.keep_path(states.state_slots, accept_index)
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from draftproof.engine.adaptive import AdaptiveConfig, effective_max_speculative_num_draft_tokens
+from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 from draftproof.engine.tree import TreeConfig
 
@@ -73,13 +73,27 @@ class EngineConfig:
     @property
     def most_width(self) -> int:
         """The largest verify width that can ever run: whatever is allocated once is sized by it."""
-        if self.tree:
-            return self.num_drafts(self.steps) + 1
-        return effective_max_speculative_num_draft_tokens(self.candidates)
+        return self.num_drafts(self.most_steps) + 1
+
+    @property
+    def most_steps(self) -> int:
+        """The largest step count that may run."""
+        return max(self.candidates)
+
+    @property
+    def runtimes(self) -> tuple[int, ...]:
+        """The step counts that have a runtime, 0 first: of those that verify equally many drafts the largest."""
+        return tuple({self.num_drafts(steps): steps for steps in (0, *self.candidates)}.values())
 
     def num_drafts(self, steps: int) -> int:
         """Return how many drafts are verified when `steps` steps are allowed."""
         return self.tree.num_drafts(steps) if self.tree else steps
+
+    def steps_within(self, steps: int, tokens: int) -> int:
+        """Return how many of these steps a round has that gets so many tokens: of a tree all or none (S-SCHED-10)."""
+        if self.tree:
+            return steps if self.num_drafts(steps) < tokens else 0
+        return min(steps, tokens - 1)
 
     def num_columns(self, steps: int) -> int:
         """Return how many columns of the page table a round takes from its context on."""
@@ -108,5 +122,5 @@ class EngineConfig:
 
     @property
     def pages_per_row(self) -> int:
-        beyond = self.num_columns(self.steps) if self.tree else 0
+        beyond = self.num_columns(self.most_steps) if self.tree else 0
         return -(-(self.max_len + beyond) // self.page_size)

@@ -27,7 +27,7 @@ from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.memory import memory_shapes
-from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target, VerifyStates
+from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -38,7 +38,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
 from draftproof.engine.runner import Outputs
-from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted
+from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted, last_committed
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -58,6 +58,7 @@ from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
+from draftproof.engine.tree import along
 from draftproof.engine.upload import Columns, uploaded
 from draftproof.engine.verify import Verifier
 from draftproof.engine.verify_tree import TreeVerifier
@@ -114,11 +115,9 @@ class Engine:
         self._step, self._others_busy = 0, group.size > 1
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
-        self._runtimes = {
-            steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes, group)
-            for steps in (0, *config.candidates)
-        }
-        self.draft_counters = DraftCounters(max(config.candidates))
+        runtime, of_all = parts.runtime or Runtime, (config, self.verifier, self.draft, self.probes, group)
+        self._runtimes = {config.num_drafts(steps): runtime(steps, *of_all) for steps in config.runtimes}
+        self.draft_counters = DraftCounters(config.most_steps)
 
     def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
         """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
@@ -335,7 +334,7 @@ class Engine:
         states: PrefillStates | MixedStates | None = None
         if self.states and prefill:
             begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
-            states = target.states(packed, VerifyStates(inputs["state_slots"], width), prefill) if width else prefill
+            states = target.states(packed, prefill, proposal, inputs)
         with self.group.padded_to(num_packed):
             out, launch = target.launch(kind, packed, num_packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
@@ -383,7 +382,7 @@ class Engine:
         self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
     ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, Mapping[str, Tensor]]:
         """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
-        runtime, found = self._runtimes[steps], self.draft.look_up(batch)
+        runtime, found = self._runtimes[self.config.num_drafts(steps)], self.draft.look_up(batch)
         known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
         inputs = runtime.inputs(len(batch), num_rows)
         if not num_rows:
@@ -395,7 +394,7 @@ class Engine:
             filled = {name: inputs[name] for name in inputs if name not in DRAFT_BUFFERS}
             runtime.begin_from(filled, len(batch), num_rows)
             inputs = runtime.inputs(len(batch), num_rows)
-            proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts)
+            proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts, inputs.get("parents"))
         if proposal.num_drafts == known:
             proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
@@ -417,7 +416,7 @@ class Engine:
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
-        self._commit_states(batch, commits, inputs, acceptance)
+        self._commit_states(batch, inputs, last_committed(acceptance, commits), acceptance.steps)
         self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
@@ -463,30 +462,21 @@ class Engine:
             self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
     def _commit_states(
-        self,
-        batch: tuple[DecodeRow, ...],
-        commits: Sequence[Commit],
-        inputs: Mapping[str, Tensor],
-        acceptance: Acceptance,
+        self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor], last: Tensor, steps: Tensor | None
     ) -> None:
-        """Commit the recurrent state after each request's last committed row, with a checkpoint where due.
+        """Commit the recurrent state after place `last` of what was accepted of each row, with a checkpoint where due.
 
-        The device knows that row, unless a request has ended before the last token that was accepted.
+        Of a tree `steps` are how the states know the rows in these places.
         """
-        if self.states is None or not commits:
+        if self.states is None or not batch:
             return
-        last, steps, told = acceptance.correct_len, acceptance.steps, acceptance.tokens
-        if any(len(commit.emitted) < len(tokens) for commit, tokens in zip(commits, told, strict=True)):
-            last = self._tensor([len(commit.emitted) - 1 for commit in commits])
-        kept = last if steps is None else steps.gather(1, last[:, None])[:, 0]
+        kept = along(steps, last)
         self.probes.before_launch("commit")
         self.states.commit(state_slots=inputs["state_slots"], last_correct_step_indices=kept)
         if self.config.checkpoint:
             places = self._steps_to_keep(inputs["positions"], last + 1)
-            if steps is not None:
-                places = torch.where(places >= 0, steps.gather(1, places.clamp(min=0)[:, None])[:, 0], -1)
-            self.states.checkpoint(inputs["state_slots"], places)
-        self.probes.on_launch(Launch("commit", 0, len(commits), 0))
+            self.states.checkpoint(inputs["state_slots"], along(steps, places))
+        self.probes.on_launch(Launch("commit", 0, len(batch), 0))
         self.probes.on_commit_states(batch, kept)
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:

@@ -31,7 +31,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Proposal, StepPlan
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
@@ -100,7 +100,7 @@ class OverlapEngine(Engine):
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         if self._packed_target and plan.prefill:
             plan = replace(plan, decode=tuple(map(self.scheduler.exact, plan.decode)))
-        runtime, work = self._runtimes[steps], self._stream.given + 1
+        runtime, work = self._runtimes[self.config.num_drafts(steps)], self._stream.given + 1
         step = Launched(plan, work, runtime.width)
         prompts, rounds, inputs = (torch.empty(0),) * 3
         if plan.decode:
@@ -192,11 +192,14 @@ class OverlapEngine(Engine):
         batch = self.probes.known(batch, inputs)
         runtime.begin_from(inputs, count, count)
         counts = runtime.inputs(count, count)["num_drafts"]
+        counts = self.config.tree.counts(counts) if self.config.tree else counts
         proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
-        return batch, proposal, inputs
+        if proposal.counts is None:
+            proposal = replace(proposal, counts=self._tensor(proposal.num_drafts))
+        return batch, proposal, inputs | {"num_drafts": proposal.counts}
 
     def _end_rounds(
         self,
@@ -208,12 +211,12 @@ class OverlapEngine(Engine):
     ) -> Outputs:
         """Commit what rounds accepted, and extend the draft by it; return what was chosen from."""
         count, correct_len = len(batch), out["correct_len"]
-        req_rows, state_slots, seq_lens = (inputs[name] for name in ("req_rows", "state_slots", "positions"))
+        req_rows, seq_lens = inputs["req_rows"], inputs["positions"]
         self._relay.advance(req_rows, correct_len, out["bonus"])
         if self._penalties:
             self._penalties.advance_by(req_rows, out["target_tokens"], correct_len)
         self.probes.on_target_hidden_states(out.get("hidden_states"))
-        self._commit_relayed(batch, state_slots, seq_lens, correct_len)
+        self._commit_states(batch, inputs, correct_len, out.get("steps"))
         self.probes.on_round(batch, out)
         runtime.extend(
             Accepted(
@@ -233,20 +236,7 @@ class OverlapEngine(Engine):
         by_row[:, :count] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
         told = torch.cat([by_row.flatten(), out["target_tokens"].flatten()])
         results[: len(told)].copy_(told, non_blocking=True)
-        return {name: out[name] for name in WEIGHTS if name in out}
-
-    def _commit_relayed(
-        self, batch: tuple[DecodeRow, ...], state_slots: Tensor, seq_lens: Tensor, correct_len: Tensor
-    ) -> None:
-        """Commit the recurrent state after each row's last accepted draft, with a checkpoint where due."""
-        if self.states is None:
-            return
-        self.probes.before_launch("commit")
-        self.states.commit(state_slots=state_slots, last_correct_step_indices=correct_len)
-        if self.config.checkpoint:
-            self.states.checkpoint(state_slots, self._steps_to_keep(seq_lens, correct_len + 1))
-        self.probes.on_launch(Launch("commit", 0, len(state_slots), 0))
-        self.probes.on_commit_states(batch, correct_len)
+        return {name: out[name] for name in (*WEIGHTS, "accept_index") if WEIGHTS[0] in out}
 
     def _process(self, step: Launched) -> tuple[Commit, ...]:
         """Process the results of a step: each request's commit, which requests ended, and what a controller learns."""
@@ -284,9 +274,9 @@ class OverlapEngine(Engine):
         by_row, tokens = results.tensor_split([len(RESULTS) * self.config.max_batch])
         num_drafts, correct_len, bonus = by_row.view(len(RESULTS), -1)[:, :rows].tolist()
         target_tokens = tokens[: rows * width].view(rows, width).tolist()
-        told = logprobs(
-            step.weights.get("rounds", {}), [range(a + 1) for a in correct_len], [row.request.logprobs for row in batch]
-        )
+        weights = step.weights.get("rounds", {})
+        walked = [[at for at in row if at >= 0] for row in weights["accept_index"].tolist()] if weights else []
+        told = logprobs(weights, walked, [row.request.logprobs for row in batch])
         commits, counted = list[Commit](), list[tuple[int, int]]()
         for place, row in enumerate(batch):
             context, right = self.scheduler.known_length(row.request.id), correct_len[place]

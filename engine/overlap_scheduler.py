@@ -84,7 +84,7 @@ class OverlapScheduler(Scheduler):
             return False
         texts = [one for one in self.live if one.in_prefill]
         left = [self._pages_to(len(one.waited.text)) - len(self.page_table.pages[one.req_row]) for one in texts]
-        rounds = (len(self.live) - len(texts)) * self._pages_to(self._config.most_width)
+        rounds = (len(self.live) - len(texts)) * self._pages_to(self._config.num_columns(max(self._config.candidates)))
         return self.pool.free + self.cache.evictable < sum(left) + rounds
 
     def exact(self, row: DecodeRow) -> DecodeRow:
@@ -147,4 +147,6 @@ class OverlapScheduler(Scheduler):
         """Return how many pages hold a request with its round, however far it has come."""
         request = row.request
         most = min(self._config.max_len, len(request.prompt) + request.budget)
+        if self._config.tree:
+            return self._pages_to(min(row.seq_len, most) + self._config.num_columns(row.num_drafts))
         return min(super()._pages_of(row), self._pages_to(most))

@@ -24,18 +24,28 @@ from draftproof.engine.ranks import Solo
 from draftproof.engine.runner import GraphRunner, Outputs, Views
 from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow, Proposal
+from draftproof.engine.tree import branched
 from draftproof.engine.verify import Verifier
 
 
 @dataclass(frozen=True)
 class RowTokens:
-    """Tokens `ids` of a request from position `start` on: of a row that `verifies`, or of a chunk of a prompt."""
+    """Tokens `ids` of a request from position `start` on: of a row that `verifies`, or of a chunk of a prompt.
+
+    Of a tree `parents` are the rows above its drafts.
+    """
 
     request: int
     verifies: bool
     req_row: int
     start: int
     ids: tuple[int, ...]
+    parents: tuple[int, ...] = ()
+
+    @property
+    def above(self) -> tuple[int, ...]:
+        """Return the row above each token in a tree, -1 without one."""
+        return (*(-1,) * (len(self.ids) - len(self.parents)), *self.parents)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,17 @@ class Packing:
         """All live tokens."""
         return sum(self.num_tokens)
 
+    @property
+    def above(self) -> list[int]:
+        """Return the place of the token above each one in a tree, -1 where it goes on from its context alone."""
+        rows = zip(self.rows, self.offsets, strict=True)
+        return [-1 if at < 0 else first + at for row, first in rows for at in row.above]
+
+    @property
+    def contexts(self) -> list[int]:
+        """Return from how many entries of its request each token goes on: in a tree all from the same."""
+        return [row.start + (0 if row.verifies else at) for row in self.rows for at in range(len(row.ids))]
+
     def places(self, *, verifies: bool) -> tuple[range, ...]:
         """Return the places of the tokens of each row of a kind."""
         spans = zip(self.rows, self.offsets, strict=True)
@@ -66,10 +87,11 @@ class Packing:
 def packing(chunks: Sequence[PrefillRow], rounds: Sequence[DecodeRow], proposal: Proposal, row_seed: int) -> Packing:
     """Return the rows of a step: those that verify before chunks, or behind them if the row seed is odd."""
     drafts = proposal.draft_tokens.tolist()
-    verify = [
-        RowTokens(row.request.id, True, row.req_row, row.seq_len, (row.pending_token, *drafts[place][: row.num_drafts]))
-        for place, row in enumerate(rounds)
-    ]
+    parents = [()] * len(rounds) if proposal.parents is None else proposal.parents.tolist()
+    verify = list[RowTokens]()
+    for row, tokens, above in zip(rounds, drafts, parents, strict=True):
+        ids = (row.pending_token, *tokens[: row.num_drafts])
+        verify.append(RowTokens(row.request.id, True, row.req_row, row.seq_len, ids, tuple(above[: row.num_drafts])))
     prefill = [RowTokens(row.request.id, False, row.req_row, row.start, row.ids) for row in chunks]
     return Packing(tuple(prefill + verify if row_seed % 2 else verify + prefill))
 
@@ -97,6 +119,8 @@ class PackedTarget:
         self._verifier, self._needs, self._config, self._probes = verifier, needs, config, probes
         self._device = verifier.cache.page_table.device
         inputs: Shapes = dict.fromkeys(("ids", "live_tokens", "req_rows", "positions", "num_tokens"), ((), torch.int64))
+        if config.tree:
+            inputs |= dict.fromkeys(("above", "contexts"), ((), torch.int64))
         self._buffers = padded_buffers(inputs, config.most_tokens, self._device)
         self._runner = GraphRunner("mixed", 0, self.forward, self._buffers, config.token_sizes, probes, 0, group)
 
@@ -125,11 +149,14 @@ class PackedTarget:
             ran["picked"] = layer_outputs.concatenated()
         return {"hidden_states": hidden_states, **ran}
 
-    def states(self, packed: Packing, verify: VerifyStates, prefill: PrefillStates) -> PrefillStates | MixedStates:
+    def states(
+        self, packed: Packing, prefill: PrefillStates, proposal: Proposal, inputs: Mapping[str, Tensor]
+    ) -> PrefillStates | MixedStates:
         """Return which states the tokens belong to: of chunks alone these are already in order."""
         spans = packed.places(verifies=True)
         if not spans:
             return prefill
+        verify = VerifyStates(inputs["state_slots"], proposal.draft_tokens.shape[1] + 1, proposal.parents)
         live = [row * verify.width + column for row, span in enumerate(spans) for column in range(len(span))]
         own = [place for span in packed.places(verifies=False) for place in span]
         tokens = self._tensor(_columns(spans, verify.width))
@@ -147,7 +174,11 @@ class PackedTarget:
         cache, columns = self._verifier.cache, torch.where(live, 0, -1)
         table, page_size = cache.page_table, cache.page_size
         kernels.assign_slots(positions, slots, table, req_rows, starts, columns, page_size, config.max_len)
-        return AttentionMetadata(req_rows, positions[:, 0], slots[:, 0])
+        metadata = AttentionMetadata(req_rows, positions[:, 0], slots[:, 0])
+        if config.tree is None:
+            return metadata
+        known, contexts = views["above"][None], views["contexts"][None]
+        return branched(metadata, known, contexts, table, page_size, config.most_steps)
 
     def _tap(self, views: Views, metadata: AttentionMetadata) -> None:
         taps = self._probes.taps
@@ -165,7 +196,10 @@ class PackedTarget:
         self._runner.prepare(num_tokens)
         size = self._runner.size_for(num_tokens)
         ids = self._tensor([token for row in packed.rows for token in row.ids])
-        self._buffers.fill({"ids": ids, "live_tokens": torch.ones_like(ids)}, total, size)
+        by_token = {"ids": ids, "live_tokens": torch.ones_like(ids)}
+        if self._config.tree:
+            by_token |= {"above": self._tensor(packed.above), "contexts": self._tensor(packed.contexts)}
+        self._buffers.fill(by_token, total, size)
         by_row = {
             "req_rows": self._tensor([row.req_row for row in packed.rows]),
             "positions": self._tensor([row.start for row in packed.rows]),
@@ -188,7 +222,7 @@ class PackedTarget:
             out, launch = self.forward(self._buffers.view(total), states), Launch(kind, 0, rows, 0)
         told = tuple((row.request, row.verifies) for row in packed.rows)
         launch = replace(launch, kind=kind, rows=rows, width=width, tokens=total, packed=told)
-        ran = AttentionMetadata(out["req_rows"], out["positions"], out["slots"])
+        ran = AttentionMetadata(out["req_rows"], out["positions"], out["slots"], states)
         hidden_states = out["hidden_states"]
         last = self._needs.pick(hidden_states, None) if "picked" not in out else out["picked"]
         return PackedOutputs(hidden_states, last, ran), launch
@@ -213,11 +247,11 @@ class PackedTarget:
         outputs = self._verifier.decide(own.hidden_states, ids, own.metadata, {**inputs, **self._drafts(proposal)})
         if own.picked is not None:
             outputs["hidden_states"] = own.picked.view(*ids.shape, own.picked.shape[-1])
-        return outputs
+        return self._verifier.compacted(replace(own.metadata, states=out.metadata.states), outputs)
 
     def _drafts(self, proposal: Proposal) -> dict[str, Tensor]:
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": self._tensor(proposal.num_drafts)}
-        others = {"draft_weights": proposal.weights, "excluded": proposal.excluded}
+        others = {"draft_weights": proposal.weights, "excluded": proposal.excluded, "parents": proposal.parents}
         return drafts | {name: value for name, value in others.items() if value is not None}
 
     def _tensor(self, values: Sequence[int]) -> Tensor:

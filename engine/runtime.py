@@ -27,7 +27,7 @@ from draftproof.engine.upload import Columns, UploadBlock
 from draftproof.engine.verify import Verifier
 
 ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
-PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
+PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1, "above": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
 FILLED_ON_DEVICE = ("draft_weights", "excluded")
 """The buffers of a round that no host fills: they have a number for each token of the vocabulary."""
@@ -167,6 +167,17 @@ def acceptance(out: Outputs) -> Acceptance:
         tuple([tuple([place for place in row[2 + width :] if place >= 0]) for row in told]),
         out.get("steps"),
     )
+
+
+def last_committed(acceptance: Acceptance, commits: Sequence[Commit]) -> Tensor:
+    """Return the place of the last token of each row that counts, among those that were accepted.
+
+    The device knows it, unless a request has ended before the last of them.
+    """
+    gained = [len(commit.emitted) for commit in commits]
+    if gained == [len(tokens) for tokens in acceptance.tokens]:
+        return acceptance.correct_len
+    return torch.tensor(gained, dtype=torch.int64, device=acceptance.correct_len.device) - 1
 
 
 def accepted(

@@ -369,7 +369,7 @@ class Scheduler:
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)
-            longest = tokens + self._config.num_columns(self._config.steps)
+            longest = tokens + self._config.num_columns(self._config.most_steps)
         return self._pages_to(longest)
 
     def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:
@@ -392,14 +392,15 @@ class Scheduler:
                 prefill.append(self._chunk(sequence, left))
             elif left and sequence.request.id in rounds:
                 row = self._round(sequence, max(self._config.candidates))
-                decode.append(row.having(min(row.num_drafts, left - 1)))
+                decode.append(row.having(self._config.steps_within(row.num_drafts, left)))
         return prefill, decode
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
         """Return how many tokens of a step these rows leave."""
         if not self._config.token_budget:
             return sys.maxsize
-        taken = sum(row.end - row.start for row in prefill) + sum(row.num_drafts + 1 for row in decode)
+        taken = sum(row.end - row.start for row in prefill)
+        taken += sum(self._config.num_drafts(row.num_drafts) + 1 for row in decode)
         return max(0, self._config.token_budget - taken)
 
     def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:

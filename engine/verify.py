@@ -50,7 +50,7 @@ class Verifier:
         picked = self._needs.pick(hidden_states, layer_outputs)
         if picked is not None:
             outputs["hidden_states"] = picked.view(*ids.shape, -1)
-        return self._compacted(metadata, outputs)
+        return self.compacted(metadata, outputs)
 
     def decide(
         self, hidden_states: Tensor, ids: Tensor, metadata: AttentionMetadata, views: Views
@@ -88,7 +88,7 @@ class Verifier:
         outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
         return {**outputs, "accept_index": accept_index}
 
-    def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the outputs with the accepted rows first; in a chain they are in that order already."""
         return outputs
 

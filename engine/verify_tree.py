@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, VerifyStates
 from draftproof.engine.runner import Views
-from draftproof.engine.tree import above, ancestors, context_slots
+from draftproof.engine.tree import above, branched
 from draftproof.engine.verify import Verifier
 
 
@@ -21,19 +23,11 @@ class TreeVerifier(Verifier):
     def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
         """Row m is in column n + m and at position n + its depth; it goes on from context and ancestors."""
         flat = super()._metadata(views, ids)
-        rows = ancestors(views["parents"], self._config.steps)
-        depth = (rows >= 0).sum(dim=2) - 1
         live = torch.arange(ids.shape[1], device=ids.device) <= views["num_drafts"][:, None]
-        positions = torch.where(live, views["positions"][:, None] + depth, flat.positions.view_as(ids))
-        slots = flat.slot_mapping.view_as(ids)[:, :, None].expand(-1, -1, rows.shape[2])
-        own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1)
-        before = context_slots(self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
-        seen = torch.cat([before[:, None].expand(-1, ids.shape[1], -1), own], dim=2)
-        self._taps.record("verify.parents", views["parents"])
-        states = VerifyStates(views["state_slots"], ids.shape[1], views["parents"])
-        return AttentionMetadata(
-            flat.req_rows, positions.view(-1), flat.slot_mapping, states, visible_slots=seen.view(ids.numel(), -1)
-        )
+        contexts = torch.where(live, views["positions"][:, None], -1)
+        table = (self.cache.page_table, self.cache.page_size)
+        where = branched(flat, above(views["parents"]), contexts, *table, self._config.most_steps)
+        return replace(where, states=VerifyStates(views["state_slots"], ids.shape[1], views["parents"]))
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
         return above(views["parents"])
@@ -45,13 +39,14 @@ class TreeVerifier(Verifier):
         return torch.where(is_child & (rows <= views["num_drafts"][:, None, None]), ids[:, None, :], -1)
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
+        self._taps.record("verify.parents", views["parents"])
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
-        accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))
+        accept_index = ids.new_empty((ids.shape[0], self._config.most_steps + 1))
         kernels.accept_tree(correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"])
         outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
         return {**outputs, "accept_index": accept_index}
 
-    def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Move the entries of the rows that are accepted to columns n, n + 1, .., and their outputs likewise."""
         accepted = outputs["accept_index"][:, : outputs["ids"].shape[1]]
         slots = metadata.slot_mapping.view_as(outputs["ids"])

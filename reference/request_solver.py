@@ -204,6 +204,7 @@ class RequestSolver:
             correct_len=verified.correct_len,
             emitted=self._limits.cut(emitted, verified.emitted),
             verified=None if drafts == asked else drafts,
+            depth=count,
         )
 
     def _can_run(self, tokens: TokenIds, drafts: TokenIds, depth: int) -> bool:

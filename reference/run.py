@@ -15,7 +15,7 @@ from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import LayerType, Scenario, States, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import LayerType, Scenario, States
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -352,7 +352,7 @@ class _RequestTrace:
         self, number: int, round_: RoundScript, tokens: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """Report the draft's own proposal; return the tokens to verify, and the weights that they were drawn by."""
-        own = propose(self._draft, self._target, tokens, self._depth(number, round_))
+        own = propose(self._draft, self._target, tokens, round_.depth if self._tree else round_.drafts)
         self._report(number, own.said)
         if not all(one.sure for one in own.said):
             self.unsure.update((channel, Key(self._index, number)) for channel in ("propose.tokens", "round.drafts"))
@@ -364,15 +364,6 @@ class _RequestTrace:
         drafts = asked if round_.verified is None else round_.verified
         self._say("round.drafts", number, drafts)
         return drafts, own.weights if round_.forced is None else ()
-
-    def _depth(self, number: int, round_: RoundScript) -> int:
-        """How many drafts a round's own proposal has, or levels where it is a tree."""
-        if not self._tree:
-            return round_.drafts
-        request, context = self._request, round_.context
-        left = request.budget - (context + 1 - len(request.prompt))
-        wanted = round_plan(request, number).num_drafts
-        return drafts_allowed(wanted, context=context, max_len=self._limits.max_len, budget_left=left)
 
     def _verified(self, number: int, ids: tuple[int, ...], verified: Verification) -> None:
         for row, (token, choice) in enumerate(zip(ids, verified.choices, strict=True)):

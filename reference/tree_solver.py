@@ -59,6 +59,7 @@ class TreeSolver(RequestSolver):
             emitted=self._limits.cut(emitted, verified.emitted),
             verified=None if (drafts, rows) == (asked, parents) else drafts,
             parents=rows,
+            depth=count,
         )
 
     def _asked(self, emitted: TokenIds, count: int, plan: RoundPlan) -> TokenIds | None:
@@ -99,9 +100,9 @@ class TreeSolver(RequestSolver):
         if plan.num_correct < 0:
             return None
         shape = self._shape(plan, count)
-        if shape is None:
+        if plan.shape is None or shape is None:
             return ()
-        if shape.parents == chain(len(shape.parents)):
+        if plan.shape.parents == chain(len(plan.shape.parents)):
             return super()._chain(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
         tokens = self._request.prompt + tuple(self._truth.token(place) for place in range(emitted))
         drafts: list[int] = []

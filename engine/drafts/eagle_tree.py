@@ -17,14 +17,14 @@ from draftproof.engine.drafts.base import Shapes
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.models.base import AttentionMetadata, Head, Target
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.tree import TreeConfig, context_slots
+from draftproof.engine.tree import TreeConfig, seen
 
 
 class _Beams(NamedTuple):
     """What the entries of a draft step are made of, and which they see.
 
     tokens, scores and candidate numbers [B, k]; hidden_states [B, k, D] that parents handed on; slots [B, k, step - 1]
-    of the entries of ancestors.
+    of the entries of ancestors, the last step first.
     """
 
     tokens: Tensor
@@ -57,13 +57,13 @@ class EagleTreeDraft(EagleDraft):
         }
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
-        self._choose(name, states)
-        tokens, scores = self._best(states)
+        logits = self.model.logits(states)
+        self.tapping.choose(name, logits, -1, self.model.target_ids)
+        tokens, scores = self._best(logits)
         return {"next_draft_tokens": tokens, "next_scores": scores}
 
-    def _best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the k best tokens of each row and their scores, both [T, k]."""
-        logits = self.model.logits(states)
+    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the k best tokens of each row of logits [T, V] and their scores, both [T, k]."""
         places = torch.empty((logits.shape[0], self._tree.topk), dtype=torch.int64, device=logits.device)
         scores = torch.empty_like(places, dtype=torch.float64)
         kernels.best_choices(places, scores, logits)
@@ -72,7 +72,8 @@ class EagleTreeDraft(EagleDraft):
 
     def steps(self, views: Views) -> Outputs:
         """Return draft_tokens and parents [B, W - 1]: the best of all candidates, in the order of their numbers."""
-        topk, steps = self._tree.topk, self.context.config.steps
+        topk, config, count = self._tree.topk, self.context.config, views["draft_tokens"].shape[1]
+        steps = next(steps for steps in config.runtimes if config.num_drafts(steps) == count)
         tokens, scores = self.saved("next_draft_tokens", views), self.saved("next_scores", views)
         size = tokens.shape[0]
         hidden_states = self.saved("next_hidden_states", views)[:, None].expand(-1, topk, -1)
@@ -84,7 +85,7 @@ class EagleTreeDraft(EagleDraft):
             ids, stand_ins = beams.tokens.reshape(-1), beams.hidden_states.reshape(size * topk, -1)
             self.tapping.inputs("draft", metadata, ids, stand_ins, step)
             states, handed = self.model.forward(ids, stand_ins, metadata, self.cache)
-            tokens, below = self._best(states)
+            tokens, below = self._best(self.model.logits(states))
             self.context.probes.taps.record("draft.candidates", tokens, step)
             tokens = tokens.view(size, -1)
             scores = (beams.scores[:, :, None] + below.view(size, topk, topk)).view(size, -1)
@@ -95,7 +96,7 @@ class EagleTreeDraft(EagleDraft):
             beams = self._next(beams, tokens, scores, handed.view(size, topk, -1), metadata.slot_mapping, first)
         limit = topk + (views["num_drafts"] - 1) * topk * topk
         limit = torch.where(views["num_drafts"] > 0, limit, 0)
-        return self._kept(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(groups, 1), limit)
+        return self._kept(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), torch.cat(groups, 1), limit, count)
 
     def _metadata(self, views: Views, step: int, beams: _Beams) -> AttentionMetadata:
         """Return where the entries of a step are: at one position, in columns of their own, each seeing its ancestors.
@@ -110,13 +111,14 @@ class EagleTreeDraft(EagleDraft):
         table = (self.context.page_table, req_rows, start, last, config.page_size, config.max_len)
         kernels.assign_slots(columns, slots, *table)
         positions = torch.where(takes_part, context + step - 1, 0)[:, None].expand(size, topk)
-        before = context_slots(self.context.page_table, req_rows, context, config.page_size)
-        seen = torch.cat([before[:, None].expand(-1, topk, -1), beams.slots, slots[:, :, None]], dim=2)
+        own = torch.cat([slots[:, :, None], beams.slots], dim=2)
+        seen_by = seen(self.context.page_table, req_rows, context, config.page_size, own, positions)
         return AttentionMetadata(
             req_rows[:, None].expand(size, topk).reshape(-1),
             positions.reshape(-1),
             slots.view(-1),
-            visible_slots=seen.view(size * topk, -1),
+            visible_slots=seen_by[0],
+            ages=seen_by[1],
         )
 
     def _next(self, beams: _Beams, tokens: Tensor, scores: Tensor, handed: Tensor, slots: Tensor, first: int) -> _Beams:
@@ -124,7 +126,7 @@ class EagleTreeDraft(EagleDraft):
         topk = self._tree.topk
         chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, :topk]
         parent = (chosen // topk)[:, :, None]
-        lineage = torch.cat([beams.slots, slots.view_as(beams.tokens)[:, :, None]], dim=2)
+        lineage = torch.cat([slots.view_as(beams.tokens)[:, :, None], beams.slots], dim=2)
         return _Beams(
             tokens.gather(1, chosen),
             scores.gather(1, chosen),
@@ -133,12 +135,12 @@ class EagleTreeDraft(EagleDraft):
             lineage.gather(1, parent.expand(-1, -1, lineage.shape[2])),
         )
 
-    def _kept(self, tokens: Tensor, scores: Tensor, groups: Tensor, limit: Tensor) -> Outputs:
-        """Return the drafts chosen from all candidates, and their parents; only numbers below `limit` [B] count.
+    def _kept(self, tokens: Tensor, scores: Tensor, groups: Tensor, limit: Tensor, count: int) -> Outputs:
+        """Return `count` drafts chosen from all candidates, and their parents; only numbers below `limit` [B] count.
 
         `groups` has the parent candidate of each k candidates, -1 for the first.
         """
-        topk, count = self._tree.topk, self._tree.nodes
+        topk = self._tree.topk
         number = torch.arange(tokens.shape[1], device=tokens.device)
         scores = scores.masked_fill(number >= limit[:, None], -torch.inf)
         best = scores.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values

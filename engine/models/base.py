@@ -61,7 +61,7 @@ class AttentionMetadata:
 
     `states` has the same for recurrent layers; a model without them never reads it. A token sees the entries of
     positions 0 .. `visible` of its row; that is its own position unless given, because in a block everything sees
-    everything.
+    everything. A row of a tree sees what is in `visible_slots` [T, J], `ages` positions before its own.
     """
 
     req_rows: Tensor
@@ -70,6 +70,7 @@ class AttentionMetadata:
     states: VerifyStates | PrefillStates | MixedStates | None = None
     last_visible: Tensor | None = None
     visible_slots: Tensor | None = None
+    ages: Tensor | None = None
 
 
 BEFORE_NORM = -1

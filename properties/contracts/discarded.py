@@ -43,7 +43,8 @@ def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
     if form.proposes == "block":
         return _Columns(range(launch.width), tuple(form.entries(row.count) for row in batch))
     if form.tree:
-        return _Columns(range(form.tree.entries(form.steps)), tuple(form.entries(evidence.depth(row)) for row in batch))
+        entries = form.tree.entries(form.depth(launch.width))
+        return _Columns(range(entries), tuple(form.entries(evidence.depth(row)) for row in batch))
     # Draft steps count from 1.
     return _Columns(range(1, form.launched(launch.width) + 1), tuple(form.forwards(row.count) + 1 for row in batch))
 

@@ -61,9 +61,7 @@ def _fitting(evidence: Evidence, launch: StepLaunch, rows: int) -> int:
 
 def _widths(evidence: Evidence) -> frozenset[int]:
     """Return the verify widths that runtime states are built for: one for each step count, and one for no drafts."""
-    adaptive = evidence.scenario.adaptive_steps
-    counts = adaptive.steps if adaptive else (evidence.scenario.steps,)
-    return frozenset({1, *(evidence.scenario.most_drafts(count) + 1 for count in counts)})
+    return frozenset({1, *(evidence.scenario.most_drafts(count) + 1 for count in evidence.scenario.step_counts)})
 
 
 def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Mismatch]:

@@ -80,7 +80,8 @@ def _discarded(evidence: Evidence) -> Iterator[Mismatch]:
         if not overlap.is_after_end(row):
             continue
         key = Key(row.request, row.round)
-        got, n, drafts = reported.pop(key, None), overlap.last_context(row.request), overlap.drafts_after_end(row)
+        got, n, depth = reported.pop(key, None), overlap.last_context(row.request), overlap.drafts_after_end(row)
+        drafts = evidence.scenario.most_drafts(depth) if depth > 0 else depth
         if got is None:
             yield Mismatch(channel, key, "a round that is discarded", None, Missing())
             continue
@@ -88,7 +89,7 @@ def _discarded(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch(channel, key, f"length {n}", f"length {got.context}", off_by(n, got.context))
         if (got.drafts, row.count) != (drafts, drafts):
             yield Mismatch(channel, key, f"{drafts} drafts", f"{got.drafts} drafts", off_by(drafts, got.drafts))
-        low, high = (1, drafts + 1) if drafts >= 0 else (0, 0)
+        low, high = (1, depth + 1) if depth >= 0 else (0, 0)
         if not low <= got.committed <= high:
             yield Mismatch(channel, key, f"{low} .. {high} tokens", f"{got.committed} tokens", OutOfRange())
     for key, surplus in reported.items():

@@ -12,7 +12,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.adaptive_steps import AdaptiveByBatch
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
-from draftproof.properties.values.scenario import Scenario, columns_freed, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import Scenario, columns_freed, drafts_allowed, drafts_within, round_plan
 from draftproof.properties.values.trace import Key
 
 Attempt = tuple[int, int]
@@ -138,13 +138,17 @@ class _Holding:
         left = request.budget - (context + 1 - len(request.prompt))
         planned = min(round_plan(request, number).num_drafts, self.evidence.scenario.steps)
         if self.evidence.scenario.schedule.overlap:
-            most = min(context + planned + 1, memory.max_len, len(request.prompt) + request.budget)
+            most = min(memory.max_len, len(request.prompt) + request.budget)
+            ends = context + self.evidence.scenario.columns(planned)
+            most = ends if self.evidence.scenario.tree else min(ends, most)
             return -(-most // memory.page_size) - columns_freed(self.evidence.scenario, context)
         drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
+        columns = self.evidence.scenario.columns(drafts)
         if self.evidence.scenario.schedule.token_budget:
-            drafts = min(drafts, tokens - 1)
+            drafts = drafts_within(self.evidence.scenario, drafts, tokens)
+            columns = self.evidence.scenario.columns(drafts) if tokens else 0
         freed = columns_freed(self.evidence.scenario, context)
-        return -(-(context + drafts + 1) // memory.page_size) - freed
+        return -(-(context + columns) // memory.page_size) - freed
 
     @property
     def _of_attempts(self) -> Mapping[Attempt, list[Row]]:

@@ -25,6 +25,7 @@ DECISIONS = (
     "round.cached",
     "adaptive_steps.steps",
     "propose.tokens",
+    "propose.parents",
     "round.drafts",
     "accept.correct_len",
     "accept.index",

@@ -14,9 +14,10 @@ from draftproof.properties.values.trace import Key
 def _shared(evidence: Evidence) -> Iterator[Mismatch]:
     """Yield rows with fewer or more tokens than are left for them, and those that are there or lack against that.
 
-    Of a draft that looks for a match a round may have fewer than it may have.
+    A round of a draft that looks for a match may have fewer, and so may one with the shape of a tree.
     """
-    schedule, fewer = evidence.schedule, evidence.form.proposes == "lookup"
+    schedule = evidence.schedule
+    fewer = evidence.form.proposes == "lookup" or evidence.scenario.tree is not None
     for step in range(schedule.last_step + 1):
         rows = {row.request: row for phase in (0, 1) for row in schedule.batches.get((step, phase), ())}
         for request, tokens in evidence.plans.tokens_of_step(step).items():
@@ -26,7 +27,8 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
                 continue
             if row and row.phase and tokens:
                 # Its batch may be one that gets fewer drafts.
-                tokens = 1 + evidence.plans.drafts_allowed(row, evidence.contexts[request, row.round])
+                allowed = evidence.plans.drafts_allowed(row, evidence.contexts[request, row.round])
+                tokens = 1 + evidence.scenario.most_drafts(allowed)
             expected = f"{tokens} tokens in step {step}"
             if row is None:
                 if tokens:

@@ -14,7 +14,7 @@ from draftproof.properties.contracts.base import Contract, equals, listed
 from draftproof.properties.contracts.steering import goes_another_way
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.observed import StepsInForce, TokenIds
 from draftproof.properties.values.relations import Different, Missing, off_by
 from draftproof.properties.values.scenario import RoundPlan, drafts_allowed, round_plan
 from draftproof.properties.values.trace import Key
@@ -67,13 +67,18 @@ def _rounds(evidence: Evidence) -> Iterator[_Verified]:
 
 
 def _depth(evidence: Evidence, one: _Verified, plan: RoundPlan) -> int:
-    """Return the depth that a round may have (S-LIMIT-4)."""
+    """Return the depth that a round may have (S-LIMIT-4), with the steps in force that the subject reports.
+
+    Where others may take its drafts away it has none if it verified none.
+    """
+    if evidence.scenario.dynamic and not one.drafts:
+        return 0
     request, most = evidence.scenario.requests[one.key.request], evidence.scenario.memory.max_len
     context = len(request.prompt) + one.done - 1
-    left = request.budget - one.done
-    return drafts_allowed(
-        min(plan.num_drafts, evidence.scenario.steps), context=context, max_len=most, budget_left=left
-    )
+    left, step = request.budget - one.done, evidence.schedule.steps.get(one.key[:2], -1)
+    told = evidence.subject.typed("adaptive_steps.steps", StepsInForce).get(Key(-1, step))
+    wanted = min(plan.num_drafts, (told or evidence.scenario).steps)
+    return drafts_allowed(wanted, context=context, max_len=most, budget_left=left)
 
 
 def _steered(evidence: Evidence) -> Iterator[Mismatch]:
@@ -119,7 +124,7 @@ def _forced(evidence: Evidence, one: _Verified, plan: RoundPlan, shape: TreeShap
     """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, others that are wrong."""
     vocab, stops = evidence.scenario.model.vocab, evidence.script.requests[one.key.request].stop
     # Where the shape is a chain the rows behind the first trap are what plain decoding says (S-PLAN-3).
-    is_chain = shape.parents == chain(len(shape.parents))
+    is_chain = plan.shape is not None and plan.shape.parents == chain(len(plan.shape.parents))
     known = len(shape.path) + 2 if is_chain else len(shape.parents)
     for row, parent in enumerate(shape.parents[:known], start=1):
         choice, got = one.choices[parent], one.ids[row]

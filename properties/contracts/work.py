@@ -37,16 +37,17 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     full = len(kinds) - linear
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
     chosen, drawn = evidence.scenario.is_sampled + evidence.scenario.is_penalized, evidence.scenario.drafts_sampled
+    # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
+    writes = (2 + evidence.has_kv_quantization) * full if evidence.form.tree else full
+    moves = int(evidence.form.tree is not None and replay and linear > 0)
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
     if launch.kind == LaunchKind.MIXED:
         # States of verify rows are read where a rank has such rows.
-        verified = (1 if replay else 2) * linear if (launch.step, 1) in evidence.schedule.batches else 0
-        return WorkParts(full, full, 2 * linear + verified, 0, 3 + 2 * chosen + drawn)
+        verifies = (launch.step, 1) in evidence.schedule.batches
+        verified = (1 if replay else 2) * linear * verifies
+        return WorkParts(writes, full, 2 * linear + verified, moves * verifies, 3 + 2 * chosen + drawn)
     if launch.kind == LaunchKind.VERIFY:
-        # What a tree accepts is written once more, where a chain has it; so are the inputs that a replay keeps.
-        writes = (2 + evidence.has_kv_quantization) * full if evidence.form.tree else full
-        moves = int(evidence.form.tree is not None and replay and linear > 0)
         return WorkParts(writes, full, linear if replay else 2 * linear, moves, 2 + chosen + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)

@@ -52,12 +52,12 @@ def _of_row(evidence: Evidence, overlap: Overlap, row: Row) -> Iterator[str]:
         if not row.round and not row.chunk and _comes_behind(evidence, overlap, row):
             yield "overlap_admitted_behind"
         return
-    n, size = evidence.contexts[place], evidence.page_size
-    needed = -(-(n + max(row.count, 0) + 1) // size)
+    n, size, columns = evidence.contexts[place], evidence.page_size, evidence.scenario.columns
+    needed = -(-(n + columns(max(evidence.depth(row), 0))) // size)
     if overlap.pages[place] > needed:
         yield "overlap_pages_ahead"
     before = evidence.contexts.get((row.request, row.round - 1), n)
-    if needed > -(-(before + overlap.evidence.plans.drafts_wanted(row) + 1) // size):
+    if needed > -(-(before + columns(evidence.plans.drafts_wanted(row))) // size):
         yield "overlap_pages_in_need"
     if overlap.is_after_end(row):
         yield "overlap_rounds_after_end"

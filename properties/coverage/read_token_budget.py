@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.scenario import drafts_within
 
 
 def read_token_budget(evidence: Evidence) -> Mapping[str, int]:
@@ -19,7 +20,7 @@ def read_token_budget(evidence: Evidence) -> Mapping[str, int]:
         for request, got in evidence.plans.tokens_of_step(step).items():
             if row := decoding.get(request):
                 fitting = evidence.plans.drafts_fitting(row, evidence.contexts[request, row.round])
-                counted["drafts_cut_by_token_budget"] += got <= fitting
+                counted["drafts_cut_by_token_budget"] += drafts_within(evidence.scenario, fitting, got) < fitting
             elif got < wanted[request]:
                 counted["chunks_cut_by_token_budget" if got else "waits_for_token_budget"] += 1
     return counted

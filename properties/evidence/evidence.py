@@ -76,7 +76,7 @@ class Evidence:
     def form(self) -> Form:
         """How the scenario's draft runs."""
         needs = self.reference.typed("config.draft", DraftNeeds).get(Key(-1, 0))
-        return form_of(self.scenario.draft, needs, self.scenario.tree, self.scenario.steps)
+        return form_of(self.scenario.draft, needs, self.scenario.tree, self.scenario.step_counts)
 
     @property
     def page_size(self) -> int:
@@ -296,7 +296,7 @@ class Evidence:
 
     def columns(self, row: Row) -> int:
         """Return how many columns of the page table a decode row takes from its context on."""
-        return max(row.count + 1, self.form.tree.columns(self.depth(row)) if self.form.tree else 0)
+        return max(row.count + 1, self.scenario.columns(self.depth(row)))
 
     @cached_property
     def output_changed(self) -> bool:

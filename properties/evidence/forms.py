@@ -13,12 +13,12 @@ from draftproof.properties.values.tree import Tree
 
 
 class Form(NamedTuple):
-    """A kind of draft, and how many layers with entries of its own it has; a tree and its steps, if drafts are one."""
+    """A kind of draft, and how many layers with entries of its own it has; of a tree also its possible steps."""
 
     kind: DraftKind
     layers: int
     tree: Tree | None = None
-    steps: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def proposes(self) -> Proposes:
@@ -69,7 +69,13 @@ class Form(NamedTuple):
 
     def launched(self, width: int) -> int:
         """Return the draft steps that a launch of a runtime of this verify width runs."""
-        return self.forwards(self.steps if self.tree else width - 1)
+        return self.forwards(self.depth(width))
+
+    def depth(self, width: int) -> int:
+        """Return the most drafts of a launch of this verify width; of trees the most levels (S-ADAPT-5)."""
+        if not self.tree:
+            return width - 1
+        return max((steps for steps in self.steps if self.tree.rows(steps) + 1 == width), default=0)
 
     def entries(self, drafts: int) -> int:
         """Return how many columns n, n+1, .. of the page table the draft launch of a round writes.
@@ -81,11 +87,13 @@ class Form(NamedTuple):
         return drafts + 1 if self.proposes == "block" and drafts else self.forwards(drafts)
 
 
-def form_of(draft: Draft, needs: DraftNeeds | None = None, tree: Tree | None = None, steps: int = 0) -> Form:
+def form_of(
+    draft: Draft, needs: DraftNeeds | None = None, tree: Tree | None = None, steps: tuple[int, ...] = ()
+) -> Form:
     """Return the form of a draft; `needs` by the reference, which alone knows the layers of a real draft.
 
-    With a `tree` its `steps` matter.
+    With a `tree` the `steps` matter that may be in force.
     """
     real = isinstance(draft, CheckpointDraft)
     layers = needs.num_layers if real and needs else getattr(draft, "layers", 1)
-    return Form(kind_of(draft), layers, tree, steps if tree else 0)
+    return Form(kind_of(draft), layers, tree, steps if tree else ())

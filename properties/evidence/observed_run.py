@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.waits import waited_steps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.observed import BatchRow, Datum, TokenIds
+from draftproof.properties.values.observed import BatchRow, Datum, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.values.tree import children
@@ -102,13 +102,20 @@ def _parents(trace: Trace) -> dict[Place, TokenIds]:
 
 
 def _batches(scenario: Scenario, schedule: ObservedSchedule, drafts: Mapping[Place, TokenIds]) -> ObservedBatches:
-    """Return the batches of a run; K is what a batch says, or else the number of drafts, none with the prompt."""
+    """Return the batches of a run; K is what a batch says, or else the number of drafts, none with the prompt.
+
+    Of a tree, which has all its levels or none, K is what was in force.
+    """
     rows = schedule.trace.typed("round.rows", BatchRow)
     decoded = {key[:2]: (row.step, row.count) for key, row in rows.items() if row.phase == 1}
     counts: dict[Place, int] = {}
     if scenario.dynamic:
         counts = {place: len(tokens) for place, tokens in drafts.items() if place[1] >= 1}
         counts |= {place: count for place, (_, count) in decoded.items()}
+    if scenario.tree:
+        in_force = schedule.trace.typed("adaptive_steps.steps", StepsInForce)
+        steps = {place: in_force.get(Key(-1, decoded.get(place, (-1, 0))[0])) for place in counts}
+        counts = {place: count and (steps[place] or scenario).steps for place, count in counts.items()}
     is_hybrid = bool(schedule.trace.channel("round.state"))
     waited = waited_steps(scenario, schedule, is_hybrid=is_hybrid)
     return ObservedBatches(decoded, counts, schedule.resumed, _ended(scenario, schedule.trace), waited)

@@ -64,7 +64,9 @@ class Overlap:
         """Return the columns of the page table that hold a decode row, however far its request has come."""
         request = self.evidence.scenario.requests[row.request]
         most = min(self.evidence.scenario.memory.max_len, len(request.prompt) + request.budget)
-        return min(self.bound(row) + self.evidence.plans.drafts_wanted(row) + 1, most)
+        columns = self.evidence.scenario.columns(self.evidence.plans.drafts_wanted(row))
+        # Rows of a tree lie in columns of their own, which nothing bounds.
+        return min(self.bound(row), most) + columns if self.evidence.form.tree else min(self.bound(row) + columns, most)
 
     @cached_property
     def pages(self) -> Mapping[tuple[int, int], int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.values.observed import NgramMatch, StepsInForce
-from draftproof.properties.values.scenario import Scenario, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import Scenario, drafts_allowed, drafts_within, round_plan
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
 
@@ -50,14 +50,14 @@ class DraftPlans:
         )
         if not (self.schedule.overlap and self.scenario.schedule.token_budget):
             return wanted
-        return max(0, min(wanted, self.tokens_of_step(row.step).get(row.request, 0) - 1))
+        return drafts_within(self.scenario, wanted, self.tokens_of_step(row.step).get(row.request, 0))
 
     def drafts_allowed(self, row: Row, n: int) -> int:
         """Return the most drafts of a decode row at context n: what it wants within its limits."""
         fitting = self.drafts_fitting(row, n)
         if not self.scenario.schedule.token_budget:
             return fitting
-        return max(0, min(fitting, self.tokens_of_step(row.step).get(row.request, 0) - 1))
+        return drafts_within(self.scenario, fitting, self.tokens_of_step(row.step).get(row.request, 0))
 
     def drafts_fitting(self, row: Row, n: int) -> int:
         """Return how many drafts a round may have if other requests took none of the step's tokens."""
@@ -70,7 +70,7 @@ class DraftPlans:
 
     def tokens_of_step(self, step: int) -> Mapping[int, int]:
         """Return the tokens that each request has to run in a step with a budget, live ones in order (S-SCHED-10)."""
-        return {index: min(wanted, left) for index, wanted, left in self._shares(step)}
+        return {index: got for index, _, got in self._shares(step)}
 
     def tokens_left(self, step: int) -> int:
         """Return the tokens of a step's budget that the live requests leave; without a budget there are always some."""
@@ -82,7 +82,7 @@ class DraftPlans:
         return {index: wanted for index, wanted, _ in self._shares(step)}
 
     def _shares(self, step: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each live request with the tokens that it wants of a step, and those that are left for it."""
+        """Yield each live request with the tokens that it wants of a step, and those that it gets."""
         spans, requests = self.schedule.attempt_spans, self.scenario.requests
         live = [one for one, (first, last) in spans.items() if first <= step <= last]
         live.sort(key=lambda one: (spans[one][0], requests[one[0]].arrival, one[0]))
@@ -98,8 +98,10 @@ class DraftPlans:
                 has_place = rounds < self.scenario.schedule.max_batch and not is_over
                 wanted = self._wanted_by_round(index, number) if has_place else 0
                 rounds += not is_over
-            yield index, wanted, left
-            left -= min(wanted, left)
+            # A tree is not cut (S-SCHED-10).
+            got = min(1, left) if self.scenario.tree and text <= 0 and wanted > left else min(wanted, left)
+            yield index, wanted, got
+            left -= got
 
     def _is_over(self, last: Row, step: int) -> bool:
         """Return whether a host that plans ahead knows in a step that a request has ended or will have."""
@@ -127,10 +129,11 @@ class DraftPlans:
         planned = min(round_plan(request, number).num_drafts, self.scenario.steps)
         if self.schedule.overlap:
             # Who does not know lengths goes by what is wanted.
-            return 1 + planned
+            return 1 + self.scenario.most_drafts(planned)
         if number > len(solved.rounds) + int(solved.aborted):
             return 0
-        return 1 + self._fitting(planned, index, solved.context(number, len(request.prompt)))
+        fitting = self._fitting(planned, index, solved.context(number, len(request.prompt)))
+        return 1 + self.scenario.most_drafts(fitting)
 
     def num_found(self, request: int, round_: int, n: int) -> int | None:
         """Return how many tokens there were to propose, by the reference; None for a draft that does not look."""

@@ -56,7 +56,7 @@ class _Holding:
             pages |= {page for column, page in table.items() if column >= freed}
             left = self._text(row) - self._end(row)
             if row.phase or left <= 0:
-                needed += -(-self._scenario.width // size)
+                needed += -(-self._scenario.columns(self._scenario.steps) // size)
             else:
                 needed += -(-self._text(row) // size) - len(table)
         return self._scenario.memory.pages - len(pages) < needed

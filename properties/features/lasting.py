@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.tree import TreeShape, chain
 
 _MOST = 5
 """Of many requests the others are there for their number."""
@@ -38,8 +39,12 @@ def with_pages_of(made: Scenario, scenario: Scenario) -> Scenario:
 def rejecting(scenario: Scenario) -> Scenario:
     """Return the scenario with a round of each request that accepts some drafts and not all."""
 
+    right = scenario.steps // 2
+    # Of a tree, too, a chain will do.
+    shape = TreeShape(parents=chain(scenario.steps), path=tuple(range(1, right + 1))) if scenario.tree else None
+
     def some(plan: RoundPlan) -> RoundPlan:
-        return replace(plan, num_drafts=scenario.steps, num_correct=scenario.steps // 2, shape=None)
+        return replace(plan, num_drafts=scenario.steps, num_correct=right, shape=shape)
 
     requests = tuple(
         one

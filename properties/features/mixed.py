@@ -124,8 +124,5 @@ FEATURE = Feature(
     draw=with_mixed,
     rule="S-MIXED-7",
     of_probes=True,
-    refuses={
-        "trees": "S-MIXED-2 lets a packed row see what is before it; rows of a tree see their own paths (S-TREE-7)",
-    },
     facts=_FACTS,
 )

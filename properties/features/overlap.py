@@ -107,8 +107,12 @@ def _endless(request: Request) -> Request:
 
 def _slow(request: Request) -> Request:
     """Return the request without right drafts, and without a stop token of its own."""
-    rounds = tuple(replace(plan, num_correct=min(plan.num_correct, 0)) for plan in request.rounds)
-    return replace(request, rounds=rounds, stop_at=-1)
+    return replace(request, rounds=tuple(map(_wrong, request.rounds)), stop_at=-1)
+
+
+def _wrong(plan: RoundPlan) -> RoundPlan:
+    shape = plan.shape and replace(plan.shape, path=())
+    return replace(plan, num_correct=min(plan.num_correct, 0), shape=shape)
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:
@@ -186,6 +190,7 @@ FEATURE = Feature(
     name="overlap",
     not_compared={
         "alone": "a host that is a step behind commits what another does not",
+        "chain_as_tree": "near a limit a tree has pages for all columns that it may come to need",
         "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
     },
     leads=1,
@@ -198,7 +203,6 @@ FEATURE = Feature(
     because="a lookup proposes from tokens that the host does not have yet",
     of_probes=True,
     refuses={
-        "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
         "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
         "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
     },

@@ -11,6 +11,7 @@ from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.tree import TreeShape
 
 _LONGER, _MOST_TOKENS = 9, 8
 # Whether rounds take more pages than the ones behind them, and keep them.
@@ -34,7 +35,7 @@ def with_preemption(choose: Choose, scenario: Scenario) -> Scenario:
     pages = -(-scenario.memory.pages * scenario.memory.page_size // size)
     memory = replace(scenario.memory, page_size=size, pages=pages)
     if choose.one_of(_SPARE) and scenario.variant != "taps_off":
-        requests, memory = _with_spare_pages(requests, scenario.steps), replace(memory, page_size=1)
+        requests, memory = _with_spare_pages(requests, scenario), replace(memory, page_size=1)
     memory = replace(memory, request_slots=max(scenario.memory.request_slots, len(requests)))
     schedule = replace(scenario.schedule, preemption=True)
     made = replace(scenario, requests=requests, memory=memory, schedule=schedule)
@@ -67,12 +68,13 @@ def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
     return {prompt[: start + size] for start in range(0, len(prompt) + 1, size)}
 
 
-def _with_spare_pages(requests: tuple[Request, ...], steps: int) -> tuple[Request, ...]:
+def _with_spare_pages(requests: tuple[Request, ...], scenario: Scenario) -> tuple[Request, ...]:
     """Return requests that alternate between rounds with all drafts, none of them right, and rounds without drafts."""
-    none = RoundPlan(num_drafts=0, num_correct=0)
+    none, shape = RoundPlan(num_drafts=0, num_correct=0), TreeShape(parents=(0,)) if scenario.tree else None
     made = list[Request]()
     for place, one in enumerate(requests):
-        plans = (RoundPlan(num_drafts=steps, num_correct=0, wrong=one.rounds[-1].wrong), none)
+        wrong = RoundPlan(num_drafts=scenario.steps, num_correct=0, wrong=one.rounds[-1].wrong, shape=shape)
+        plans = (wrong, none)
         made.append(replace(one, rounds=plans if place % 2 else plans[::-1]))
     return tuple(made)
 

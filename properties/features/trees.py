@@ -169,9 +169,6 @@ def _shaped(choose: Choose, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan
     return replace(plan, shape=shape)
 
 
-_ROWS = "S-TREE-1 gives every round the same tree, cut to its limits; "
-
-
 def _is_beam(one: Any) -> bool:
     return "tree_rounds" in one.notes and one.depth > 1 and one.request.run.form.proposes == "steps"
 
@@ -244,14 +241,5 @@ FEATURE = Feature(
     rule="S-TREE-1",
     drafts=lambda kind: kind.trees,
     because="it proposes chains or blocks",
-    refuses={
-        "adaptive-steps": _ROWS + "S-ADAPT-1 goes by the accepted drafts of a chain",
-        "draft-batch": _ROWS + "S-LIMIT-5 takes its drafts away by the size of a batch",
-        "preemption": _ROWS + "rows of a tree take columns that S-SCHED-8 does not count",
-        "token-budget": _ROWS + "S-SCHED-10 cuts a round to a number of tokens, and no number says which rows",
-        "windows": _ROWS + "S-WINDOW-1 goes by positions, and rows of one depth have the same (S-WINDOW-4)",
-        "data-parallel": _ROWS + "ranks agree on rows of chains (S-RANK-3)",
-        "tensor-parallel": _ROWS + "S-TP-1 shares out the heads of chains",
-    },
     facts=_FACTS,
 )

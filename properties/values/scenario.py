@@ -329,6 +329,15 @@ class Scenario(Value, frozen=True, kw_only=True):
         own = self.schedule
         return self.adaptive_steps is not None or own.draft_batch > 0 or own.preemption or own.token_budget > 0
 
+    def columns(self, depth: int) -> int:
+        """Return how many columns of the page table a round of this depth takes, from its context on."""
+        return self.tree.columns(depth) if self.tree else depth + 1
+
+    @property
+    def step_counts(self) -> tuple[int, ...]:
+        """Return the step counts that may be in force, in ascending order."""
+        return self.adaptive_steps.steps if self.adaptive_steps else (self.steps,)
+
     @property
     def width(self) -> int:
         """Return the largest verify width: of the most drafts that a round can have, and one."""
@@ -451,6 +460,13 @@ def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int)
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
 
 
+def drafts_within(scenario: Scenario, wanted: int, tokens: int) -> int:
+    """Return K of a round that wants so many and gets these tokens of a step: of a tree all or none (S-SCHED-10)."""
+    if scenario.tree:
+        return wanted if scenario.tree.rows(wanted) < tokens else 0
+    return max(0, min(wanted, tokens - 1))
+
+
 def columns_freed(scenario: Scenario, context: int) -> int:
     """Return how many columns of a page table no window reaches any more after `context` tokens (S-WINDOW-3)."""
     window = scenario.widest_window
@@ -469,7 +485,7 @@ def pages_needed(scenario: Scenario, request: Request) -> int:
     """
     tokens, most = len(request.prompt) + request.budget, scenario.memory.max_len
     if scenario.tree:
-        columns = min(most, tokens) + scenario.tree.columns(scenario.steps)
+        columns = min(most, tokens) + scenario.columns(scenario.steps)
     else:
         columns = min(most, tokens + scenario.steps)
     return -(-columns // scenario.memory.page_size)

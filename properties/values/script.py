@@ -19,8 +19,9 @@ class RoundScript(Value, frozen=True, kw_only=True):
     An n-gram draft that finds fewer than it may propose makes `drafts` fewer, unless they are forced. `forced` replaces
     the proposal between propose and verify (None: the draft's own proposals are verified). `verified` are the drafts
     that a subject verified where these were others (S-FOLLOW-1); `correct_len` and `emitted` are what comes of them.
-    `parents` are the parent rows of the drafts that were verified, where these are a tree. A round that is `resumed`
-    after a preemption runs the whole text again and has no drafts (S-SCHED-6).
+    `parents` are the parent rows of the drafts that were verified, where these are a tree. `depth` is how many drafts
+    the round might have, of a tree how many levels. A round that is `resumed` after a preemption runs the whole text
+    again and has no drafts (S-SCHED-6).
     """
 
     context: int
@@ -30,6 +31,7 @@ class RoundScript(Value, frozen=True, kw_only=True):
     emitted: tuple[int, ...]
     verified: tuple[int, ...] | None = None
     parents: tuple[int, ...] = ()
+    depth: int = 0
     resumed: bool = False
 
     @property

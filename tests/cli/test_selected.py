@@ -83,14 +83,8 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
     "names",
     [
         "overlap disaggregation",
-        "preemption trees",
-        "trees overlap",
-        "trees adaptive-steps",
-        "trees windows",
-        "trees mixed",
+        "trees drawn-drafts",
         "aborts disaggregation",
-        "token-budget trees",
-        "data-parallel trees",
         "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
     ],
@@ -260,8 +254,8 @@ def test_kernels_are_called_beside_probes_of_the_engine_only(words: str, capsys)
 
 def test_a_combination_that_is_never_generated_is_refused(capsys, monkeypatch):
     monkeypatch.setattr(drafts, "generated", lambda *_: iter(LISTED))
-    told = error_of(capsys, "check", "--with", "overlap", "--with", "trees", "--draft", "eagle")
-    assert "invalid --with overlap --with trees with --draft eagle: overlap is not defined beside trees" in told
+    told = error_of(capsys, "check", "--with", "data-parallel", "--with", "tensor-parallel", "--draft", "eagle")
+    assert "invalid --with data-parallel --with tensor-parallel with --draft eagle: data-parallel is not" in told
 
 
 def test_documentation_lists_every_feature():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from fractions import Fraction
 
 import msgspec
@@ -13,13 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from draftproof.engine.adaptive import (
-    AdaptiveConfig,
-    ControllerState,
-    advance,
-    effective_max_speculative_num_draft_tokens,
-    start,
-)
+from draftproof.engine.adaptive import AdaptiveConfig, ControllerState, advance, start
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
 from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.reference import adaptive_steps as control
@@ -275,8 +269,6 @@ def test_a_history_worked_by_hand() -> None:
 def test_start_and_sizes() -> None:
     config = AdaptiveConfig(initial=5, candidates=(7, 1, 7))
     assert (config.steps, start(config)) == ((1, 5, 7), ControllerState(5, 4.0, 0))
-    assert effective_max_speculative_num_draft_tokens(config.steps) == 8
-    assert effective_max_speculative_num_draft_tokens(replace(config, initial=9).steps) == 10
     assert asdict(AdaptiveConfig(initial=3)) == msgspec.structs.asdict(Adaptive(initial=3))
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from draftproof.engine import verify_tree
+from draftproof.engine import tree, verify_tree
 from draftproof.engine.drafts import eagle_tree
 from draftproof.engine.subject import EngineSubject
-from draftproof.engine.tree import TreeConfig, ancestors, context_slots
+from draftproof.engine.tree import TreeConfig, above, ancestors, seen
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
@@ -21,17 +21,16 @@ from tests.properties.evidence import STATIC, TREE
 
 
 def test_ancestors_are_listed_from_a_row_up():
-    rows = ancestors(torch.tensor([[0, 0, 2, 3]]), 3)
+    rows = ancestors(above(torch.tensor([[0, 0, 2, 3]])), 3)
     assert rows.tolist() == [[[0, -1, -1, -1], [1, 0, -1, -1], [2, 0, -1, -1], [3, 2, 0, -1], [4, 3, 2, 0]]]
-    assert ancestors(torch.empty((2, 0), dtype=torch.int64), 2).tolist() == [[[0, -1, -1]], [[0, -1, -1]]]
+    assert ancestors(torch.full((2, 1), -1), 2).tolist() == [[[0, -1, -1]], [[0, -1, -1]]]
 
 
-def test_slots_of_a_context_end_with_it():
-    table = torch.tensor([[0, 0, 0], [5, 2, 9]])
-    assert context_slots(table, torch.tensor([1, 0]), torch.tensor([3, 0]), 2).tolist() == [
-        [10, 11, 4, -1, -1, -1],
-        [-1, -1, -1, -1, -1, -1],
-    ]
+def test_a_row_sees_its_context_and_its_path():
+    table, own = torch.tensor([[0, 0], [5, 2]]), torch.tensor([[[4, -1], [5, 4]]])
+    slots, ages = seen(table, torch.tensor([1]), torch.tensor([3]), 2, own, torch.tensor([[3, 4]]))
+    assert slots.tolist() == [[10, 11, 4, -1, 4, -1], [10, 11, 4, -1, 5, 4]]
+    assert ages.tolist() == [[3, 2, 1, 0, 0, 1], [4, 3, 2, 1, 0, 1]]
 
 
 @pytest.mark.parametrize(("depth", "drafts", "columns"), [(0, 0, 1), (1, 3, 4), (2, 7, 8), (5, 7, 12)])
@@ -80,8 +79,8 @@ def test_a_tree_passes_every_contract(name: str):
     assert {"tree.steered", "tree.walked", "beam.candidates"} <= judged.results.keys()
 
 
-def all_rows_seen(parents: torch.Tensor, most: int) -> torch.Tensor:
-    rows = ancestors(parents, most)
+def all_rows_seen(known: torch.Tensor, most: int) -> torch.Tensor:
+    rows = ancestors(known, most)
     return torch.where(rows < 0, 0, rows)
 
 
@@ -89,16 +88,16 @@ def unmoved(_self: Any, _metadata: Any, outputs: dict[str, torch.Tensor]) -> dic
     return outputs
 
 
-def one_shorter(*arguments: torch.Tensor) -> torch.Tensor:
-    table, rows, lengths, size = arguments
-    return context_slots(table, rows, lengths - 1, size)
+def one_shorter(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    table, rows, lengths, *others = arguments
+    return seen(table, rows, lengths - 1, *others)
 
 
 BREAKS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
-    "sees the root only": (verify_tree, "ancestors", all_rows_seen, "verify.positions"),
-    "nothing is moved": (verify_tree.TreeVerifier, "_compacted", unmoved, "commit.kv"),
-    "context of a verify is short": (verify_tree, "context_slots", one_shorter, "verify.hidden"),
-    "context of a step is short": (eagle_tree, "context_slots", one_shorter, "beam.candidates"),
+    "sees the root only": (tree, "ancestors", all_rows_seen, "verify.positions"),
+    "nothing is moved": (verify_tree.TreeVerifier, "compacted", unmoved, "commit.kv"),
+    "context of a verify is short": (tree, "seen", one_shorter, "verify.hidden"),
+    "context of a step is short": (eagle_tree, "seen", one_shorter, "beam.candidates"),
 }
 
 

@@ -116,7 +116,7 @@ class _Play:
         self.said: list[Observation] = []
         self.step, self.launched = 0, 0
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
-        self.form = form_of(scenario.draft, tree=scenario.tree, steps=scenario.steps)
+        self.form = form_of(scenario.draft, tree=scenario.tree, steps=scenario.step_counts)
         self.drafts_in_launch = self.form.proposes in ("steps", "block")
         self.layers = range(self.form.extend_launches)
 

@@ -199,8 +199,6 @@ FEATURE = Feature(
     of_probes=True,
     refuses={
         "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",
-        "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
-        "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
     },
     facts=_FACTS,
 )

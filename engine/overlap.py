@@ -202,9 +202,20 @@ class OverlapEngine(Engine):
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
+        found = self.draft.look_up(batch)
+        if found:
+            told = uploaded({**found.columns(runtime.width - 1), "num_drafts": found.num_drafts}, self.device)
+            inputs |= {"num_drafts": torch.minimum(inputs["num_drafts"], told.pop("num_drafts"))}
+            inputs |= {name: column.view(count, runtime.width - 1) for name, column in told.items()}
         runtime.begin_from(inputs, count, num_rows)
         counts = runtime.inputs(count, num_rows)["num_drafts"]
-        proposal = self.probes.steer(batch, replace(runtime.propose(batch, num_rows), counts=counts))
+        proposal = replace(runtime.propose(batch, num_rows, found), counts=counts)
+        if found:
+            most = (row.num_drafts for row in batch)
+            proposal = replace(proposal, num_drafts=tuple(map(min, proposal.num_drafts, most)))
+        proposal = self.probes.steer(batch, proposal)
+        if proposal.counts is None:
+            inputs["num_drafts"] = self._tensor(proposal.num_drafts)
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)

@@ -194,8 +194,6 @@ FEATURE = Feature(
     without=field_put("schedule.overlap", (), variant="unoverlapped"),
     draw=with_overlap,
     rule="S-OVERLAP-9",
-    drafts=lambda kind: kind.proposes != "lookup",
-    because="a lookup proposes from tokens that the host does not have yet",
     of_probes=True,
     refuses={
         "trees": _LATE + "which rows of a tree stay (S-TREE-9) is a result of the step",

@@ -31,7 +31,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, Launch, Proposal, StepPlan
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
@@ -46,7 +46,8 @@ RESULTS = ("num_drafts", "correct_len", "bonus")
 class Launched:
     """A step that was given to the device as this work; `width` is the width of its verify.
 
-    Of `num_tokens`, `num_entries` and `num_rows` it has as many as the rank with the most. `weights` are the weights that tokens were chosen from, for prompts and for rounds, once it has run.
+    Of `num_tokens`, `num_entries` and `num_rows` it has as many as the rank with the most. `weights` are the weights
+    that tokens were chosen from, for prompts and for rounds, once it has run.
     """
 
     plan: StepPlan
@@ -98,7 +99,6 @@ class OverlapEngine(Engine):
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
         self._retire(self.scheduler.retire_ended())
-        self.probes.on_run(plan)
         self._end(plan)
         return commits, ()
 

@@ -107,12 +107,11 @@ class Engine:
         if entries:
             window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
         self.scheduler = self.scheduler_type(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
-        verifier = TreeVerifier if config.tree else Verifier
-        needs = self.draft.needs
+        needs, verifier = self.draft.needs, TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
         # Before the first step no rank knows of the others.
-        self._step, self._others_busy = 0, group.size > 1
+        self._step, self._others_busy = 0, int(group.size > 1)
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
         runtime, of_all = parts.runtime or Runtime, (config, self.verifier, self.draft, self.probes, group)
@@ -159,8 +158,7 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
-        commits, _ = self.step_with_transfers()
-        return commits
+        return self.step_with_transfers()[0]
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
@@ -174,10 +172,12 @@ class Engine:
         self._retire(self.scheduler.retire(commits))
         for commit in leaving:
             self._release(self.scheduler.transfer_out(commit.request))
-        (busy,) = self.group.agree(int(not self.scheduler.idle))
-        self._others_busy = bool(busy)
-        self.probes.on_step(plan)
+        self._end(plan)
         return commits, packed
+
+    def _end(self, plan: StepPlan) -> None:
+        (self._others_busy,) = self.group.agree(int(not self.scheduler.idle))
+        self.probes.on_step(plan)
 
     def _planned(self) -> StepPlan:
         """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""
@@ -210,16 +210,19 @@ class Engine:
         A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
         how many tokens it has.
         """
-        # An idle rank runs what others run, with no row of its own.
-        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        num_tokens, num_entries, num_rows, steps = self.group.agree(tokens, entries, len(plan.decode), steps)
+        num_tokens, num_entries, num_rows, steps = self._agreed(plan)
         if self._packed_target and num_tokens:
             return self._mixed(self._packed_target, plan, num_entries, num_rows, steps)
         commits = self._prefill(plan.prefill, num_tokens, num_entries) if num_tokens else ()
         if num_rows:
             commits += self._decode(plan.decode, steps, num_rows)
         return commits
+
+    def _agreed(self, plan: StepPlan, *own: int) -> tuple[int, ...]:
+        """Agree on tokens, entries, rows and steps: an idle rank runs what others run, with no row of its own."""
+        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        return self.group.agree(tokens, entries, len(plan.decode), steps, *own)
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)
@@ -356,14 +359,11 @@ class Engine:
             cu_seqlens=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
             new_slots=self._tensor([row.state_slot for row in batch if not (row.chunk or row.checkpoint)]),
             checkpoint_slots=state_slots,
-            checkpoint_steps=self._checkpoint_steps([row.start for row in batch], lengths),
+            checkpoint_steps=self._steps_to_keep(self._tensor([row.start for row in batch]), self._tensor(lengths)),
         )
 
-    def _checkpoint_steps(self, seq_lens: Sequence[int], num_tokens: Sequence[int]) -> Tensor:
-        """Return the step of each row that is checkpointed, of `num_tokens` after `seq_lens`; -1 for none."""
-        return self._steps_to_keep(self._tensor(seq_lens), self._tensor(num_tokens))
-
     def _steps_to_keep(self, seq_lens: Tensor, num_tokens: Tensor) -> Tensor:
+        """Return the step of each row that is checkpointed, of `num_tokens` after `seq_lens`; -1 for none."""
         if not self.config.checkpoint:
             return torch.full_like(seq_lens, -1)
         steps = torch.empty_like(seq_lens)

@@ -31,7 +31,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, Proposal, StepPlan
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
@@ -46,12 +46,16 @@ RESULTS = ("num_drafts", "correct_len", "bonus")
 class Launched:
     """A step that was given to the device as this work; `width` is the width of its verify.
 
-    `weights` are the weights that tokens were chosen from, for prompts and for rounds, once it has run.
+    Of `num_tokens`, `num_entries` and `num_rows` it has as many as the rank with the most. `weights` are the weights
+    that tokens were chosen from, for prompts and for rounds, once it has run.
     """
 
     plan: StepPlan
     work: int
     width: int
+    num_tokens: int
+    num_entries: int
+    num_rows: int
     weights: dict[str, Outputs] = field(default_factory=dict)
 
 
@@ -82,27 +86,31 @@ class OverlapEngine(Engine):
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
         plan = self._planned()
+        self.scheduler.launched(plan)
         delay = self.config.overlap[plan.step % len(self.config.overlap)]
-        most = 0
-        if plan.prefill or plan.decode:
-            self._in_flight.append(self._launch(plan, late=delay == "late"))
-            self.scheduler.launched(plan)
-            most = int(delay != "none" and not self.scheduler.waits_for(plan))
+        waits = self.scheduler.waits_for(plan)
+        # Where one host waits, no device may be late.
+        *agreed, any_waits = self._agreed(plan, int(waits))
+        most, (num_tokens, _, num_rows, _) = 0, agreed
+        if num_tokens or num_rows:
+            self._in_flight.append(self._launch(plan, *agreed, late=delay == "late" and not any_waits))
+            most = int(delay != "none" and not waits)
         commits: tuple[Commit, ...] = ()
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
         self._retire(self.scheduler.retire_ended())
-        self.probes.on_step(plan)
+        self._end(plan)
         return commits, ()
 
-    def _launch(self, plan: StepPlan, *, late: bool) -> Launched:
+    def _launch(
+        self, plan: StepPlan, num_tokens: int, num_entries: int, num_rows: int, steps: int, *, late: bool
+    ) -> Launched:
         """Give a step to the device."""
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        if self._packed_target and plan.prefill:
+        if self._packed_target and num_tokens:
             plan = replace(plan, decode=tuple(map(self.scheduler.exact, plan.decode)))
         runtime, work = self._runtimes[self.config.num_drafts(steps)], self._stream.given + 1
-        step = Launched(plan, work, runtime.width)
-        prompts, rounds, inputs = (torch.empty(0),) * 3
+        step = Launched(plan, work, runtime.width, num_tokens, num_entries, num_rows)
+        prompts, rounds, inputs = (torch.empty((len(_INPUTS), 0), dtype=torch.int64),) * 3
         if plan.decode:
             self._fill(self._staging["inputs"].of_host(work), plan.decode)
             inputs = self._staging["inputs"].of_device(work)
@@ -123,15 +131,16 @@ class OverlapEngine(Engine):
         """Run a step on the device."""
         plan = step.plan
         self.probes.on_run(plan)
-        if self._packed_target and plan.prefill:
+        if self._packed_target and step.num_tokens:
             self._run_mixed(self._packed_target, step, runtime, inputs, prompts, rounds)
             return
-        if plan.prefill:
-            step.weights["prompts"] = self._end_chunks(plan.prefill, prompts, *self._run_prompts(plan.prefill, 0))
-        if plan.decode:
-            batch, proposal, started = self._propose(runtime, plan.decode, inputs)
-            out = runtime.verified(proposal, len(batch), len(batch))
-            step.weights["rounds"] = self._end_rounds(runtime, batch, started, out, rounds)
+        if step.num_tokens:
+            ran = self._run_prompts(plan.prefill, step.num_tokens)
+            step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
+        if step.num_rows:
+            batch, proposal, started = self._propose(runtime, step, inputs)
+            out = runtime.verified(proposal, len(batch), step.num_rows)
+            step.weights["rounds"] = self._end_rounds(runtime, step, batch, started, out, rounds)
 
     def _run_mixed(
         self, target: PackedTarget, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor
@@ -140,17 +149,17 @@ class OverlapEngine(Engine):
         chunks, batch = step.plan.prefill, step.plan.decode
         self._begin([row for row in chunks if not row.chunk])
         proposal, started = Proposal(self._tensor([]).view(0, 0), ()), dict[str, Tensor]()
-        if batch:
-            batch, proposal, started = self._propose(runtime, batch, inputs)
+        if step.num_rows:
+            batch, proposal, started = self._propose(runtime, step, inputs)
             batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
-        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if batch else 0)
-        step.weights["prompts"] = self._end_chunks(chunks, prompts, *ran)
-        if batch:
-            step.weights["rounds"] = self._end_rounds(runtime, batch, started, out, rounds)
+        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if step.num_rows else 0)
+        step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
+        if step.num_rows:
+            step.weights["rounds"] = self._end_rounds(runtime, step, batch, started, out, rounds)
 
     def _end_chunks(
         self,
-        batch: tuple[PrefillRow, ...],
+        step: Launched,
         results: Tensor,
         metadata: AttentionMetadata,
         hidden_states: Tensor | None,
@@ -158,6 +167,7 @@ class OverlapEngine(Engine):
         weights: Outputs,
     ) -> Outputs:
         """Begin rounds after the last chunks, and make the draft's entries; return what was chosen from."""
+        batch = step.plan.prefill
         ends = [place for place, row in enumerate(batch) if row.tail < 0]
         last = [batch[place] for place in ends]
         lengths = self._tensor([row.end for row in last])
@@ -174,14 +184,16 @@ class OverlapEngine(Engine):
         )
         self.probes.on_commit(commits)
         self.probes.on_target_hidden_states(hidden_states)
-        self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
+        with self.group.padded_to(step.num_entries):
+            self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
         self.probes.on_extend(commits)
         return weights
 
     def _propose(
-        self, runtime: Runtime, batch: tuple[DecodeRow, ...], staged: Tensor
+        self, runtime: Runtime, step: Launched, staged: Tensor
     ) -> tuple[tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
         """Begin a round of each row from what the device knows, of requests that may have ended, too."""
+        batch, num_rows = step.plan.decode, step.num_rows
         count = len(batch)
         device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
@@ -190,10 +202,19 @@ class OverlapEngine(Engine):
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
-        runtime.begin_from(inputs, count, count)
-        counts = runtime.inputs(count, count)["num_drafts"]
+        found = self.draft.look_up(batch)
+        if found:
+            told = uploaded({**found.columns(runtime.width - 1), "num_drafts": found.num_drafts}, self.device)
+            inputs |= {"num_drafts": torch.minimum(inputs["num_drafts"], told.pop("num_drafts"))}
+            inputs |= {name: column.view(count, runtime.width - 1) for name, column in told.items()}
+        runtime.begin_from(inputs, count, num_rows)
+        counts = runtime.inputs(count, num_rows)["num_drafts"]
         counts = self.config.tree.counts(counts) if self.config.tree else counts
-        proposal = self.probes.steer(batch, replace(runtime.propose(batch, count), counts=counts))
+        proposal = replace(runtime.propose(batch, num_rows, found), counts=counts)
+        if found:
+            most = (row.num_drafts for row in batch)
+            proposal = replace(proposal, num_drafts=tuple(map(min, proposal.num_drafts, most)))
+        proposal = self.probes.steer(batch, proposal)
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
             proposal = replace(proposal, excluded=excluded)
@@ -204,6 +225,7 @@ class OverlapEngine(Engine):
     def _end_rounds(
         self,
         runtime: Runtime,
+        step: Launched,
         batch: tuple[DecodeRow, ...],
         inputs: Mapping[str, Tensor],
         out: Outputs,
@@ -229,13 +251,14 @@ class OverlapEngine(Engine):
                 hidden_states=out.get("hidden_states"),
                 tokens=(),
             ),
-            count,
+            step.num_rows,
         )
         self.probes.on_round_extended()
         by_row = torch.zeros((len(RESULTS), self.config.max_batch), dtype=torch.int64, device=self.device)
         by_row[:, :count] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
         told = torch.cat([by_row.flatten(), out["target_tokens"].flatten()])
-        results[: len(told)].copy_(told, non_blocking=True)
+        if batch:
+            results[: len(told)].copy_(told, non_blocking=True)
         return {name: out[name] for name in (*WEIGHTS, "accept_index") if WEIGHTS[0] in out}
 
     def _process(self, step: Launched) -> tuple[Commit, ...]:

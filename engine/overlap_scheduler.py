@@ -71,7 +71,8 @@ class OverlapScheduler(Scheduler):
         requests = [row.request for row in plan.prefill] + [row.request for row in plan.decode]
         needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
         keeps_states = self.cache.keeps and self.cache.checkpoints is not None
-        return needs_text or keeps_states or self._may_run_out() or self._may_mix(plan.step + 1)
+        may_lack = keeps_states or self._may_run_out() or self._may_mix(plan.step + 1)
+        return bool(requests) and (needs_text or may_lack)
 
     def _may_mix(self, step: int) -> bool:
         """Return whether a step may have chunks beside rounds in one launch, which goes by their numbers of tokens."""

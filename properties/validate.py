@@ -267,4 +267,6 @@ def _mixed(scenario: Scenario) -> None:
 
 def _overlap(scenario: Scenario) -> None:
     overlap, compared = scenario.schedule.overlap, scenario.variant == "unoverlapped"
+    if scenario.schedule.mixed and scenario.ranks.data > 1:
+        require({*overlap} <= {"none"}, "schedule.overlap", list(overlap), "none with mixed steps of ranks (S-RANK-10)")
     require(bool(overlap) or not compared, "variant", "unoverlapped", "another one, or none, without schedule.overlap")

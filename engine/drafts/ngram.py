@@ -81,6 +81,7 @@ class NgramDraft(Draft[NgramSettings]):
     def __init__(self, model: NgramSettings, context: DraftContext) -> None:
         super().__init__(model, context)
         self._indices: dict[int, NgramIndex] = {}
+        self._ran: Accepted | None = None
 
     def _index(self, tokens: Sequence[int]) -> NgramIndex:
         return NgramIndex(self.model, tokens)
@@ -95,6 +96,7 @@ class NgramDraft(Draft[NgramSettings]):
 
     def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
         """Return as many tokens as follow each row's match, within its num_drafts."""
+        self._catch_up()
         return HostDrafts([self._found(row) for row in batch])
 
     def _found(self, row: DecodeRow) -> list[int]:
@@ -102,12 +104,24 @@ class NgramDraft(Draft[NgramSettings]):
         return paths[0] if paths else []
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """Add the tokens that were emitted, and no others."""
-        for request, tokens in zip(accepted.requests, accepted.tokens, strict=True):
-            self._indices[request].advance(tokens)
+        """Add the tokens that were emitted, and no others; those that the host does not know yet, when it looks up."""
+        self._ran = accepted
+        if accepted.tokens:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Add the tokens of the last rounds, of requests that have not been released since."""
+        ran, self._ran = self._ran, None
+        if ran is None:
+            return
+        ends = zip(ran.target_tokens.tolist(), ran.correct_len.tolist(), strict=True)
+        for request, tokens in zip(ran.requests, ran.tokens or [row[: end + 1] for row, end in ends], strict=True):
+            if request in self._indices:
+                self._indices[request].advance(tokens)
 
     def prefill(self, chunks: PromptChunks) -> None:
         """Add the prompt, once it is complete, and the token after it."""
+        self._catch_up()
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request.id] = self._index((*row.text, token))
@@ -123,6 +137,8 @@ class NgramDraft(Draft[NgramSettings]):
     def release(self, request: int) -> None:
         """Drop the request's index, if it has one: it does not before its prompt has run."""
         self._indices.pop(request, None)
+        if not self._indices:
+            self._ran = None
 
 
 def probe(parts: ProbeParts) -> NgramSettings:

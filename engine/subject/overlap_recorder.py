@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from draftproof.engine.ranks import Issued, RankOp
 from draftproof.engine.runtime import acceptance
 from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan
 from draftproof.engine.subject.recorder import TraceRecorder
@@ -38,6 +39,13 @@ class OverlapRecorder(TraceRecorder):
     def on_run(self, plan: StepPlan) -> None:
         self._launched[self._plan.step] = self._launches
         self._plan, self._launches = plan, self._launched.pop(plan.step, 0)
+
+    def on_collective(self, entered: Issued) -> None:
+        ran = self._plan
+        # Hosts agree in a step of their own, whatever their devices run meanwhile.
+        self._plan = replace(ran, step=self._step) if entered.op == RankOp.AGREE else ran
+        super().on_collective(entered)
+        self._plan = ran
 
     def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
         """Return the rows as the device has them, which a script is followed by, and which are reported."""

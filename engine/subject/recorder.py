@@ -61,7 +61,7 @@ class TraceRecorder(Probes):
         self.probes = ProbeSwitch(self)
         self._recording, self._log = taps, log or ObservationLog()
         self._prefill: TraceRecorder | None = None
-        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, [0, 0]
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, Counter[Key]()
         self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
@@ -118,17 +118,17 @@ class TraceRecorder(Probes):
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._collectives = plan, [0, 0]
+        self._plan = plan
         self._launches = self._prefill._launches if self._prefill else 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
     def on_collective(self, entered: Issued) -> None:
         # What a capture and its warm-up issue counts apart.
-        layer = int(is_capturing())
-        key = Key(-1, self._plan.step, step=self._collectives[layer], layer=layer)
+        place = Key(-1, self._plan.step, layer=int(is_capturing()))
+        key = place._replace(step=self._collectives[place])
         self._log.add("rank.collectives", key, Collective(*map(int, entered)))
-        self._collectives[layer] += 1
+        self._collectives[place] += 1
 
     def before_launch(self, kind: str) -> None:
         self._launching = kind

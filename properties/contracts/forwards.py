@@ -32,7 +32,8 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     size, chunks = launched(evidence, rows), lockstep.rows(step, 0)
     packs = tokens > 0 and evidence.scenario.schedule.mixed
     chosen = ((chunks, tokens) if _tells_of_prompts(evidence) else (chunks,)) if tokens else ()
-    yield 4
+    overlaps = bool(evidence.schedule.overlap)
+    yield 4 + overlaps
     if tokens and not packs:
         yield ModelForward(TARGET_MODEL, tokens, chosen)
         yield from _entries(evidence, lockstep, step, chunks if proposes_at_extend else 0)
@@ -41,7 +42,8 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
         for _ in range(1 if blocks else form.launched(planned)):
             count = size * (planned if blocks else beams)
             yield ModelForward(DRAFT_MODEL, count, (count,))
-        yield 1
+        if not overlaps:
+            yield 1
     if packs:
         yield 1
         held = packed_tokens(evidence, lockstep.packed(step))
@@ -50,7 +52,8 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     elif rows:
         yield ModelForward(TARGET_MODEL, size * width, (size * width,))
     if rows:
-        yield 1
+        if not overlaps:
+            yield 1
         going_on = lockstep.going_on(step)
         for _ in range(form.extend_launches if going_on and form.proposes != "block" else 0):
             size = launched(evidence, going_on)

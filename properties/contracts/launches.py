@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.rank_work import runs_draft
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import GRAPHED, PACKED, LaunchKind
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
@@ -167,12 +168,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
-    if evidence.schedule.overlap:
-        has_drafts = decode and evidence.plans.width(step) > 1 and form.proposes != "lookup"
-        expected[LaunchKind.DRAFT] = [len(decode)] if has_drafts and form.proposes != "chain" else []
-    elif any(form.entries(evidence.depth(row)) for row in decode) or (
-        evidence.lockstep and evidence.lockstep.drafts(step)
-    ):
+    if evidence.lockstep.drafts(step) if evidence.lockstep else runs_draft(evidence, step):
         expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]

@@ -82,6 +82,11 @@ class Lockstep:
         """Return whether any rank has a row for which its draft runs."""
         return bool(self._most(step, lambda one: one.drafts))
 
+    @property
+    def steps(self) -> set[int]:
+        """The steps in which any rank has a row."""
+        return {step for one in self.ranks for step in one.steps}
+
     @cached_property
     def last_step(self) -> int:
         """The last step in which any rank has something to run, or to abort."""

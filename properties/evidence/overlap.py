@@ -105,7 +105,9 @@ class Overlap:
 
     def _uses(self) -> Iterator[Use]:
         schedule, waited = self.evidence.schedule, 0
-        steps = sorted({row.step for row in schedule.rows})
+        # Of ranks each gives its device what any of them runs.
+        lockstep = self.evidence.lockstep
+        steps = sorted({row.step for row in schedule.rows} | (lockstep.steps if lockstep else set()))
         works = {step: number for number, step in enumerate(steps, start=1)}
         for step in range(schedule.last_step + 1):
             prompts, rounds = ((step, phase) in schedule.batches for phase in (0, 1))

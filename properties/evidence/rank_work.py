@@ -29,11 +29,20 @@ def _in_step(one: Evidence, step: int) -> StepWork:
         going_on=len(rows) - len(one.schedule.ending(step, 1)),
         width=one.plans.width(step),
         planned_width=_planned_width(one, step, rows),
-        drafts=any(bool(one.form.entries(one.depth(row))) for row in rows),
+        drafts=runs_draft(one, step),
     )
 
 
+def runs_draft(one: Evidence, step: int) -> bool:
+    """Return whether the draft runs for any row of a step."""
+    if one.schedule.overlap:
+        return one.plans.width(step) > 1 and one.form.proposes not in ("lookup", "chain")
+    return any(bool(one.form.entries(one.depth(row))) for row in one.schedule.batches.get((step, 1), ()))
+
+
 def _planned_width(one: Evidence, step: int, rows: tuple[Row, ...]) -> int:
+    if one.schedule.overlap:
+        return one.plans.width(step)
     if not any(one.plans.drafts_allowed(row, one.contexts[row.request, row.round]) for row in rows):
         return 1
     return one.scenario.most_drafts(one.plans.steps_in_force(step)) + 1

@@ -35,7 +35,8 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
 def with_mixed_steps(choose: Choose, scenario: Scenario) -> Scenario:
     """Return the scenario mixed, with buckets about as large as a chunk, a decode batch, or all rows of a step."""
     requests = tuple(_plainer(one, place) for place, one in enumerate(scenario.requests))
-    mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True)
+    overlap = ("none",) if scenario.schedule.overlap and scenario.ranks.data > 1 else scenario.schedule.overlap
+    mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True, overlap=overlap)
     if _may_decode_one(mixed) and choose.one_of(_ONE_DECODES):
         mixed = _one_decodes(mixed)
     if isinstance(mixed.model, ProbeModel) and mixed.model.linear:

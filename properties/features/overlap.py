@@ -167,7 +167,6 @@ def _ending(choose: Choose, scenario: Scenario, request: Request) -> Request:
     return replace(request, stop_at=choose.integer(least, most)) if least <= most else request
 
 
-_LATE = "S-OVERLAP-3 plans a step from lengths that are a step old; "
 _run = facts_of("run", channels="round.rows")
 _FACTS = (
     variant("unoverlapped"),
@@ -199,12 +198,6 @@ FEATURE = Feature(
     without=field_put("schedule.overlap", (), variant="unoverlapped"),
     draw=with_overlap,
     rule="S-OVERLAP-9",
-    drafts=lambda kind: kind.proposes != "lookup",
-    because="a lookup proposes from tokens that the host does not have yet",
     of_probes=True,
-    refuses={
-        "data-parallel": _LATE + "ranks agree on numbers of a step that each host knows (S-RANK-3)",
-        "tensor-parallel": _LATE + "every rank's host would have to wait for the same results (S-TP-3)",
-    },
     facts=_FACTS,
 )

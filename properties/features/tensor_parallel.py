@@ -73,6 +73,6 @@ FEATURE = Feature(
     draw=with_tensor_ranks,
     rule="S-TP-7",
     of_probes=True,
-    refuses={"data-parallel": "S-TP-1 has all ranks serve all requests, and S-RANK-1 each request one rank"},
+    refuses={"data-parallel": "S-RANK-3 and S-TP-1 both cut lanes among all ranks, and none is of two groups"},
     facts=_FACTS,
 )

@@ -372,6 +372,7 @@ OF_ENGINE = (
         scope="engine",
         what="the requests whose tokens the draft keeps",
         at="request -1, round: engine step",
-        holds="of an n-gram draft the requests that go on past their prompts, else none",
+        holds="of an n-gram draft the requests that go on past their prompts, those with a prompt in flight or not, "
+        "else none",
     ),
 )

@@ -106,8 +106,8 @@ def test_a_check_of_features_that_exclude_each_other_says_which_definition_does(
 def test_a_draft_that_has_no_such_scenarios_is_told_soon_with_the_reason():
     """After each draft has had its turn, not after a thousand scenarios."""
     lookups, chains = ([named(OF_DRAFT[name])] * 40 for name in ("ngram", "mtp"))
-    with pytest.raises(NoScenarioError, match="overlap is not defined with ngram: a lookup proposes from tokens that"):
-        select(iter(lookups[:30]), [FEATURES_BY_NAME["overlap"]], 1, NO_LIMITS)
+    with pytest.raises(NoScenarioError, match="drawn-drafts is not defined with ngram: it has no distribution to draw"):
+        select(iter(lookups[:30]), [FEATURES_BY_NAME["drawn-drafts"]], 1, NO_LIMITS)
     with pytest.raises(NoScenarioError, match="trees is not defined with mtp: it proposes chains or blocks"):
         select(chains, [FEATURES_BY_NAME["trees"]], 1, NO_LIMITS)
 

@@ -247,7 +247,7 @@ def test_bins_are_facts_of_drafts() -> None:
 def test_what_cannot_be_is_no_hole() -> None:
     every = set(universe(ALGORITHMS))
     assert {"dflash: blocks_cut", "ngram: matches", "eagle: drafts_drawn"} <= every
-    assert not {"eagle: blocks_cut", "mtp: matches", "ngram: overlap_waits", "ngram: window_drafts"} & every
+    assert not {"eagle: blocks_cut", "mtp: matches", "ngram: tensor_drafts_cut", "ngram: window_drafts"} & every
     assert not {"mtp: tree_rounds", "ngram: drafts_drawn", "mtp: beams", "eagle: matches_branched"} & every
     assert "eagle: disaggregated_requests" not in universe(["eagle"], {"disaggregated_requests"})
 

@@ -171,7 +171,7 @@ class Engine:
             self.exchange.install(plan.installed)
         commits = self._run(plan)
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
-        packed = self.exchange.pack(leaving) if leaving else ()
+        packed = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
         for commit in leaving:
             self._release(self.scheduler.transfer_out(commit.request))

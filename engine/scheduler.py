@@ -15,6 +15,7 @@ from functools import cached_property
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import TokenLogprob
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
@@ -33,12 +34,16 @@ from draftproof.engine.states.slots import StateSlots
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds."""
+    """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds.
+
+    Of one whose prompt another engine ran `transfer` is what came from there, until it is installed.
+    """
 
     request: GenerationRequest
     order: int
     emitted: tuple[int, ...] = ()
     rounds: int = 0
+    transfer: KvTransfer | None = None
 
     @cached_property
     def text(self) -> tuple[int, ...]:
@@ -93,6 +98,12 @@ class Sequence:
     def request(self) -> GenerationRequest:
         return self.waited.request
 
+    def take_transfer(self) -> KvTransfer:
+        """Return what another engine transferred of the request, once."""
+        transfer, self.waited = self.waited.transfer, replace(self.waited, transfer=None)
+        assert transfer
+        return transfer
+
     @property
     def in_prefill(self) -> bool:
         return self.prefilled < len(self.waited.text)
@@ -133,17 +144,13 @@ class Scheduler:
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
         self._window = 0 if cache.keeps else window
         self._waiting: list[Waiting] = []
-        self._received: list[tuple[GenerationRequest, int]] = []
         self._added = 0
         self._sequences: dict[int, Sequence] = {}
 
-    def add(self, request: GenerationRequest) -> None:
-        self._waiting.append(Waiting(request, self._added))
+    def add(self, request: GenerationRequest, transfer: KvTransfer | None = None) -> None:
+        """Queue a request, to be prefilled or with what another engine transfers of it."""
+        self._waiting.append(Waiting(request, self._added, transfer=transfer))
         self._added += 1
-
-    def receive(self, request: GenerationRequest, first: int) -> None:
-        """Queue a request that another engine prefilled, with the token after its prompt."""
-        self._received.append((request, first))
 
     @property
     def live(self) -> tuple[Sequence, ...]:
@@ -152,7 +159,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._received and not self._sequences
+        return not self._waiting and not self._sequences
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""
@@ -165,9 +172,7 @@ class Scheduler:
         Each gets its pages. `steps_of` gives the most drafts that a row may have in a decode batch of that many rows.
         """
         preempted = self._preempt(steps_of)
-        if not preempted:
-            self._admit(step, steps_of)
-        installed = self._install()
+        installed = () if preempted else self._admit(step, steps_of)
         prefill, decode = self._batches(steps_of)
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
@@ -308,15 +313,18 @@ class Scheduler:
         missing = sum(max(0, count - owned[row]) for row, count in wanted.items())
         return self.pool.free + self.cache.evictable - missing
 
-    def _admit(self, step: int, steps_of: Callable[[int], int]) -> None:
+    def _admit(self, step: int, steps_of: Callable[[int], int]) -> tuple[PrefillRow, ...]:
         """Admit requests in order of arrival; a request waits until a row and its pages are free.
 
         These are the pages of its worst case, or with preemption the pages of its prefill that it does not share.
+        One that was transferred waits for a place in the decode batch, too: return the prompts of those.
         """
+        installed = list[PrefillRow]()
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
-            if not self._tokens_left(*self._shared()):
-                return
             waited = self._waiting[0]
+            has_place = not waited.transfer or len(self._sequences) < self._config.max_batch
+            if not has_place or not self._tokens_left(*self._shared()):
+                break
             cached = self.cache.match(waited.known, waited.most_served)
             if self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
@@ -325,35 +333,27 @@ class Scheduler:
                 need = self._pages(waited.request)
                 spare = self._config.pages - sum(sequence.reserved for sequence in self._sequences.values())
             if need > spare:
-                return
+                break
             del self._waiting[0]
             state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
             self.cache.lock(cached)
             self.page_table.begin(req_row, [node.page for node in cached])
             emitted, start = list(waited.emitted), len(cached) * self._config.page_size
-            self._sequences[waited.request.id] = Sequence(
+            sequence = Sequence(
                 waited, req_row, state_slot, need, waited.rounds, emitted, cached, start, start, extended=start
             )
-
-    def _install(self) -> tuple[PrefillRow, ...]:
-        """Give transferred requests a row and the pages of their worst case, first come, first served.
-
-        Each waits until there is a place for it in the decode batch of this step.
-        """
-        installed = []
-        while self._received and self.page_table.free and len(self.live) < self._config.max_batch:
-            request, first = self._received[0]
-            need = self._pages(request)
-            if need > self._config.pages - sum(sequence.reserved for sequence in self._sequences.values()):
-                break
-            del self._received[0]
-            state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
-            waited, length = Waiting(request, self._added), len(request.prompt)
-            sequence = Sequence(waited, req_row, state_slot, need, 0, [first], extended=length)
-            installed.append(replace(self._chunk(sequence, length), end=length, emitted=(first,)))
-            sequence.prefilled = sequence.seq_len = length
-            self._sequences[request.id] = sequence
+            if waited.transfer:
+                installed.append(self._received(sequence, waited.transfer))
+            self._sequences[waited.request.id] = sequence
         return tuple(installed)
+
+    def _received(self, sequence: Sequence, transfer: KvTransfer) -> PrefillRow:
+        """Let a sequence go on behind a prompt that another engine ran; return the prompt, with its first token."""
+        length, first = transfer.seq_len, transfer.pending_token
+        prompt = replace(self._chunk(sequence, length), end=length, emitted=(first,))
+        sequence.prefilled = sequence.seq_len = sequence.extended = length
+        sequence.emitted.append(first)
+        return prompt
 
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""

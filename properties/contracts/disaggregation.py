@@ -63,7 +63,8 @@ def _line(
     ran = {(row.request, row.step) for row in evidence.schedule.rows if int(row.round > 0) == attempt}
     for step in range(evidence.schedule.last_step + 1):
         live = [one for one in line if spans[one][0] <= step <= spans[one][1]]
-        for one in live:
+        # Of a budget another contract knows who runs.
+        for one in () if evidence.scenario.schedule.token_budget else live:
             if (one, step) not in ran:
                 yield _mismatch(one, attempt, f"a row in step {step}", None, Missing())
         waiting = [one for one in line if arrivals[one] <= step < spans[one][0]]
@@ -77,7 +78,8 @@ def _line(
         for one in live:
             if spans[one][0] == step and place[one] > place[first]:
                 yield _mismatch(one, attempt, f"request {first} first", f"request {one} in step {step}", OutOfOrder())
-        if len(live) < most and held + pages(first) <= evidence.scenario.memory.pages:
+        fits = len(live) < most and held + pages(first) <= evidence.scenario.memory.pages
+        if fits and evidence.plans.tokens_left(step, attempt) > 0:
             yield _mismatch(first, attempt, f"from step {step} on", f"from step {spans[first][0]} on", Missing())
 
 

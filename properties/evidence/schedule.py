@@ -223,12 +223,19 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before, or whether it has been transferred."""
-        if self.is_disaggregated:
-            return int(row.round > 0)
+        """Return how often a row's request had been preempted before, one more if it has been transferred."""
         # A round after the end is no round of the request, and nothing of it is returned.
         before = self._begun.get((row.request, row.round - 1), 0)
-        return self._begun.get((row.request, row.round), before)
+        return self._begun.get((row.request, row.round), before) + int(self.is_disaggregated and row.round > 0)
+
+    def engine(self, attempt: int) -> int:
+        """Return which engine makes an attempt: with PD disaggregation the prefill engine (0), or the decode engine."""
+        return int(self.is_disaggregated and attempt > 0)
+
+    def came(self, request: int, attempt: int, arrival: int) -> tuple[int, int]:
+        """Return when a request came to the engine of an attempt, and its place among those of that step."""
+        last = self._last_rows.get((request, 0))
+        return (last.step + 1, last.place) if last and self.engine(attempt) else (arrival, request)
 
     def is_unfinished(self, row: Row) -> bool:
         """Return whether a row is of a round that an abort ended."""

@@ -94,10 +94,8 @@ FEATURE = Feature(
     refuses={
         "trees": _SCHEDULE.format("the place of a tree's rows, which S-TREE-6 moves,"),
         "adaptive-steps": _SCHEDULE.format("the step count, by an average over batches of one engine (S-ADAPT-1),"),
-        "draft-batch": _SCHEDULE.format("whether a batch has drafts, by its size in one engine (S-LIMIT-5),"),
         "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
         "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
-        "token-budget": _SCHEDULE.format("who shares a step's tokens (S-SCHED-10), prompts and rounds in one engine,"),
         "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
         "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
         "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),

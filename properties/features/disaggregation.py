@@ -25,7 +25,9 @@ def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
     All but the last have budgets for rounds, and no stop in front of them; half have rows for all of them at once.
     """
     batch, count = scenario.schedule.max_batch, len(scenario.requests)
-    most = max(1, choose.one_of((1, count - 2, batch, 1)))
+    limit = scenario.schedule.draft_batch
+    # Where a large batch gets no drafts there is to be one.
+    most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1)
     slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
     made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
     latest = choose.one_of((0, 0, 2, 1000)) if count <= slots else 1000
@@ -92,11 +94,8 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "trees": _SCHEDULE.format("the place of a tree's rows, which S-TREE-6 moves,"),
-        "adaptive-steps": _SCHEDULE.format("the step count, by an average over batches of one engine (S-ADAPT-1),"),
         "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
         "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
-        "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
         "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
         "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",

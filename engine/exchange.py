@@ -64,8 +64,9 @@ class Exchange:
         )
 
     def _slots(self, req_row: int, length: int) -> Tensor:
-        """Return the slots of the first positions of a request row."""
-        return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
+        """Return the slots of the first positions of a request row, without those that no window reaches."""
+        pages, size = self.scheduler.page_table.pages[req_row], self.config.page_size
+        return slots_of(pages, size, length, self.device)[self.scheduler.columns_behind(length) * size :]
 
     def install(self, rows: tuple[PrefillRow, ...]) -> None:
         """Copy transferred requests into the pages, slots and rows that this engine has given them."""

@@ -22,9 +22,9 @@ from draftproof.engine.states.base import LogicalStates
 
 @dataclass(frozen=True)
 class Entries:
-    """Copies of KV entries of positions 0 .. n-1, as they are stored: keys and values [n, N, H] of each layer.
+    """Copies of KV entries of positions up to n-1, as they are stored: keys and values [m, N, H] of each layer.
 
-    Of codes there are the scales [n, N] of both.
+    They begin at 0, or at the first page that a window reaches. Of codes there are the scales [m, N] of both.
     """
 
     keys: tuple[Tensor, ...]

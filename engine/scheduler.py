@@ -142,7 +142,7 @@ class Scheduler:
     ) -> None:
         """`window`: how many positions before the next one are ever looked at again, itself included (0: all)."""
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
-        self._window = 0 if cache.keeps else window
+        self._window = window
         self._waiting: list[Waiting] = []
         self._added = 0
         self._sequences: dict[int, Sequence] = {}
@@ -269,12 +269,15 @@ class Scheduler:
 
     def _drop(self, sequence: Sequence) -> tuple[int, ...]:
         """Give back the pages that the rest of a sequence past its prefill never looks at."""
-        if not self._window or sequence.in_prefill:
+        if self.cache.keeps or sequence.in_prefill:
             return ()
-        first = self._known_length(sequence) + 1 - self._window
-        pages = self.page_table.drop(sequence.req_row, max(0, first) // self._config.page_size)
+        pages = self.page_table.drop(sequence.req_row, self.columns_behind(self._known_length(sequence)))
         self.pool.give_back(pages)
         return pages
+
+    def columns_behind(self, length: int) -> int:
+        """Return how many columns no window reaches any more when so many tokens are committed."""
+        return max(0, length + 1 - self._window) // self._config.page_size if self._window else 0
 
     def _checkpointed(self, sequence: Sequence) -> int:
         """Return how many tokens the checkpoint of a sequence is of."""
@@ -352,6 +355,7 @@ class Scheduler:
         length, first = transfer.seq_len, transfer.pending_token
         prompt = replace(self._chunk(sequence, length), end=length, emitted=(first,))
         sequence.prefilled = sequence.seq_len = sequence.extended = length
+        self.page_table.begin(sequence.req_row, (0,) * self.columns_behind(length))
         sequence.emitted.append(first)
         return prompt
 

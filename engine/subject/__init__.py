@@ -115,7 +115,8 @@ class EngineSubject(Subject):
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
         served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:
-            engine.capture(self._backend())
+            for one in (prefill, engine) if prefill else (engine,):
+                one.capture(self._backend())
         try:
             steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:

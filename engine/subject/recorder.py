@@ -90,7 +90,7 @@ class TraceRecorder(Probes):
     def follow(self, prefill: TraceRecorder) -> None:
         """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
-        self.config.hidden_sizes = prefill.config.hidden_sizes
+        self.config = prefill.config
 
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
         """Begin to watch an engine that has not run yet."""
@@ -335,7 +335,8 @@ class TraceRecorder(Probes):
         self._log.add("disaggregation.length", key, length)
         self._log.add("disaggregation.token", key, sequence.emitted[-1])
         whole = Commit(row.request.id, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
-        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
+        first = self._engine.scheduler.columns_behind(length) * self._scenario.memory.page_size
+        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, first, length)]
         self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)
         if draft.cache:
             self.paged.report_entries("disaggregation.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)

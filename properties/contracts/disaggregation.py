@@ -31,8 +31,12 @@ def _engines(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _spans(evidence: Evidence, attempt: int) -> dict[int, tuple[int, int]]:
-    """Return the first and the last step of requests in the prefill engine (0), or in the decode engine (1)."""
-    return {one: span for (one, of), span in evidence.schedule.attempt_spans.items() if of == attempt}
+    """Return the first and the last step of requests in the prefill engine (0), or in the decode engine (1).
+
+    Of one that is aborted while it waits it is an empty span, from that step on.
+    """
+    never = {one: (step, -1) for (one, of), step in evidence.schedule.never.items() if of == attempt}
+    return never | {one: span for (one, of), span in evidence.schedule.attempt_spans.items() if of == attempt}
 
 
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
@@ -43,9 +47,9 @@ def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
     line = sorted(arrivals, key=lambda one: (arrivals[one], one))
     prompt_pages = [-(-len(request.prompt) // memory.page_size) for request in requests]
     yield from _line(evidence, 0, line, arrivals, prompt_pages.__getitem__, memory.request_slots)
-    leaving = {row.request: (row.step, row.place) for row in evidence.schedule.rows if not row.phase}
-    arrivals = {one: leaving[one][0] + 1 for one in _spans(evidence, 1) if one in leaving}
-    line = sorted(arrivals, key=leaving.__getitem__)
+    came = {one: evidence.schedule.came(one, 1, 0) for one in _spans(evidence, 1)}
+    arrivals = {one: step for one, (step, _) in came.items()}
+    line = sorted(arrivals, key=came.__getitem__)
     most = min(memory.request_slots, scenario.schedule.max_batch)
     yield from _line(evidence, 1, line, arrivals, lambda one: pages_needed(scenario, requests[one]), most)
 

@@ -109,6 +109,10 @@ class ObservedSchedule:
         """Return the rows of an engine step, those of prompts first."""
         return (*self.batches.get((step, 0), ()), *self.batches.get((step, 1), ()))
 
+    def packed_at(self, step: int) -> tuple[Row, ...]:
+        """Return the rows that a packed launch of an engine step has: of two engines the chunks alone (S-DISAGG-9)."""
+        return self.batches.get((step, 0), ()) if self.is_disaggregated else self.rows_at(step)
+
     @cached_property
     def decode_steps(self) -> Mapping[tuple[int, int], int]:
         """(request, round) -> engine step, of decode rounds."""
@@ -263,8 +267,9 @@ class ObservedSchedule:
         """Return the step in which a request runs again after an attempt, or is aborted instead; -1 if neither."""
         if (request, attempt + 1) in self.attempt_spans:
             return self.attempt_spans[request, attempt + 1][0]
-        abort = self.aborts.get(request)
-        return abort.step if abort and self.attempt_spans[request, attempt][1] < abort.step - 1 else -1
+        abort, last = self.aborts.get(request), self.rows_of[request, attempt][-1]
+        is_without = self.attempt_spans[request, attempt][1] < abort.step - 1 if abort else False
+        return abort.step if abort and (is_without or self.leaves(last)) else -1
 
     @cached_property
     def cached(self) -> Mapping[tuple[int, int], int]:
@@ -307,7 +312,7 @@ class ObservedSchedule:
 
     def leaves(self, row: Row) -> bool:
         """Return whether a row is the last that a request runs on its prefill engine before it is transferred."""
-        is_end = not row.round and self.ends[row.request, 0] == row.step
+        is_end = not row.round and self.ends[row.request, 0] == row.step and not self.is_unfinished(row)
         return self.is_disaggregated and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:

@@ -173,8 +173,6 @@ class Engine:
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         packed = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
-        for commit in leaving:
-            self._release(self.scheduler.transfer_out(commit.request))
         (busy,) = self.group.agree(int(not self.scheduler.idle))
         self._others_busy = bool(busy)
         self.probes.on_step(plan)

@@ -222,8 +222,11 @@ class Scheduler:
         )
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
-        """Free what finished requests own, and keep what is final of all, in the order of their admission."""
-        return self._retired({commit.request for commit in commits if commit.finished})
+        """Free what finished requests own, and keep what is final of all, in the order of their admission.
+
+        Of an engine that is prefill-only requests leave with their prompts.
+        """
+        return self._retired({commit.request for commit in commits if commit.finished or self._config.prefill_only})
 
     def _retired(self, over: Collection[int]) -> Retired:
         released, kept, dropped = list[Released](), dict[int, int](), list[int]()
@@ -239,10 +242,6 @@ class Scheduler:
         if released or dropped:
             self.check()
         return Retired(tuple(released), kept, tuple(dropped))
-
-    def transfer_out(self, request: int) -> Released:
-        """Free what a request owns that another engine goes on with."""
-        return self._release(self.find(request))
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost, or owned twice without being shared by the prefix cache."""

@@ -293,7 +293,7 @@ class TraceRecorder(Probes):
         recorders = (self, self._prefill) if self._prefill else (self,)
         observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
         found = footprint(served, observers, judged_otherwise(self._scenario))
-        beyond = nodes_beyond(self._engine.scheduler.cache)
+        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in recorders)
         found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 

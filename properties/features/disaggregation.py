@@ -95,10 +95,11 @@ FEATURE = Feature(
     of_probes=True,
     refuses={
         "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
-        "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
         "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
         "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-DISAGG-2 has two",
     },
     facts=_FACTS,
+    # A cache has prompts alone, and no launch has chunks beside rounds.
+    lacks=("prefix_hits_of_emitted", "mixed_launches", "mixed_beside_no_drafts", "mixed_as_large_as_decode"),
 )

@@ -118,7 +118,7 @@ class TraceRecorder(Probes):
             self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
-        self._plan, self._collectives = plan, [0, 0]
+        self._plan, self._collectives = plan, self._prefill._collectives if self._prefill else [0, 0]
         self._launches = self._prefill._launches if self._prefill else 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)

@@ -96,8 +96,6 @@ FEATURE = Feature(
     refuses={
         "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
-        "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
-        "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-DISAGG-2 has two",
     },
     facts=_FACTS,
     # A cache has prompts alone, and no launch has chunks beside rounds.

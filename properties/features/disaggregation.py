@@ -13,7 +13,7 @@ from draftproof.properties.features.feature import Feature, field_is_not, field_
 from draftproof.properties.features.lasting import lasting
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import DraftKind
-from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.scenario import Request, Scenario, pages_needed
 
 _ROOMY = (True, False)
 _ROUNDS = 2
@@ -30,18 +30,22 @@ def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
     most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1)
     slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
     made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
+    if scenario.schedule.prefix_cache:
+        # As many pages more than the longest request takes as there were: a cache with room for all evicts nothing.
+        made = put_in(made, "memory", pages=scenario.memory.pages + _longest(made) - _longest(scenario))
     latest = choose.one_of((0, 0, 2, 1000)) if count <= slots else 1000
     requests = tuple(replace(one, arrival=min(one.arrival, latest)) for one in made.requests)
     requests = (*map(_decoded, requests[:-1]), requests[-1])
     return replace(made, requests=requests, schedule=replace(made.schedule, max_batch=most))
 
 
+def _longest(scenario: Scenario) -> int:
+    return max(pages_needed(scenario, request) for request in scenario.requests)
+
+
 def _decoded(request: Request) -> Request:
     """Return the request with its stop token in the second half of its text, if it has one."""
     return replace(request, stop_at=max(request.stop_at, request.budget // 2)) if request.stop_at >= 0 else request
-
-
-_SCHEDULE = "S-DISAGG-3 moves what a request has at the end of its prompt, once; {} is decided again in later steps"
 
 
 def _moved(holds: Callable[[Any], object]) -> Callable[[Any], bool]:
@@ -94,7 +98,7 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
+        "preemption": "S-DISAGG-5 transfers a request once, to the pages of its worst case; S-SCHED-8 has it run its text again",
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
     },
     facts=_FACTS,

@@ -14,7 +14,14 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Scenario
 from draftproof.properties.values.trace import Observation, Trace
 
-STATE_CHANNELS = ("disaggregation.state", "commit.state", "commit.intermediate", "commit.base", "commit.checkpoint", "commit.final")
+STATE_CHANNELS = (
+    "disaggregation.state",
+    "commit.state",
+    "commit.intermediate",
+    "commit.base",
+    "commit.checkpoint",
+    "commit.final",
+)
 Cut = Callable[[np.ndarray], np.ndarray]
 
 

@@ -98,7 +98,7 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "preemption": "S-DISAGG-5 transfers a request once, to the pages of its worst case; S-SCHED-8 has it run its text again",
+        "preemption": "S-DISAGG-5 transfers a request once, with pages for its worst case; S-SCHED-8 takes some back",
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
     },
     facts=_FACTS,

@@ -52,10 +52,13 @@ class Exchange:
     def _packed_request(self, commit: Commit, arrival: int, states: LogicalStates | None) -> KvTransfer:
         slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
         has_checkpoint = 0 < self.config.checkpoint <= length
+        sequence = self.scheduler.find(commit.request)
         return KvTransfer(
-            replace(self.scheduler.find(commit.request).request, arrival=arrival),
+            replace(sequence.request, arrival=arrival),
             length,
-            commit.emitted[-1],
+            tuple(sequence.emitted),
+            sequence.rounds,
+            sequence.waited.order,
             self.cache.copies(slots),
             own.copies(slots) if own else None,
             self.draft.rows_of(commit.req_row),

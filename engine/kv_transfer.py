@@ -34,7 +34,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class KvTransfer:
-    """A request with the `seq_len` tokens of its prompt committed, and its first token `pending`.
+    """A request with `seq_len` tokens committed, what it has `emitted` in `rounds` rounds, and its place in `order`.
 
     `draft_rows` are the draft's tensors of a request row, from which its first round starts; `states` those after the
     prompt (None: the model has none), and `checkpoint` the last one kept.
@@ -42,7 +42,9 @@ class KvTransfer:
 
     request: GenerationRequest
     seq_len: int
-    pending_token: int
+    emitted: tuple[int, ...]
+    rounds: int
+    order: int
     entries: Entries
     draft_entries: Entries | None
     draft_rows: Mapping[str, Tensor]

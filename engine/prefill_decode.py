@@ -24,5 +24,8 @@ class PrefillDecode:
         """Run one step of both engines; return what each request gained in it."""
         first, leaving = self.prefill.step_with_transfers()
         for transfer in leaving:
-            self.decode.scheduler.add(transfer.request, transfer)
-        return first + self.decode.step()
+            self.decode.scheduler.receive(transfer)
+        commits = first + self.decode.step()
+        for waiting in self.decode.scheduler.turned_away():
+            self.prefill.scheduler.resume(waiting)
+        return commits

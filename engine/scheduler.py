@@ -147,10 +147,23 @@ class Scheduler:
         self._added = 0
         self._sequences: dict[int, Sequence] = {}
 
-    def add(self, request: GenerationRequest, transfer: KvTransfer | None = None) -> None:
-        """Queue a request, to be prefilled or with what another engine transfers of it."""
-        self._waiting.append(Waiting(request, self._added, transfer=transfer))
+    def add(self, request: GenerationRequest) -> None:
+        self._waiting.append(Waiting(request, self._added))
         self._added += 1
+
+    def receive(self, transfer: KvTransfer) -> None:
+        """Queue a request whose text another engine ran."""
+        self._waiting.append(Waiting(transfer.request, transfer.order, rounds=transfer.rounds, transfer=transfer))
+
+    def resume(self, waiting: Waiting) -> None:
+        """Queue a request that gave way, in the order in which requests came."""
+        bisect.insort(self._waiting, waiting, key=lambda one: one.order)
+
+    def turned_away(self) -> list[Waiting]:
+        """Take those out of the queue who gave way, and were to come by a transfer."""
+        away = [one for one in self._waiting if not one.transfer]
+        self._waiting = [one for one in self._waiting if one.transfer]
+        return away
 
     @property
     def live(self) -> tuple[Sequence, ...]:
@@ -302,13 +315,15 @@ class Scheduler:
         while self._config.preemption and self._spare(steps_of) < 0:
             last = [sequence for sequence in self.live if not sequence.in_prefill][-1]
             preempted.append(self._release(last))
-            waiting = Waiting(last.request, last.waited.order, tuple(last.emitted), last.rounds)
-            bisect.insort(self._waiting, waiting, key=lambda one: one.order)
+            self.resume(Waiting(last.request, last.waited.order, tuple(last.emitted), last.rounds))
         return tuple(preempted)
 
     def _spare(self, steps_of: Callable[[int], int]) -> int:
-        """Return how many pages are left when all rounds of this step, and all prefills to their ends, have theirs."""
-        wanted = {row.req_row: self._pages_of(row) for row in self._batches(steps_of)[1]}
+        return self._spare_of(self._batches(steps_of)[1])
+
+    def _spare_of(self, rounds: list[DecodeRow]) -> int:
+        """Return how many pages are left when these rounds, and all prefills to their ends, have theirs."""
+        wanted = {row.req_row: self._pages_of(row) for row in rounds}
         texts = (sequence for sequence in self.live if sequence.in_prefill)
         wanted |= {sequence.req_row: self._pages_to(len(sequence.waited.text)) for sequence in texts}
         owned = {row: len(self.page_table.pages[row]) for row in wanted}
@@ -328,11 +343,14 @@ class Scheduler:
             if not has_place or not self._tokens_left(*self._shared()):
                 break
             cached = self.cache.match(waited.known, waited.most_served)
-            if self._config.preemption:
+            if waited.transfer and self._config.preemption:
+                need = self._pages(replace(waited.request, budget=len(waited.transfer.emitted)))
+                spare = self._spare_of(self._shared()[1])
+            elif self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
                 spare = self._spare(steps_of)
             else:
-                need = self._pages(waited.request)
+                need = self._pages_to(len(waited.text)) if self._config.prefill_only else self._pages(waited.request)
                 spare = self._config.pages - sum(sequence.reserved for sequence in self._sequences.values())
             if need > spare:
                 break
@@ -350,13 +368,13 @@ class Scheduler:
         return tuple(installed)
 
     def _received(self, sequence: Sequence, transfer: KvTransfer) -> PrefillRow:
-        """Let a sequence go on behind a prompt that another engine ran; return the prompt, with its first token."""
-        length, first = transfer.seq_len, transfer.pending_token
-        prompt = replace(self._chunk(sequence, length), end=length, emitted=(first,))
+        """Let a sequence go on behind a text that another engine ran; return the text, with the token after it."""
+        length = transfer.seq_len
+        text = replace(self._chunk(sequence, length), end=length, emitted=transfer.emitted)
         sequence.prefilled = sequence.seq_len = sequence.extended = length
         self.page_table.begin(sequence.req_row, (0,) * self.columns_behind(length))
-        sequence.emitted.append(first)
-        return prompt
+        sequence.emitted += transfer.emitted
+        return text
 
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""
@@ -367,8 +385,6 @@ class Scheduler:
         return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
-        if self._config.prefill_only:
-            return self._pages_to(len(request.prompt))
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)

@@ -120,6 +120,7 @@ def prefill_config(scenario: Scenario) -> EngineConfig:
     return replace(
         made,
         prefill_only=True,
+        preemption=False,
         page_order=pages[::-1],
         state_order=states[::-1],
         prefix_cache=scenario.schedule.prefix_cache,

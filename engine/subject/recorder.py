@@ -331,10 +331,10 @@ class TraceRecorder(Probes):
     def _report_installed(self, row: PrefillRow) -> None:
         """Report what a transferred request has before its first round."""
         draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request.id)
-        length, key = sequence.seq_len, Key(row.request.id, 1)
+        length, key = sequence.seq_len, Key(row.request.id, sequence.rounds + 1)
         self._log.add("disaggregation.length", key, length)
         self._log.add("disaggregation.token", key, sequence.emitted[-1])
-        whole = Commit(row.request.id, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
+        whole = Commit(row.request.id, row.req_row, row.state_slot, key.round, 0, (), length, finished=False)
         first = self._engine.scheduler.columns_behind(length) * self._scenario.memory.page_size
         cache, spans = self._engine.verifier.cache, [EntrySpan(whole, first, length)]
         self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)

@@ -227,19 +227,20 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before, one more if it has been transferred."""
+        """Return how often a row's request had been preempted before; of two engines each makes every other attempt."""
         # A round after the end is no round of the request, and nothing of it is returned.
         before = self._begun.get((row.request, row.round - 1), 0)
-        return self._begun.get((row.request, row.round), before) + int(self.is_disaggregated and row.round > 0)
+        preempted = self._begun.get((row.request, row.round), before)
+        return 2 * preempted + row.phase if self.is_disaggregated else preempted
 
     def engine(self, attempt: int) -> int:
         """Return which engine makes an attempt: with PD disaggregation the prefill engine (0), or the decode engine."""
-        return int(self.is_disaggregated and attempt > 0)
+        return attempt % 2 if self.is_disaggregated else 0
 
     def came(self, request: int, attempt: int, arrival: int) -> tuple[int, int]:
         """Return when a request came to the engine of an attempt, and its place among those of that step."""
-        last = self._last_rows.get((request, 0))
-        return (last.step + 1, last.place) if last and self.engine(attempt) else (arrival, request)
+        before = self.rows_of.get((request, attempt - 1)) if self.engine(attempt) else None
+        return (before[-1].step + 1, before[-1].place) if before else (arrival, request)
 
     def is_unfinished(self, row: Row) -> bool:
         """Return whether a row is of a round that an abort ended."""
@@ -307,12 +308,13 @@ class ObservedSchedule:
 
     @cached_property
     def installed(self) -> frozenset[tuple[int, int]]:
-        """The first decode rounds (request, round)."""
-        return frozenset(place for place in self.decode_steps if place[1] == 1)
+        """The decode rounds (request, round) behind a prompt, or a text that was run again."""
+        before = ((place, (place[0], place[1] - 1)) for place in self.decode_steps)
+        return frozenset(place for place, prior in before if place[1] == 1 or prior in self.resumed)
 
     def leaves(self, row: Row) -> bool:
         """Return whether a row is the last that a request runs on its prefill engine before it is transferred."""
-        is_end = not row.round and self.ends[row.request, 0] == row.step and not self.is_unfinished(row)
+        is_end = not row.phase and self.ends[row.request, row.round] == row.step and not self.is_unfinished(row)
         return self.is_disaggregated and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:

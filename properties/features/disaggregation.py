@@ -27,7 +27,7 @@ def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
     batch, count = scenario.schedule.max_batch, len(scenario.requests)
     limit = scenario.schedule.draft_batch
     # Where a large batch gets no drafts there is to be one.
-    most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1)
+    most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1, 2 * scenario.schedule.preemption)
     slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
     made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
     if scenario.schedule.prefix_cache:
@@ -98,7 +98,6 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "preemption": "S-DISAGG-5 transfers a request once, with pages for its worst case; S-SCHED-8 takes some back",
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
     },
     facts=_FACTS,

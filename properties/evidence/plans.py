@@ -94,7 +94,7 @@ class DraftPlans:
         spans, requests = self.schedule.attempt_spans, self.scenario.requests
         live = [one for one, (first, last) in spans.items() if first <= step <= last]
         live = [one for one in live if self.schedule.engine(one[1]) == engine]
-        live.sort(key=lambda one: (spans[one][0], *self.schedule.came(*one, requests[one[0]].arrival)))
+        live.sort(key=lambda one: (spans[one][0], *self.schedule.came(one[0], one[1], requests[one[0]].arrival)))
         left, rounds = self.scenario.schedule.token_budget, 0
         for index, attempt in live:
             rows = self.schedule.rows_of[index, attempt]

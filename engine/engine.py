@@ -80,7 +80,6 @@ class Engine:
         group: Solo = SOLO,
     ) -> None:
         self.config, self.device, self.probes, self.group = config, device, probes or Probes(), group
-        group.watch(self.probes.on_collective)
         kind = parts.draft or algorithm(f"{draft.kind}_tree" if config.tree else draft.kind)
         entries = kind.entries(draft.model)
         commit = Replay if config.commit == "replay" else parts.snapshot or Snapshot
@@ -168,10 +167,8 @@ class Engine:
             self.exchange.install(plan.installed)
         commits = self._run(plan)
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
-        packed = self.exchange.pack(leaving) if leaving else ()
+        packed = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
-        for commit in leaving:
-            self._release(self.scheduler.transfer_out(commit.request))
         self._end(plan)
         return commits, packed
 
@@ -181,6 +178,8 @@ class Engine:
 
     def _planned(self) -> StepPlan:
         """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""
+        # Two engines of a rank step in turns.
+        self.group.watch(self.probes.on_collective)
         for released in self.scheduler.abort(self._step):
             self._release(released)
         plan = self.scheduler.plan(self._step, self._steps)

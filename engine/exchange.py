@@ -6,6 +6,7 @@ Sources: as of `KvTransfer`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,32 +36,29 @@ class Exchange:
     ) -> None:
         self.cache, self.draft, self.states = cache, draft, states
         self.scheduler, self.config, self.probes, self.device = scheduler, config, probes, device
-        self.received: dict[int, KvTransfer] = {}
 
-    def receive(self, transfer: KvTransfer) -> None:
-        """Queue a request that another engine prefilled."""
-        self.received[transfer.request.id] = transfer
-        self.scheduler.receive(transfer.request, transfer.pending_token)
-
-    def pack(self, commits: list[Commit]) -> tuple[KvTransfer, ...]:
-        """Return copies of all that requests need to go on elsewhere."""
+    def pack(self, commits: list[Commit], arrival: int) -> tuple[KvTransfer, ...]:
+        """Return copies of all that requests need to go on elsewhere, from step `arrival` on."""
         self.probes.before_launch("pack")
         state_slots = self._tensor([commit.state_slot for commit in commits])
         states = self.states.logical_states(state_slots) if self.states else None
         packed = tuple(
-            self._packed_request(commit, (states[0][:, [place]], states[1][:, [place]]) if states else None)
+            self._packed_request(commit, arrival, (states[0][:, [place]], states[1][:, [place]]) if states else None)
             for place, commit in enumerate(commits)
         )
         self.probes.on_launch(Launch("pack", 0, len(commits), 0))
         return packed
 
-    def _packed_request(self, commit: Commit, states: LogicalStates | None) -> KvTransfer:
+    def _packed_request(self, commit: Commit, arrival: int, states: LogicalStates | None) -> KvTransfer:
         slots, own, length = self._slots(commit.req_row, commit.seq_len), self.draft.cache, commit.seq_len
         has_checkpoint = 0 < self.config.checkpoint <= length
+        sequence = self.scheduler.find(commit.request)
         return KvTransfer(
-            self.scheduler.find(commit.request).request,
+            replace(sequence.request, arrival=arrival),
             length,
-            commit.emitted[-1],
+            tuple(sequence.emitted),
+            sequence.rounds,
+            sequence.waited.order,
             self.cache.copies(slots),
             own.copies(slots) if own else None,
             self.draft.rows_of(commit.req_row),
@@ -69,12 +67,13 @@ class Exchange:
         )
 
     def _slots(self, req_row: int, length: int) -> Tensor:
-        """Return the slots of the first positions of a request row."""
-        return slots_of(self.scheduler.page_table.pages[req_row], self.config.page_size, length, self.device)
+        """Return the slots of the first positions of a request row, without those that no window reaches."""
+        pages, size = self.scheduler.page_table.pages[req_row], self.config.page_size
+        return slots_of(pages, size, length, self.device)[self.scheduler.columns_behind(length) * size :]
 
     def install(self, rows: tuple[PrefillRow, ...]) -> None:
         """Copy transferred requests into the pages, slots and rows that this engine has given them."""
-        handed = [self.received.pop(row.request.id) for row in rows]
+        handed = [self.scheduler.find(row.request.id).take_transfer() for row in rows]
         self.probes.before_launch("install")
         for row, transfer in zip(rows, handed, strict=True):
             slots = self._slots(row.req_row, transfer.seq_len)

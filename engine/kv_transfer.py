@@ -22,9 +22,9 @@ from draftproof.engine.states.base import LogicalStates
 
 @dataclass(frozen=True)
 class Entries:
-    """Copies of KV entries of positions 0 .. n-1, as they are stored: keys and values [n, N, H] of each layer.
+    """Copies of KV entries of positions up to n-1, as they are stored: keys and values [m, N, H] of each layer.
 
-    Of codes there are the scales [n, N] of both.
+    They begin at 0, or at the first page that a window reaches. Of codes there are the scales [m, N] of both.
     """
 
     keys: tuple[Tensor, ...]
@@ -34,7 +34,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class KvTransfer:
-    """A request with the `seq_len` tokens of its prompt committed, and its first token `pending`.
+    """A request with `seq_len` tokens committed, what it has `emitted` in `rounds` rounds, and its place in `order`.
 
     `draft_rows` are the draft's tensors of a request row, from which its first round starts; `states` those after the
     prompt (None: the model has none), and `checkpoint` the last one kept.
@@ -42,7 +42,9 @@ class KvTransfer:
 
     request: GenerationRequest
     seq_len: int
-    pending_token: int
+    emitted: tuple[int, ...]
+    rounds: int
+    order: int
     entries: Entries
     draft_entries: Entries | None
     draft_rows: Mapping[str, Tensor]

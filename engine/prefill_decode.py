@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from draftproof.engine.engine import Engine
-from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.stages import Commit, GenerationRequest
 
 
 class PrefillDecode:
-    """Serves requests as one engine does. A request that is transferred in a step is received when the next begins."""
+    """Serves requests as one engine does. A request that is transferred in a step is received in the next."""
 
     def __init__(self, prefill: Engine, decode: Engine) -> None:
         self.prefill, self.decode = prefill, decode
-        self._on_its_way: tuple[KvTransfer, ...] = ()
 
     def add(self, request: GenerationRequest) -> None:
         """See Engine."""
@@ -20,11 +18,14 @@ class PrefillDecode:
 
     @property
     def idle(self) -> bool:
-        return not self._on_its_way and self.prefill.idle and self.decode.idle
+        return self.prefill.idle and self.decode.idle
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step of both engines; return what each request gained in it."""
-        for transfer in self._on_its_way:
-            self.decode.exchange.receive(transfer)
-        first, self._on_its_way = self.prefill.step_with_transfers()
-        return first + self.decode.step()
+        first, leaving = self.prefill.step_with_transfers()
+        for transfer in leaving:
+            self.decode.scheduler.receive(transfer)
+        commits = first + self.decode.step()
+        for waiting in self.decode.scheduler.turned_away():
+            self.prefill.scheduler.resume(waiting)
+        return commits

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import TokenLogprob
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import Evicted, Node, PrefixCache
@@ -33,12 +34,16 @@ from draftproof.engine.states.slots import StateSlots
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds."""
+    """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds.
+
+    Of one whose prompt another engine ran `transfer` is what came from there, until it is installed.
+    """
 
     request: GenerationRequest
     order: int
     emitted: tuple[int, ...] = ()
     rounds: int = 0
+    transfer: KvTransfer | None = None
 
     @cached_property
     def text(self) -> tuple[int, ...]:
@@ -93,6 +98,12 @@ class Sequence:
     def request(self) -> GenerationRequest:
         return self.waited.request
 
+    def take_transfer(self) -> KvTransfer:
+        """Return what another engine transferred of the request, once."""
+        transfer, self.waited = self.waited.transfer, replace(self.waited, transfer=None)
+        assert transfer
+        return transfer
+
     @property
     def in_prefill(self) -> bool:
         return self.prefilled < len(self.waited.text)
@@ -131,9 +142,8 @@ class Scheduler:
     ) -> None:
         """`window`: how many positions before the next one are ever looked at again, itself included (0: all)."""
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
-        self._window = 0 if cache.keeps else window
+        self._window = window
         self._waiting: list[Waiting] = []
-        self._received: list[tuple[GenerationRequest, int]] = []
         self._added = 0
         self._sequences: dict[int, Sequence] = {}
 
@@ -141,9 +151,19 @@ class Scheduler:
         self._waiting.append(Waiting(request, self._added))
         self._added += 1
 
-    def receive(self, request: GenerationRequest, first: int) -> None:
-        """Queue a request that another engine prefilled, with the token after its prompt."""
-        self._received.append((request, first))
+    def receive(self, transfer: KvTransfer) -> None:
+        """Queue a request whose text another engine ran."""
+        self._waiting.append(Waiting(transfer.request, transfer.order, rounds=transfer.rounds, transfer=transfer))
+
+    def resume(self, waiting: Waiting) -> None:
+        """Queue a request that gave way, in the order in which requests came."""
+        bisect.insort(self._waiting, waiting, key=lambda one: one.order)
+
+    def turned_away(self) -> list[Waiting]:
+        """Take those out of the queue who gave way, and were to come by a transfer."""
+        away = [one for one in self._waiting if not one.transfer]
+        self._waiting = [one for one in self._waiting if one.transfer]
+        return away
 
     @property
     def live(self) -> tuple[Sequence, ...]:
@@ -152,7 +172,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._received and not self._sequences
+        return not self._waiting and not self._sequences
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""
@@ -165,9 +185,7 @@ class Scheduler:
         Each gets its pages. `steps_of` gives the most drafts that a row may have in a decode batch of that many rows.
         """
         preempted = self._preempt(steps_of)
-        if not preempted:
-            self._admit(step, steps_of)
-        installed = self._install()
+        installed = () if preempted else self._admit(step, steps_of)
         prefill, decode = self._batches(steps_of)
         self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
@@ -217,8 +235,11 @@ class Scheduler:
         )
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
-        """Free what finished requests own, and keep what is final of all, in the order of their admission."""
-        return self._retired({commit.request for commit in commits if commit.finished})
+        """Free what finished requests own, and keep what is final of all, in the order of their admission.
+
+        Of an engine that is prefill-only requests leave with their prompts.
+        """
+        return self._retired({commit.request for commit in commits if commit.finished or self._config.prefill_only})
 
     def _retired(self, over: Collection[int]) -> Retired:
         released, kept, dropped = list[Released](), dict[int, int](), list[int]()
@@ -234,10 +255,6 @@ class Scheduler:
         if released or dropped:
             self.check()
         return Retired(tuple(released), kept, tuple(dropped))
-
-    def transfer_out(self, request: int) -> Released:
-        """Free what a request owns that another engine goes on with."""
-        return self._release(self.find(request))
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost, or owned twice without being shared by the prefix cache."""
@@ -264,12 +281,15 @@ class Scheduler:
 
     def _drop(self, sequence: Sequence) -> tuple[int, ...]:
         """Give back the pages that the rest of a sequence past its prefill never looks at."""
-        if not self._window or sequence.in_prefill:
+        if self.cache.keeps or sequence.in_prefill:
             return ()
-        first = self._known_length(sequence) + 1 - self._window
-        pages = self.page_table.drop(sequence.req_row, max(0, first) // self._config.page_size)
+        pages = self.page_table.drop(sequence.req_row, self.columns_behind(self._known_length(sequence)))
         self.pool.give_back(pages)
         return pages
+
+    def columns_behind(self, length: int) -> int:
+        """Return how many columns no window reaches any more when so many tokens are committed."""
+        return max(0, length + 1 - self._window) // self._config.page_size if self._window else 0
 
     def _checkpointed(self, sequence: Sequence) -> int:
         """Return how many tokens the checkpoint of a sequence is of."""
@@ -295,65 +315,66 @@ class Scheduler:
         while self._config.preemption and self._spare(steps_of) < 0:
             last = [sequence for sequence in self.live if not sequence.in_prefill][-1]
             preempted.append(self._release(last))
-            waiting = Waiting(last.request, last.waited.order, tuple(last.emitted), last.rounds)
-            bisect.insort(self._waiting, waiting, key=lambda one: one.order)
+            self.resume(Waiting(last.request, last.waited.order, tuple(last.emitted), last.rounds))
         return tuple(preempted)
 
     def _spare(self, steps_of: Callable[[int], int]) -> int:
-        """Return how many pages are left when all rounds of this step, and all prefills to their ends, have theirs."""
-        wanted = {row.req_row: self._pages_of(row) for row in self._batches(steps_of)[1]}
+        return self._spare_of(self._batches(steps_of)[1])
+
+    def _spare_of(self, rounds: list[DecodeRow]) -> int:
+        """Return how many pages are left when these rounds, and all prefills to their ends, have theirs."""
+        wanted = {row.req_row: self._pages_of(row) for row in rounds}
         texts = (sequence for sequence in self.live if sequence.in_prefill)
         wanted |= {sequence.req_row: self._pages_to(len(sequence.waited.text)) for sequence in texts}
         owned = {row: len(self.page_table.pages[row]) for row in wanted}
         missing = sum(max(0, count - owned[row]) for row, count in wanted.items())
         return self.pool.free + self.cache.evictable - missing
 
-    def _admit(self, step: int, steps_of: Callable[[int], int]) -> None:
+    def _admit(self, step: int, steps_of: Callable[[int], int]) -> tuple[PrefillRow, ...]:
         """Admit requests in order of arrival; a request waits until a row and its pages are free.
 
         These are the pages of its worst case, or with preemption the pages of its prefill that it does not share.
+        One that was transferred waits for a place in the decode batch, too: return the prompts of those.
         """
+        installed = list[PrefillRow]()
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
-            if not self._tokens_left(*self._shared()):
-                return
             waited = self._waiting[0]
+            has_place = not waited.transfer or len(self._sequences) < self._config.max_batch
+            if not has_place or not self._tokens_left(*self._shared()):
+                break
             cached = self.cache.match(waited.known, waited.most_served)
-            if self._config.preemption:
+            if waited.transfer and self._config.preemption:
+                need = self._pages(replace(waited.request, budget=len(waited.transfer.emitted)))
+                spare = self._spare_of(self._shared()[1])
+            elif self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
                 spare = self._spare(steps_of)
             else:
-                need = self._pages(waited.request)
+                need = self._pages_to(len(waited.text)) if self._config.prefill_only else self._pages(waited.request)
                 spare = self._config.pages - sum(sequence.reserved for sequence in self._sequences.values())
             if need > spare:
-                return
+                break
             del self._waiting[0]
             state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
             self.cache.lock(cached)
             self.page_table.begin(req_row, [node.page for node in cached])
             emitted, start = list(waited.emitted), len(cached) * self._config.page_size
-            self._sequences[waited.request.id] = Sequence(
+            sequence = Sequence(
                 waited, req_row, state_slot, need, waited.rounds, emitted, cached, start, start, extended=start
             )
-
-    def _install(self) -> tuple[PrefillRow, ...]:
-        """Give transferred requests a row and the pages of their worst case, first come, first served.
-
-        Each waits until there is a place for it in the decode batch of this step.
-        """
-        installed = []
-        while self._received and self.page_table.free and len(self.live) < self._config.max_batch:
-            request, first = self._received[0]
-            need = self._pages(request)
-            if need > self._config.pages - sum(sequence.reserved for sequence in self._sequences.values()):
-                break
-            del self._received[0]
-            state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
-            waited, length = Waiting(request, self._added), len(request.prompt)
-            sequence = Sequence(waited, req_row, state_slot, need, 0, [first], extended=length)
-            installed.append(replace(self._chunk(sequence, length), end=length, emitted=(first,)))
-            sequence.prefilled = sequence.seq_len = length
-            self._sequences[request.id] = sequence
+            if waited.transfer:
+                installed.append(self._received(sequence, waited.transfer))
+            self._sequences[waited.request.id] = sequence
         return tuple(installed)
+
+    def _received(self, sequence: Sequence, transfer: KvTransfer) -> PrefillRow:
+        """Let a sequence go on behind a text that another engine ran; return the text, with the token after it."""
+        length = transfer.seq_len
+        text = replace(self._chunk(sequence, length), end=length, emitted=transfer.emitted)
+        sequence.prefilled = sequence.seq_len = sequence.extended = length
+        self.page_table.begin(sequence.req_row, (0,) * self.columns_behind(length))
+        sequence.emitted += transfer.emitted
+        return text
 
     def _pages_to(self, end: int) -> int:
         """Return how many pages hold positions 0 .. end - 1."""
@@ -364,8 +385,6 @@ class Scheduler:
         return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
-        if self._config.prefill_only:
-            return self._pages_to(len(request.prompt))
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)

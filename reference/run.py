@@ -15,7 +15,7 @@ from draftproof.properties.values.drafts import DRAFT_CHANNELS, tapped
 from draftproof.properties.values.limits import finish_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import LayerType, Scenario, States
+from draftproof.properties.values.scenario import LayerType, Scenario, States, columns_freed
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -161,7 +161,7 @@ class Models(NamedTuple):
 class _RequestTrace:
     def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
-        self._is_disaggregated = scenario.schedule.disaggregation
+        self._scenario, self._received = scenario, 0
         self._knows_ends = not scenario.schedule.overlap
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
@@ -184,6 +184,8 @@ class _RequestTrace:
         self._memo.take_closest()
         self._memo.follow(self._index, 0)
         self._followed = self._request.prompt + solved.followed
+        # Who is aborted on its way is never received.
+        self._received = len(solved.rounds) if self._scenario.schedule.disaggregation else 0
         self._prompt_logprobs()
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
         self.gaps.append(self._memo.take_closest())
@@ -230,28 +232,29 @@ class _RequestTrace:
         self._commit_states(number, whole, Span(0, len(tokens)), ended)
         if not ended:
             self._report(number, self._draft.extend(tokens + new, whole, first=0))
-            if self._is_disaggregated and not number:
-                self._report_transfer(whole, tokens + new)
+            if number < self._received:
+                self._report_transfer(number + 1, whole, tokens + new)
         return new
 
-    def _report_transfer(self, whole: Pass, tokens: tuple[int, ...]) -> None:
-        """Report what the decode engine holds of t_0 .. t_n before the first round, as if it had run them.
+    def _report_transfer(self, number: int, whole: Pass, tokens: tuple[int, ...]) -> None:
+        """Report what the decode engine holds of t_0 .. t_n before a round, as if it had run them.
 
         Defined in S-DISAGG-3.
         """
         last = len(tokens) - 2
-        self._say("disaggregation.length", 1, last + 1)
-        self._say("disaggregation.token", 1, tokens[-1])
+        first = columns_freed(self._scenario, last + 1) * self._scenario.memory.page_size
+        self._say("disaggregation.length", number, last + 1)
+        self._say("disaggregation.token", number, tokens[-1])
         for layer, entries in zip(self._full, whole.kv, strict=True):
-            for position in range(last + 1):
-                self._say("disaggregation.kv", 1, vector(entries[position]), layer=layer, row=position)
+            for position in range(first, last + 1):
+                self._say("disaggregation.kv", number, vector(entries[position]), layer=layer, row=position)
         for order, layer in enumerate(self._linear):
-            self._say("disaggregation.state", 1, vector(whole.states[order][last]), layer=layer)
+            self._say("disaggregation.state", number, vector(whole.states[order][last]), layer=layer)
         for one in self._draft.extend(tokens, whole, first=0):
-            if one.channel == "extend.kv":
-                self._say("disaggregation.draft_kv", 1, one.value, layer=one.layer, row=one.row)
+            if one.channel == "extend.kv" and one.row >= first:
+                self._say("disaggregation.draft_kv", number, one.value, layer=one.layer, row=one.row)
         for position, state in self._draft.carried_states(tokens, whole):
-            self._say("disaggregation.hidden", 1, vector(state), row=position)
+            self._say("disaggregation.hidden", number, vector(state), row=position)
 
     def _without_drafts(self, number: int, token: int) -> None:
         for channel in ("propose.tokens", "round.drafts"):

@@ -111,11 +111,14 @@ class EngineSubject(Subject):
         recording = OverlapRecorder if scenario.schedule.overlap else TraceRecorder
         recorder = recording(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        prefill = self._prefill_engine(scenario, script, models, recorder) if scenario.schedule.disaggregation else None
+        prefill = None
+        if scenario.schedule.disaggregation:
+            prefill = self._prefill_engine(scenario, script, models, recorder, group)
         engine = self._engine(scenario, models, build.config(scenario), recorder, group)
         served = PrefillDecode(prefill, engine) if prefill else engine
         if scenario.graphs.sizes and scenario.graphs.capture:
-            engine.capture(self._backend())
+            for one in (prefill, engine) if prefill else (engine,):
+                one.capture(self._backend())
         try:
             steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:
@@ -135,12 +138,14 @@ class EngineSubject(Subject):
             recorder.report_reachable(served, steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
 
-    def _prefill_engine(self, scenario: Scenario, script: Script, models: Pair, recorder: TraceRecorder) -> Engine:
+    def _prefill_engine(
+        self, scenario: Scenario, script: Script, models: Pair, recorder: TraceRecorder, group: Solo
+    ) -> Engine:
         """Return an engine that runs prompts for another, which the recorder is to watch."""
         taps = RecordingTaps() if scenario.taps else None
         own = PrefillRecorder(scenario, script, taps, self.announce, recorder.log)
         recorder.follow(own)
-        return self._engine(scenario, models, build.prefill_config(scenario), own)
+        return self._engine(scenario, models, build.prefill_config(scenario), own, group)
 
     def _engine(
         self, scenario: Scenario, models: Pair, config: EngineConfig, recorder: TraceRecorder, group: Solo = SOLO

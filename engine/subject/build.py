@@ -111,16 +111,26 @@ def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiv
 def prefill_config(scenario: Scenario) -> EngineConfig:
     """Return the configuration of an engine of the same sizes that runs prompts for another.
 
-    It takes pages and state slots in the opposite order, so that a request has other numbers in both.
+    It takes pages and state slots in the opposite order, so that a request has other numbers in both. A prefix cache is
+    its own.
     """
     made = config(scenario)
     pages = made.page_order or tuple(range(1, made.pages + 1))
     states = made.state_order or tuple(range(1, made.request_slots + 1))
-    return replace(made, prefill_only=True, page_order=pages[::-1], state_order=states[::-1])
+    return replace(
+        made,
+        prefill_only=True,
+        preemption=False,
+        page_order=pages[::-1],
+        state_order=states[::-1],
+        prefix_cache=scenario.schedule.prefix_cache,
+        checkpoint_slots=scenario.memory.checkpoint_slots,
+    )
 
 
 def config(scenario: Scenario) -> EngineConfig:
     memory, schedule = scenario.memory, scenario.schedule
+    keeps = schedule.prefix_cache and not schedule.disaggregation
     order, states = list[int](), list[int]()
     if memory.page_seed:
         # Else the engine takes them in its own order.
@@ -143,9 +153,9 @@ def config(scenario: Scenario) -> EngineConfig:
         adaptive_steps=_adaptive(scenario.adaptive_steps) if scenario.adaptive_steps else None,
         draft_batch=schedule.draft_batch,
         preemption=schedule.preemption,
-        prefix_cache=schedule.prefix_cache,
+        prefix_cache=keeps,
         token_budget=schedule.token_budget,
-        checkpoint_slots=memory.checkpoint_slots if schedule.prefix_cache else 0,
+        checkpoint_slots=memory.checkpoint_slots if keeps else 0,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=scenario.is_sampled,

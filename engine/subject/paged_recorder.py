@@ -9,6 +9,7 @@ import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.engine import Engine
+from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.stages import Commit, StepPlan
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.properties.values.observed import (
@@ -103,24 +104,26 @@ class PagedRecorder:
 
     def report_pools(self, step: int) -> None:
         """Report the owners of pages, slots and rows after an engine step."""
-        scheduler, key = self._engine.scheduler, Key(-1, step)
+        key = Key(-1, step)
         schedulers = [engine.scheduler for engine in self._engines]
         tables = [one.page_table for one in schedulers]
         report = PoolReport(sum(one.pool.free for one in schedulers), sum(one.free for one in tables), self._owners())
         self._log.add("pool.owners", key, report)
         damaged = tuple(place for engine in self._engines for place in engine.arena.damaged())
         self._log.add("pool.guards", key, damaged)
-        if scheduler.cache.keeps:
-            self._log.add("pool.cached", key, self._cached())
+        # With two engines the prefill engine has the cache.
+        cache, number = schedulers[-1].cache, len(schedulers) - 1
+        if cache.keeps:
+            self._log.add("pool.cached", key, self._cached(cache, number * self._engine.config.pages))
         tracked = {request for engine in self._engines for request in engine.draft.tracked_requests()}
         self._log.add("pool.drafts", key, tuple(sorted(tracked)))
         slots = [one.states for one in schedulers if one.states]
         if slots:
             free = sum(one.free for one in slots)
             self._log.add("pool.states", key, StatePoolReport(free, self._state_owners()))
-        if scheduler.cache.checkpoints and scheduler.cache.keeps:
-            kept = CheckpointReport(scheduler.cache.checkpoints.free, self._checkpoints())
-            self._log.add("pool.checkpoints", key, kept)
+        if cache.checkpoints and cache.keeps:
+            kept = self._checkpoints(cache, number * self._engine.config.request_slots)
+            self._log.add("pool.checkpoints", key, CheckpointReport(cache.checkpoints.free, kept))
 
     def _owners(self) -> tuple[Owner, ...]:
         owners = list[Owner]()
@@ -139,12 +142,11 @@ class PagedRecorder:
         ]
         return tuple(sorted(Owner(before + one.state_slot, one.request.id) for before, one in live))
 
-    def _cached(self) -> tuple[CachedPage, ...]:
-        cache = self._engine.scheduler.cache
-        pages = (CachedPage(node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
+    def _cached(self, cache: PrefixCache, before: int) -> tuple[CachedPage, ...]:
+        pages = (CachedPage(before + node.page, node.locks, cache.prefix(node)) for node in cache.nodes())
         return tuple(sorted(pages, key=lambda one: one.page))
 
-    def _checkpoints(self) -> tuple[CachedCheckpoint, ...]:
-        cache = self._engine.scheduler.cache
-        kept = (CachedCheckpoint(node.checkpoint, cache.prefix(node)) for node in cache.nodes() if node.checkpoint)
+    def _checkpoints(self, cache: PrefixCache, before: int) -> tuple[CachedCheckpoint, ...]:
+        nodes = (node for node in cache.nodes() if node.checkpoint)
+        kept = (CachedCheckpoint(before + node.checkpoint, cache.prefix(node)) for node in nodes)
         return tuple(sorted(kept, key=lambda one: one.slot))

@@ -10,7 +10,7 @@ from draftproof.engine.stages import StepPlan
 from draftproof.engine.subject.observations import ObservationLog
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
-from draftproof.properties.values.observed import Datum, MemoryRegion, WrittenPlace
+from draftproof.properties.values.observed import Datum, MemoryRegion, PackedRow, WrittenPlace
 from draftproof.properties.values.scenario import Memory, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key
@@ -58,6 +58,9 @@ class PrefillLog(ObservationLog):
     def _numbered(self, channel: str, value: Datum) -> Datum:
         if channel == "commit.written" and isinstance(value, tuple):
             return tuple(self._numbers.written(one) for one in value if isinstance(one, WrittenPlace))
+        if channel == "verify.packed" and isinstance(value, tuple):
+            rows = (one for one in value if isinstance(one, PackedRow))
+            return tuple(replace(one, slots=tuple(map(self._numbers.slot, one.slots))) for one in rows)
         if not isinstance(value, int):
             return value
         if channel == "round.table":

@@ -90,7 +90,8 @@ class TraceRecorder(Probes):
     def follow(self, prefill: TraceRecorder) -> None:
         """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
-        self.config.hidden_sizes = prefill.config.hidden_sizes
+        self._collectives = prefill._collectives
+        self.config = prefill.config
 
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
         """Begin to watch an engine that has not run yet."""
@@ -293,7 +294,7 @@ class TraceRecorder(Probes):
         recorders = (self, self._prefill) if self._prefill else (self,)
         observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
         found = footprint(served, observers, judged_otherwise(self._scenario))
-        beyond = nodes_beyond(self._engine.scheduler.cache)
+        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in recorders)
         found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 
@@ -331,11 +332,12 @@ class TraceRecorder(Probes):
     def _report_installed(self, row: PrefillRow) -> None:
         """Report what a transferred request has before its first round."""
         draft, sequence = self._engine.draft, self._engine.scheduler.find(row.request.id)
-        length, key = sequence.seq_len, Key(row.request.id, 1)
+        length, key = sequence.seq_len, Key(row.request.id, sequence.rounds + 1)
         self._log.add("disaggregation.length", key, length)
         self._log.add("disaggregation.token", key, sequence.emitted[-1])
-        whole = Commit(row.request.id, row.req_row, row.state_slot, 1, 0, (), length, finished=False)
-        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, 0, length)]
+        whole = Commit(row.request.id, row.req_row, row.state_slot, key.round, 0, (), length, finished=False)
+        first = self._engine.scheduler.columns_behind(length) * self._scenario.memory.page_size
+        cache, spans = self._engine.verifier.cache, [EntrySpan(whole, first, length)]
         self.paged.report_entries("disaggregation.kv", cache, self._attending_layers, spans)
         if draft.cache:
             self.paged.report_entries("disaggregation.draft_kv", draft.cache, range(len(draft.cache.keys)), spans)

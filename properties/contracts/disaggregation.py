@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from draftproof.properties.contracts.base import equals, listed
+from draftproof.properties.contracts.preemption import Attempt, Holding
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange
 from draftproof.properties.values.scenario import pages_needed
 from draftproof.properties.values.trace import Key
-
-Spans = Mapping[int, tuple[int, int]]
 
 
 def _is_disaggregated(evidence: Evidence) -> bool:
@@ -25,64 +26,83 @@ def _engines(evidence: Evidence) -> Iterator[Mismatch]:
     memory = evidence.scenario.memory
     for channel, count in (("round.table", memory.pages), ("round.state", memory.request_slots)):
         for key, number in evidence.subject.typed(channel, int).items():
-            first = 1 if key.round else count + 1
+            first = 1 if key[:2] in evidence.schedule.decode_steps else count + 1
             if not first <= number < first + count:
                 yield Mismatch(channel, key, f"{first} .. {first + count - 1}", number, OutOfRange())
 
 
-def _spans(evidence: Evidence, attempt: int) -> dict[int, tuple[int, int]]:
-    """Return the first and the last step of requests in the prefill engine (0), or in the decode engine (1)."""
-    return {one: span for (one, of), span in evidence.schedule.attempt_spans.items() if of == attempt}
-
-
 def _schedule(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that both engines take requests in order, as soon as there is room, and run all that they have."""
-    scenario, prompts = evidence.scenario, _spans(evidence, 0)
-    requests, memory = scenario.requests, scenario.memory
-    arrivals = {one: requests[one].arrival for one in prompts}
-    line = sorted(arrivals, key=lambda one: (arrivals[one], one))
-    prompt_pages = [-(-len(request.prompt) // memory.page_size) for request in requests]
-    yield from _line(evidence, 0, line, arrivals, prompt_pages.__getitem__, memory.request_slots)
-    leaving = {row.request: (row.step, row.place) for row in evidence.schedule.rows if not row.phase}
-    arrivals = {one: leaving[one][0] + 1 for one in _spans(evidence, 1) if one in leaving}
-    line = sorted(arrivals, key=leaving.__getitem__)
-    most = min(memory.request_slots, scenario.schedule.max_batch)
-    yield from _line(evidence, 1, line, arrivals, lambda one: pages_needed(scenario, requests[one]), most)
+    for engine in (0, 1):
+        yield from _line(evidence, Holding(evidence, engine))
 
 
-def _line(
-    evidence: Evidence,
-    attempt: int,
-    line: Sequence[int],
-    arrivals: Mapping[int, int],
-    pages: Callable[[int], int],
-    most: int,
-) -> Iterator[Mismatch]:
-    """Check the requests of one engine, which come to it at `arrivals`; it has `most` of them at a time."""
-    spans, place = _spans(evidence, attempt), {one: at for at, one in enumerate(line)}
-    ran = {(row.request, row.step) for row in evidence.schedule.rows if int(row.round > 0) == attempt}
+def _spans(holding: Holding) -> dict[Attempt, tuple[int, int]]:
+    """Return the first and the last step of each attempt of an engine.
+
+    Of one that is aborted while it waits it is an empty span, from that step on.
+    """
+    schedule = holding.evidence.schedule
+    spans = {one: (step, -1) for one, step in schedule.never.items()} | holding.spans
+    return {one: span for one, span in spans.items() if schedule.engine(one[1]) == holding.of_engine}
+
+
+def _came(holding: Holding, attempt: Attempt) -> tuple[int, tuple[int, int]]:
+    """Return from which step on a request is in the line of an engine, and its place there.
+
+    One that gave way is back in the step after that, in its old place.
+    """
+    number, arrival = attempt[1], holding.evidence.scenario.requests[attempt[0]].arrival
+    place = holding.evidence.schedule.came(*attempt, arrival)
+    again = number > 0 and not holding.of_engine
+    return (holding.spans[attempt[0], number - 1][1] + 2 if again else place[0]), place
+
+
+def _pages(holding: Holding, attempt: Attempt) -> int:
+    """Return the pages that an engine takes a request with."""
+    scenario, request = holding.evidence.scenario, holding.evidence.scenario.requests[attempt[0]]
+    if not holding.of_engine:
+        return holding.prefill_pages(attempt)
+    if scenario.schedule.preemption:
+        # As if the next token were its last.
+        request = replace(request, budget=max(1, holding.context(attempt) + 1 - len(request.prompt)))
+    return pages_needed(scenario, request)
+
+
+def _line(evidence: Evidence, holding: Holding) -> Iterator[Mismatch]:
+    """Check the requests of one engine, and what it has of them at a time."""
+    scenario, engine, spans = evidence.scenario, holding.of_engine, _spans(holding)
+    came = {one: _came(holding, one) for one in spans}
+    line = sorted(spans, key=lambda one: came[one][1])
+    most = min(scenario.memory.request_slots, scenario.schedule.max_batch if engine else len(scenario.requests))
+    on_demand = scenario.schedule.preemption and engine
+    ran = {(row.request, row.step) for row in evidence.schedule.rows if row.phase == engine}
     for step in range(evidence.schedule.last_step + 1):
         live = [one for one in line if spans[one][0] <= step <= spans[one][1]]
-        for one in live:
-            if (one, step) not in ran:
-                yield _mismatch(one, attempt, f"a row in step {step}", None, Missing())
-        waiting = [one for one in line if arrivals[one] <= step < spans[one][0]]
-        held = sum(map(pages, live))
-        if live and (len(live) > most or held > evidence.scenario.memory.pages):
+        # Of a budget another contract knows who runs.
+        for one in () if scenario.schedule.token_budget else live:
+            if (one[0], step) not in ran:
+                yield _mismatch(one, engine, f"a row in step {step}", None, Missing())
+        held = sum(_pages(holding, one) for one in live)
+        if on_demand:
+            held = holding.needed(live, step) + sum(holding.more_drafts(one, step) for one in live)
+        elif live and (len(live) > most or held > scenario.memory.pages):
             got = f"{len(live)} with {held} pages in step {step}"
-            yield _mismatch(live[-1], attempt, f"at most {most} requests with all pages", got, OutOfRange())
-        if not waiting:
+            yield _mismatch(live[-1], engine, f"at most {most} requests with all pages", got, OutOfRange())
+        first = next((one for one in line if came[one][0] <= step < spans[one][0]), None)
+        if first is None:
             continue
-        first = waiting[0]
         for one in live:
-            if spans[one][0] == step and place[one] > place[first]:
-                yield _mismatch(one, attempt, f"request {first} first", f"request {one} in step {step}", OutOfOrder())
-        if len(live) < most and held + pages(first) <= evidence.scenario.memory.pages:
-            yield _mismatch(first, attempt, f"from step {step} on", f"from step {spans[first][0]} on", Missing())
+            if spans[one][0] == step and came[one][1] > came[first][1]:
+                got = f"request {one[0]} in step {step}"
+                yield _mismatch(one, engine, f"request {first[0]} first", got, OutOfOrder())
+        fits = len(live) < most and held + _pages(holding, first) <= scenario.memory.pages
+        if fits and evidence.plans.tokens_left(step, engine) > 0 and not (on_demand and holding.taken(step)):
+            yield _mismatch(first, engine, f"from step {step} on", f"from step {spans[first][0]} on", Missing())
 
 
-def _mismatch(request: int, round_: int, expected: str, got: str | None, relation: Any) -> Mismatch:
-    return Mismatch("round.rows", Key(request, round_, step=0), expected, got, relation)
+def _mismatch(attempt: Attempt, round_: int, expected: str, got: str | None, relation: Any) -> Mismatch:
+    return Mismatch("round.rows", Key(attempt[0], round_, step=0), expected, got, relation)
 
 
 _disaggregated = partial(equals, concerns=_is_disaggregated)

@@ -30,13 +30,17 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     proposes_at_extend = form.kind.proposes_at_extend or form.proposes == "chain"
     planned, width = lockstep.planned_width(step), lockstep.width(step)
     size, chunks = launched(evidence, rows), lockstep.rows(step, 0)
-    packs = tokens > 0 and evidence.scenario.schedule.mixed
+    packs, disaggregated = tokens > 0 and evidence.scenario.schedule.mixed, evidence.scenario.schedule.disaggregation
+    held = packed_tokens(evidence, lockstep.packed(step)) if packs else tokens
     chosen = ((chunks, tokens) if _tells_of_prompts(evidence) else (chunks,)) if tokens else ()
     overlaps = bool(evidence.schedule.overlap)
     yield 4 + overlaps
-    if tokens and not packs:
-        yield ModelForward(TARGET_MODEL, tokens, chosen)
+    if tokens and (disaggregated or not packs):
+        yield from (1,) if packs else ()
+        yield ModelForward(TARGET_MODEL, held, chosen)
         yield from _entries(evidence, lockstep, step, chunks if proposes_at_extend else 0)
+    # The step of the prefill engine ends, and that of the decode engine begins.
+    yield from (1, 4) if disaggregated else ()
     if rows and planned > 1:
         blocks, beams = form.proposes == "block", form.tree.topk if form.tree and form.proposes == "steps" else 1
         for _ in range(1 if blocks else form.launched(planned)):
@@ -44,9 +48,8 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
             yield ModelForward(DRAFT_MODEL, count, (count,))
         if not overlaps:
             yield 1
-    if packs:
+    if packs and not disaggregated:
         yield 1
-        held = packed_tokens(evidence, lockstep.packed(step))
         yield ModelForward(TARGET_MODEL, held, (*chosen, rows * width) if rows else chosen)
         yield from _entries(evidence, lockstep, step, chunks if proposes_at_extend else 0)
     elif rows:

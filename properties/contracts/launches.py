@@ -126,8 +126,7 @@ def _tokens(evidence: Evidence, launch: StepLaunch) -> int:
     """Return how many tokens a packed launch has: all chunks and verify rows of its step (S-MIXED-1)."""
     if launch.kind not in PACKED or not evidence.scenario.schedule.mixed:
         return 0
-    rows = (row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ()))
-    return sum(row.count + row.phase for row in rows)
+    return sum(row.count + row.phase for row in evidence.schedule.packed_at(launch.step))
 
 
 def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
@@ -162,7 +161,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
     of_any = (evidence.lockstep.rows(step, phase) for phase in (0, 1)) if evidence.lockstep else (chunks, decode)
-    if evidence.scenario.schedule.mixed and all(of_any):
+    if evidence.scenario.schedule.mixed and all(of_any) and not evidence.scenario.schedule.disaggregation:
         # Both kinds of rows are in one launch, whatever their number (S-MIXED-4).
         expected = {LaunchKind.MIXED: [len(chunks) + len(decode)]}
     if form.kind.extends:

@@ -30,9 +30,7 @@ def _packed(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _rows(evidence: Evidence, launch: StepLaunch, key: Key, rows: PackedRows) -> Iterator[Mismatch]:
-    wanted = {
-        (row.request, phase): row for phase in (0, 1) for row in evidence.schedule.batches.get((launch.step, phase), ())
-    }
+    wanted = {(row.request, row.phase): row for row in evidence.schedule.packed_at(launch.step)}
     offset = 0
     for row in rows:
         of_step = wanted.pop((row.request, row.phase), None)

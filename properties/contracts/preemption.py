@@ -20,10 +20,11 @@ Attempt = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Holding:
-    """How many pages each attempt held in each engine step."""
+class Holding:
+    """How many pages each attempt of an engine held in each engine step."""
 
     evidence: Evidence
+    of_engine: int = 0
 
     @cached_property
     def spans(self) -> dict[Attempt, tuple[int, int]]:
@@ -52,11 +53,12 @@ class _Holding:
 
     def live(self, step: int) -> list[Attempt]:
         """Return the attempts that hold memory while a step runs."""
-        return [attempt for attempt, (first, last) in self.spans.items() if first <= step <= last]
+        spans, engine = self.spans.items(), self.evidence.schedule.engine
+        return [one for one, (first, last) in spans if first <= step <= last and engine(one[1]) == self.of_engine]
 
     def taken(self, step: int) -> list[Attempt]:
         """Return the attempts that were preempted when a step began, in the order of their admission."""
-        found = [one for one, (_, last) in self.spans.items() if last == step - 1 and self._waits_again(one, step)]
+        found = [one for one in self.live(step - 1) if self.spans[one][1] < step and self._waits_again(one, step)]
         return sorted(found, key=self.admitted)
 
     def _waits_again(self, attempt: Attempt, step: int) -> bool:
@@ -67,7 +69,7 @@ class _Holding:
 
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
-        return (self.spans[attempt][0], *self.order[attempt[0]])
+        return (self.spans[attempt][0], *self.evidence.schedule.came(*attempt, self.order[attempt[0]][0]))
 
     def needed(self, attempts: Iterable[Attempt], step: int) -> int:
         """Return the pages that these hold in a step, and keep for the rest of their prefills: shared ones once."""
@@ -105,9 +107,18 @@ class _Holding:
             tokens = solved.context(first, prompt) + 1
         return -(-tokens // self.evidence.page_size)
 
+    def context(self, attempt: Attempt) -> int:
+        """Return the tokens that are committed before the first round of an attempt, or before the one it never ran."""
+        solved, prompt = self.evidence.script.requests[attempt[0]], self.evidence.scenario.requests[attempt[0]].prompt
+        first = solved.ended if attempt in self.evidence.schedule.never else self._of_attempts[attempt][0].round
+        is_known = first <= len(solved.rounds) + int(solved.aborted)
+        return solved.context(first, len(prompt)) if is_known else 0
+
     def is_ready(self, attempt: Attempt, step: int) -> bool:
         """Return whether an attempt is past its prefill when a step begins."""
         chunks = [row for row in self._of_attempts[attempt] if not row.phase]
+        if self.of_engine:
+            return not chunks
         return bool(chunks) and chunks[-1].step < step and not self.evidence.schedule.is_unfinished(chunks[-1])
 
     def missing(self, attempt: Attempt, step: int) -> int:
@@ -157,20 +168,24 @@ class _Holding:
 
 def _goes_by_batch(scenario: Scenario) -> bool:
     """Return whether the drafts of a round may depend on how many rows its batch has."""
-    return isinstance(scenario.adaptive_steps, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
+    by_batch = isinstance(scenario.adaptive_steps, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
+    # Who is taken by a transfer has a round in that step (S-DISAGG-9).
+    return by_batch or (scenario.schedule.disaggregation and scenario.adaptive_steps is not None)
 
 
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
-    holding = _Holding(evidence)
+    holding = Holding(evidence, evidence.scenario.engines - 1)
     for step in range(evidence.schedule.last_step + 1):
         live = holding.live(step)
         needed = holding.needed(live, step)
         yield from _gives_way(evidence, holding, step)
-        yield from _comes_back(evidence, holding, step, live, needed)
+        if not evidence.scenario.schedule.disaggregation:
+            # With two engines another contract knows who comes to which of them.
+            yield from _comes_back(evidence, holding, step, live, needed)
         yield from _fits(evidence, holding, step, live, needed)
 
 
-def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+def _gives_way(evidence: Evidence, holding: Holding, step: int) -> Iterator[Mismatch]:
     """Check that the requests admitted last are preempted, only where all of them need more pages than there are."""
     victims = holding.taken(step)
     if not victims:
@@ -196,7 +211,7 @@ def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mis
             yield Mismatch("round.rows", holding.key(other), None, f"admitted in step {step}", Surplus())
 
 
-def _fits(evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
+def _fits(evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
     """Check that the pages held in a step, and those kept for prefills, exist: no request was admitted too early."""
     pages = evidence.scenario.memory.pages
     if needed > pages:
@@ -206,7 +221,7 @@ def _fits(evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attem
 
 
 def _comes_back(
-    evidence: Evidence, holding: _Holding, step: int, live: Sequence[Attempt], needed: int
+    evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int
 ) -> Iterator[Mismatch]:
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
     scenario, memory = evidence.scenario, evidence.scenario.memory

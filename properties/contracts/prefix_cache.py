@@ -52,7 +52,7 @@ def _differences(key: Key, expected: CachedPages, got: CachedPages) -> Iterator[
 def _states(evidence: Evidence) -> Iterator[Mismatch]:
     """Check after every step which states the cache keeps, each in a slot of its own, and that other slots are free."""
     reported = dict(evidence.subject.typed("pool.checkpoints", CheckpointReport))
-    first, count = evidence.scenario.memory.request_slots + 1, evidence.scenario.memory.checkpoint_slots
+    first, count = evidence.scenario.all_rows + 1, evidence.scenario.memory.checkpoint_slots
     for key in ends(evidence):
         value = reported.pop(key, None)
         if value is None:

@@ -72,25 +72,36 @@ class DraftPlans:
         """Return the tokens that each request has to run in a step with a budget, live ones in order (S-SCHED-10)."""
         return {index: got for index, _, got in self._shares(step)}
 
-    def tokens_left(self, step: int) -> int:
-        """Return the tokens of a step's budget that the live requests leave; without a budget there are always some."""
+    def tokens_left(self, step: int, engine: int = 0) -> int:
+        """Return the tokens of a step's budget that the live requests leave; without a budget there are always some.
+
+        With PD disaggregation each engine has the whole budget: the prefill engine (0), and the decode engine (1).
+        """
         budget = self.scenario.schedule.token_budget
-        return budget - sum(self.tokens_of_step(step).values()) if budget else sys.maxsize
+        taken = sum(got for _, _, got in self._shares_of(step, engine))
+        return budget - taken if budget else sys.maxsize
 
     def tokens_wanted(self, step: int) -> Mapping[int, int]:
         """Return the tokens that it would run, were there enough."""
         return {index: wanted for index, wanted, _ in self._shares(step)}
 
     def _shares(self, step: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each live request with the tokens that it wants of a step, and those that it gets."""
+        for engine in range(self.scenario.engines):
+            yield from self._shares_of(step, engine)
+
+    def _shares_of(self, step: int, engine: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each live request of an engine with the tokens that it wants of a step, and those that it gets."""
         spans, requests = self.schedule.attempt_spans, self.scenario.requests
         live = [one for one, (first, last) in spans.items() if first <= step <= last]
-        live.sort(key=lambda one: (spans[one][0], requests[one[0]].arrival, one[0]))
+        live = [one for one in live if self.schedule.engine(one[1]) == engine]
+        live.sort(key=lambda one: (spans[one][0], *self.schedule.came(one[0], one[1], requests[one[0]].arrival)))
         left, rounds = self.scenario.schedule.token_budget, 0
         for index, attempt in live:
             rows = self.schedule.rows_of[index, attempt]
             before = [row for row in rows if row.step < step]
-            text = self._text(index, rows[0].round) - sum(row.count for row in before if not row.phase)
+            # Whose prompt another engine ran begins with a round.
+            text = 0 if rows[0].phase else self._text(index, rows[0].round)
+            text -= sum(row.count for row in before if not row.phase)
             wanted = min(text, self.scenario.schedule.chunk)
             if text <= 0:
                 number = before[-1].round + 1 if before else rows[0].round

@@ -207,7 +207,8 @@ class _Run:
         self.requests, self.solved, self.tables = scenario.requests, script.requests, tables
         self.interval = scenario.states.checkpoint
         schedule = tables.schedule
-        self.spans = schedule.attempt_spans
+        # Of two engines only the one that runs prompts has a cache (S-DISAGG-9).
+        self.spans = {one: span for one, span in schedule.attempt_spans.items() if not schedule.engine(one[1])}
         self.rows: dict[Attempt, list[Row]] = {}
         for row in schedule.rows:
             self.rows.setdefault((row.request, schedule.attempt(row)), []).append(row)
@@ -216,7 +217,9 @@ class _Run:
         self.aborted: dict[int, list[Attempt]] = {}
         for attempt in sorted(self.spans, key=self.admitted):
             abort, last = schedule.aborts.get(attempt[0]), self.spans[attempt][1]
-            if (attempt[0], attempt[1] + 1) in self.spans:
+            if any(map(schedule.leaves, self.rows[attempt][-1:])):
+                self.done.setdefault(last, []).append(attempt)
+            elif (attempt[0], attempt[1] + 1) in self.spans:
                 self.preempted.setdefault(self._preempted_in(attempt), []).append(attempt)
             elif abort is None:
                 self.done.setdefault(last, []).append(attempt)
@@ -282,7 +285,8 @@ class _Run:
     def _ends_with(self, attempt: Attempt, row: Row) -> bool:
         """Return whether a row ends its request, which was not aborted."""
         whole = [one for one in self.rows[attempt] if one.round <= len(self.solved[row.request].rounds)]
-        return any(attempt in ended for ended in self.done.values()) and row == whole[-1]
+        is_over = any(attempt in ended for ended in self.done.values()) and row == whole[-1]
+        return is_over and not self.tables.schedule.leaves(row)
 
     def _before(self, row: Row) -> int:
         """Return the context that a row goes on from."""

@@ -24,7 +24,7 @@ def _in_step(one: Evidence, step: int) -> StepWork:
         chunks=len(chunks),
         tokens=sum(row.count for row in chunks),
         entries=sum(_entries(one, row) for row in chunks),
-        packed=sum(row.count + row.phase for row in (*chunks, *rows)),
+        packed=sum(row.count + row.phase for row in one.schedule.packed_at(step)),
         rows=len(rows),
         going_on=len(rows) - len(one.schedule.ending(step, 1)),
         width=one.plans.width(step),

@@ -109,6 +109,10 @@ class ObservedSchedule:
         """Return the rows of an engine step, those of prompts first."""
         return (*self.batches.get((step, 0), ()), *self.batches.get((step, 1), ()))
 
+    def packed_at(self, step: int) -> tuple[Row, ...]:
+        """Return the rows that a packed launch of an engine step has: of two engines the chunks alone (S-DISAGG-9)."""
+        return self.batches.get((step, 0), ()) if self.is_disaggregated else self.rows_at(step)
+
     @cached_property
     def decode_steps(self) -> Mapping[tuple[int, int], int]:
         """(request, round) -> engine step, of decode rounds."""
@@ -223,12 +227,20 @@ class ObservedSchedule:
         return max((step for step in owned if step < abort), default=-1)
 
     def attempt(self, row: Row) -> int:
-        """Return how often a row's request had been preempted before, or whether it has been transferred."""
-        if self.is_disaggregated:
-            return int(row.round > 0)
+        """Return how often a row's request had been preempted before; of two engines each makes every other attempt."""
         # A round after the end is no round of the request, and nothing of it is returned.
         before = self._begun.get((row.request, row.round - 1), 0)
-        return self._begun.get((row.request, row.round), before)
+        preempted = self._begun.get((row.request, row.round), before)
+        return 2 * preempted + row.phase if self.is_disaggregated else preempted
+
+    def engine(self, attempt: int) -> int:
+        """Return which engine makes an attempt: with PD disaggregation the prefill engine (0), or the decode engine."""
+        return attempt % 2 if self.is_disaggregated else 0
+
+    def came(self, request: int, attempt: int, arrival: int) -> tuple[int, int]:
+        """Return when a request came to the engine of an attempt, and its place among those of that step."""
+        before = self.rows_of.get((request, attempt - 1)) if self.engine(attempt) else None
+        return (before[-1].step + 1, before[-1].place) if before else (arrival, request)
 
     def is_unfinished(self, row: Row) -> bool:
         """Return whether a row is of a round that an abort ended."""
@@ -256,8 +268,9 @@ class ObservedSchedule:
         """Return the step in which a request runs again after an attempt, or is aborted instead; -1 if neither."""
         if (request, attempt + 1) in self.attempt_spans:
             return self.attempt_spans[request, attempt + 1][0]
-        abort = self.aborts.get(request)
-        return abort.step if abort and self.attempt_spans[request, attempt][1] < abort.step - 1 else -1
+        abort, last = self.aborts.get(request), self.rows_of[request, attempt][-1]
+        is_without = self.attempt_spans[request, attempt][1] < abort.step - 1 if abort else False
+        return abort.step if abort and (is_without or self.leaves(last)) else -1
 
     @cached_property
     def cached(self) -> Mapping[tuple[int, int], int]:
@@ -295,12 +308,13 @@ class ObservedSchedule:
 
     @cached_property
     def installed(self) -> frozenset[tuple[int, int]]:
-        """The first decode rounds (request, round)."""
-        return frozenset(place for place in self.decode_steps if place[1] == 1)
+        """The decode rounds (request, round) behind a prompt, or a text that was run again."""
+        before = ((place, (place[0], place[1] - 1)) for place in self.decode_steps)
+        return frozenset(place for place, prior in before if place[1] == 1 or prior in self.resumed)
 
     def leaves(self, row: Row) -> bool:
         """Return whether a row is the last that a request runs on its prefill engine before it is transferred."""
-        is_end = not row.round and self.ends[row.request, 0] == row.step
+        is_end = not row.phase and self.ends[row.request, row.round] == row.step and not self.is_unfinished(row)
         return self.is_disaggregated and is_end and not self.is_last(row)
 
     def is_last(self, row: Row) -> bool:

@@ -14,7 +14,14 @@ from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.scenario import Linear, ProbeModel, Scenario
 from draftproof.properties.values.trace import Observation, Trace
 
-STATE_CHANNELS = ("commit.state", "commit.intermediate", "commit.base", "commit.checkpoint", "commit.final")
+STATE_CHANNELS = (
+    "disaggregation.state",
+    "commit.state",
+    "commit.intermediate",
+    "commit.base",
+    "commit.checkpoint",
+    "commit.final",
+)
 Cut = Callable[[np.ndarray], np.ndarray]
 
 
@@ -31,9 +38,9 @@ def part_of_rank(trace: Trace, scenario: Scenario, rank: int) -> Trace:
     cuts: dict[str, Cut] = {}
     ranks, model, draft = scenario.ranks, scenario.model, scenario.draft
     assert isinstance(model, ProbeModel)
-    cuts["commit.kv"] = _entries(model, rank, ranks.tensor)
+    cuts |= dict.fromkeys(("commit.kv", "disaggregation.kv"), _entries(model, rank, ranks.tensor))
     if isinstance(draft, ProbeDraft) and ranks.draft_tensor > 1:
-        cuts["extend.kv"] = _entries(draft, rank, ranks.tensor)
+        cuts |= dict.fromkeys(("extend.kv", "disaggregation.draft_kv"), _entries(draft, rank, ranks.tensor))
     if model.linear:
         cuts |= dict.fromkeys(STATE_CHANNELS, _states(model.linear, rank, ranks.tensor))
     own = tuple(_cut(one, cuts) for one in trace.observations)

@@ -13,7 +13,7 @@ from draftproof.properties.features.feature import Feature, field_is_not, field_
 from draftproof.properties.features.lasting import lasting
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.drafts import DraftKind
-from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.scenario import Request, Scenario, pages_needed
 
 _ROOMY = (True, False)
 _ROUNDS = 2
@@ -25,21 +25,27 @@ def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
     All but the last have budgets for rounds, and no stop in front of them; half have rows for all of them at once.
     """
     batch, count = scenario.schedule.max_batch, len(scenario.requests)
-    most = max(1, choose.one_of((1, count - 2, batch, 1)))
+    limit = scenario.schedule.draft_batch
+    # Where a large batch gets no drafts there is to be one.
+    most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1, 2 * scenario.schedule.preemption)
     slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
     made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
+    if scenario.schedule.prefix_cache:
+        # As many pages more than the longest request takes as there were: a cache with room for all evicts nothing.
+        made = put_in(made, "memory", pages=scenario.memory.pages + _longest(made) - _longest(scenario))
     latest = choose.one_of((0, 0, 2, 1000)) if count <= slots else 1000
     requests = tuple(replace(one, arrival=min(one.arrival, latest)) for one in made.requests)
     requests = (*map(_decoded, requests[:-1]), requests[-1])
     return replace(made, requests=requests, schedule=replace(made.schedule, max_batch=most))
 
 
+def _longest(scenario: Scenario) -> int:
+    return max(pages_needed(scenario, request) for request in scenario.requests)
+
+
 def _decoded(request: Request) -> Request:
     """Return the request with its stop token in the second half of its text, if it has one."""
     return replace(request, stop_at=max(request.stop_at, request.budget // 2)) if request.stop_at >= 0 else request
-
-
-_SCHEDULE = "S-DISAGG-3 moves what a request has at the end of its prompt, once; {} is decided again in later steps"
 
 
 def _moved(holds: Callable[[Any], object]) -> Callable[[Any], bool]:
@@ -92,18 +98,9 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "trees": _SCHEDULE.format("the place of a tree's rows, which S-TREE-6 moves,"),
-        "adaptive-steps": _SCHEDULE.format("the step count, by an average over batches of one engine (S-ADAPT-1),"),
-        "draft-batch": _SCHEDULE.format("whether a batch has drafts, by its size in one engine (S-LIMIT-5),"),
-        "preemption": _SCHEDULE.format("who runs its prompt again (S-SCHED-8), on an engine that has none,"),
-        "prefix-cache": _SCHEDULE.format("which pages others own as well (S-CACHE-1), in one pool,"),
-        "token-budget": _SCHEDULE.format("who shares a step's tokens (S-SCHED-10), prompts and rounds in one engine,"),
-        "mixed": "S-MIXED-1 puts chunks and verify rows in one launch; with two engines no launch has both",
-        "aborts": _SCHEDULE.format("who gives its pages back (S-SCHED-9), which one of two pools has,"),
-        "windows": _SCHEDULE.format("which columns are freed behind a window (S-WINDOW-3)"),
         "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's results in its step",
-        "data-parallel": "S-RANK-2 has each request served by one rank from its prompt to its end",
-        "tensor-parallel": "S-TP-2 gives each rank a part of the entries of one engine, and S-DISAGG-2 has two",
     },
     facts=_FACTS,
+    # A cache has prompts alone, and no launch has chunks beside rounds.
+    lacks=("prefix_hits_of_emitted", "mixed_launches", "mixed_beside_no_drafts", "mixed_as_large_as_decode"),
 )

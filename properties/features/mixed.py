@@ -109,8 +109,8 @@ _FACTS = (
     _run("mixed_beside_no_drafts", shown="mixed launch: beside no drafts"),
     _run("mixed_as_large_as_decode", shown="mixed launch: as large as decode"),
     _run("prefill_as_large_as_decode", shown="mixed launch: chunks as large as decode"),
-    _run("buckets_padded", shown="mixed launch: bucket padded"),
-    _run("buckets_filled", shown="mixed launch: bucket filled"),
+    _run("buckets_padded", shown="mixed launch: bucket padded", effect=True),
+    _run("buckets_filled", shown="mixed launch: bucket filled", effect=True),
     _run("buckets_exceeded", shown="mixed launch: beyond buckets"),
     _run("buckets_after_larger", shown="mixed launch: after a larger one"),
 )

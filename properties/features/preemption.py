@@ -57,6 +57,9 @@ def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
     taken = [_pages_of(one.known_prompt, size) for one in first]
     prefills = len(set().union(*taken)) if scenario.schedule.prefix_cache else sum(map(len, taken))
     rounds = sum(pages_needed(scenario, one) - len(pages) for one, pages in zip(first, taken, strict=True))
+    if scenario.schedule.disaggregation:
+        # The decode engine takes two requests with the pages of their first rounds.
+        prefills, rounds = sum(pages_needed(scenario, replace(one, budget=1)) for one in first[:2]), 1
     longest = max(pages_needed(scenario, one) for one in scenario.requests)
     least = max(prefills, longest)
     most = least if choose.one_of(_FEWEST) else max(least, prefills + (rounds - 1) // 2)

@@ -26,6 +26,7 @@ _CROWDED = (True, False)
 _AT_PAGES = (True, True, True, False)
 _ALONE = 40
 _MORE_PAGES = 2
+_MOST_SLOTS = 256
 _IMAGES = ("same", "turned", "same", "own")
 # Nothing goes back behind a window.
 _WINDOWS = ("some", "draft", "some")
@@ -105,7 +106,8 @@ def _at_pages(choose: Choose, scenario: Scenario) -> Scenario:
     memory = replace(memory, pages=memory.pages + more, max_len=memory.max_len + more * memory.page_size)
     states = scenario.states
     if memory.checkpoint_slots:
-        memory, states = replace(memory, checkpoint_slots=memory.pages), replace(states, checkpoint=memory.page_size)
+        memory = replace(memory, checkpoint_slots=min(memory.pages, _MOST_SLOTS))
+        states = replace(states, checkpoint=memory.page_size)
     return replace(
         scenario,
         requests=tuple(requests),

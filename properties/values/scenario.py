@@ -408,7 +408,8 @@ class Scenario(Value, frozen=True, kw_only=True):
         They are those that a row of the target can see, or the first entry that the draft makes in a round.
         """
         model, draft = self.model, self.draft
-        if isinstance(model, Checkpoint) or "full_attention" in model.types or self.schedule.prefix_cache:
+        keeps = self.schedule.prefix_cache and not self.schedule.disaggregation
+        if isinstance(model, Checkpoint) or "full_attention" in model.types or keeps:
             return 0
         if not kind_of(draft).extends:
             return model.window

@@ -100,9 +100,9 @@ def test_copies_that_an_engine_keeps_of_requests_it_was_handed_are_seen(monkeypa
     install = Exchange.install
 
     def keeping(self: Exchange, rows: tuple[PrefillRow, ...]) -> None:
-        kept: dict[int, KvTransfer] = {row.request.id: self.received[row.request.id] for row in rows}
+        kept: list[KvTransfer | None] = [self.scheduler.find(row.request.id).waited.transfer for row in rows]
         install(self, rows)
-        self.received.update(kept)
+        self.kept = [*getattr(self, "kept", ()), *kept]
 
     monkeypatch.setattr(Exchange, "install", keeping)
     first, second = left(DISAGGREGATED)

@@ -202,18 +202,20 @@ class OverlapEngine(Engine):
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
         batch = self.probes.known(batch, inputs)
-        found = self.draft.look_up(batch)
+        found = None
+        if self.draft.looks_up:
+            # Who waits for the tokens of the round before knows how many there are.
+            found = self.draft.look_up(tuple(map(DecodeRow.having, batch, inputs["num_drafts"].tolist())))
         if found:
             told = uploaded({**found.columns(runtime.width - 1), "num_drafts": found.num_drafts}, self.device)
-            inputs |= {"num_drafts": torch.minimum(inputs["num_drafts"], told.pop("num_drafts"))}
+            inputs |= {"num_drafts": torch.where(inputs["num_drafts"] < 0, -1, told.pop("num_drafts"))}
             inputs |= {name: column.view(count, runtime.width - 1) for name, column in told.items()}
         runtime.begin_from(inputs, count, num_rows)
         counts = runtime.inputs(count, num_rows)["num_drafts"]
-        counts = self.config.tree.counts(counts) if self.config.tree else counts
+        counts = self.config.tree.counts(counts) if self.config.tree and not found else counts
         proposal = replace(runtime.propose(batch, num_rows, found), counts=counts)
         if found:
-            most = (row.num_drafts for row in batch)
-            proposal = replace(proposal, num_drafts=tuple(map(min, proposal.num_drafts, most)))
+            proposal = replace(proposal, num_drafts=tuple(counts.tolist()))
         proposal = self.probes.steer(batch, proposal)
         if self.grammars:
             excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))

@@ -54,7 +54,7 @@ def seen(
     slots = torch.cat([before[:, None].expand(-1, width, -1), own], dim=2)
     path = torch.arange(most, device=own.device).expand(size, width, -1)
     ages = torch.cat([positions[:, :, None] - column, path], dim=2)
-    return slots.view(size * width, -1), ages.view(size * width, -1)
+    return slots.flatten(0, 1), ages.flatten(0, 1)
 
 
 def along(rows: Tensor | None, places: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def branched(
     depth = (rows >= 0).sum(dim=2) - 1
     positions = torch.where(contexts >= 0, contexts + depth, flat.positions.view_as(known))
     slots = flat.slot_mapping.view_as(known)[:, :, None].expand(-1, -1, rows.shape[2])
-    own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1).view(known.numel(), 1, -1)
+    own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1).flatten(0, 1)[:, None]
     context = (page_table, flat.req_rows, contexts.flatten(), page_size)
     visible_slots, ages = seen(*context, own, positions.view(-1, 1))
     return replace(flat, positions=positions.flatten(), visible_slots=visible_slots, ages=ages)

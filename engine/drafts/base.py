@@ -132,6 +132,8 @@ class Draft(ABC, Generic[M]):
     extenders: tuple[Callable[[Views], Outputs], ...] = ()
     token_memory: tuple[str, ...] = ()
     """Tensors of `memory` that hold token ids."""
+    looks_up: bool = False
+    """Whether it proposes on the host, by `look_up`."""
 
     def __init__(self, model: M, context: DraftContext) -> None:
         self.model, self.context, self.needs = model, context, self.needed(model)

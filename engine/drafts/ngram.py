@@ -78,6 +78,8 @@ class NgramIndex:
 class NgramDraft(Draft[NgramSettings]):
     """A `Draft`."""
 
+    looks_up = True
+
     def __init__(self, model: NgramSettings, context: DraftContext) -> None:
         super().__init__(model, context)
         self._indices: dict[int, NgramIndex] = {}

@@ -69,6 +69,7 @@ class NgramTreeDraft(NgramDraft):
 
     def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
         """Return the trie of each row, as deep as its num_drafts."""
+        self._catch_up()
         found = [merge(self._indices[row.request.id].propose(row.num_drafts), self._tree.nodes) for row in batch]
         return HostDrafts([tokens for tokens, _ in found], [parents for _, parents in found])
 

@@ -46,7 +46,10 @@ _FACTS = (
 FEATURE = Feature(
     name="token-budget",
     leads=1,
-    not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
+    not_compared={
+        **dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
+        "chain_as_tree": "a tree is not cut to the tokens that are left",
+    },
     weight=0.3,
     what="an engine step runs a limited number of tokens",
     has=field_is_not("schedule.token_budget", 0),

@@ -84,8 +84,6 @@ def test_a_check_of_fewer_says_so(tmp_path, capsys, monkeypatch):
     [
         "overlap disaggregation",
         "trees drawn-drafts",
-        "aborts disaggregation",
-        "tensor-parallel disaggregation",
         "data-parallel tensor-parallel",
     ],
 )
@@ -98,9 +96,9 @@ def test_features_that_exclude_each_other_are_told_at_once_with_the_definition(n
 
 
 def test_a_check_of_features_that_exclude_each_other_says_which_definition_does(capsys):
-    assert run(["check", "--with", "trees", "--with", "overlap"]) == 2
+    assert run(["check", "--with", "disaggregation", "--with", "overlap"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "trees is not defined beside overlap: S-OVERLAP-3 plans a step from lengths that are a step old" in said
+    assert "disaggregation is not defined beside overlap: S-OVERLAP-1 delays the results of one engine" in said
 
 
 def test_a_draft_that_has_no_such_scenarios_is_told_soon_with_the_reason():

@@ -116,8 +116,7 @@ class NgramDraft(Draft[NgramSettings]):
         ran, self._ran = self._ran, None
         if ran is None:
             return
-        ends = zip(ran.target_tokens.tolist(), ran.correct_len.tolist(), strict=True)
-        for request, tokens in zip(ran.requests, ran.tokens or [row[: end + 1] for row, end in ends], strict=True):
+        for request, tokens in zip(ran.requests, ran.tokens or _emitted(ran), strict=True):
             if request in self._indices:
                 self._indices[request].advance(tokens)
 
@@ -141,6 +140,12 @@ class NgramDraft(Draft[NgramSettings]):
         self._indices.pop(request, None)
         if not self._indices:
             self._ran = None
+
+
+def _emitted(ran: Accepted) -> list[list[int]]:
+    """Return the tokens that rounds emitted, as the device knows them."""
+    ends = zip(ran.target_tokens.tolist(), ran.correct_len.tolist(), strict=True)
+    return [row[: end + 1] for row, end in ends]
 
 
 def probe(parts: ProbeParts) -> NgramSettings:

@@ -111,7 +111,10 @@ _FACTS = (
 FEATURE = Feature(
     name="preemption",
     leads=1,
-    not_compared={"unoverlapped": ROUNDS_OF_ITS_SCHEDULE},
+    not_compared={
+        "unoverlapped": ROUNDS_OF_ITS_SCHEDULE,
+        "chain_as_tree": "it is compared where no request waits for pages",
+    },
     what="pages are taken on demand, and a request is preempted where they run out",
     has=field_is_not("schedule.preemption", False),
     without=field_put("schedule.preemption", False),

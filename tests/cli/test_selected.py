@@ -146,15 +146,15 @@ def test_a_contract_that_concerns_nothing_is_skipped_and_no_other():
 
 def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["check", "--with", "preemption", "--with", "aborts", "--seed", "4", "--examples", "3"]
+    words = ["check", "--with", "overlap", "--with", "aborts", "--seed", "4", "--examples", "3"]
     assert run([*words, "--json", "report.json"]) in (0, 125)
     report = json.loads(Path("report.json").read_text())
-    assert list(report["features"]) == ["preemption", "aborts"]
+    assert list(report["features"]) == ["overlap", "aborts"]
     assert report["examples"] == 3
     rows = {row["name"]: row for row in report["contracts"]}
     assert not [name for name in rows if name.startswith(("kernel.", "runs."))]
     assert rows["disaggregation.engines"]["verdict"] == "SKIP"
-    assert "--with preemption --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
+    assert "--with overlap --with aborts --draft all" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_states_of_trees_are_kept_where_they_were_computed(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_chains_begin_as_a_shorter_round_is_forced(made: Scenario) -> None:
             if round_.forced is not None:
                 assert round_.correct_len == min(plan.num_correct, round_.drafts)
         exactly = tuple(
-            msgspec.structs.replace(plan, num_drafts=round_.drafts, num_correct=min(plan.num_correct, round_.drafts))
+            msgspec.structs.replace(plan, num_drafts=round_.depth, num_correct=min(plan.num_correct, round_.drafts))
             for plan, round_ in zip(plans, one.rounds, strict=True)
         )
         if exactly:

@@ -106,6 +106,9 @@ class Handler(BaseHTTPRequestHandler):
 class FakeServer(ThreadingHTTPServer):
     """Serves `checkpoint`; `does` names what it does wrong."""
 
+    # As many requests as a scenario has may come at once.
+    request_queue_size = 128
+
     def __init__(self, checkpoint: Path, wrong: str = "") -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.checkpoint, self.done, self._wrong = str(checkpoint), 0, wrong

@@ -55,7 +55,9 @@ def _came(holding: Holding, attempt: Attempt) -> tuple[int, tuple[int, int]]:
     number, arrival = attempt[1], holding.evidence.scenario.requests[attempt[0]].arrival
     place = holding.evidence.schedule.came(*attempt, arrival)
     again = number > 0 and not holding.of_engine
-    return (holding.spans[attempt[0], number - 1][1] + 2 if again else place[0]), place
+    # Of a trace that has no attempt before this one, another contract tells.
+    before = holding.spans.get((attempt[0], number - 1))
+    return (before[1] + 2 if again and before else place[0]), place
 
 
 def _pages(holding: Holding, attempt: Attempt) -> int:

@@ -85,8 +85,8 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
             ["invalid schedule.overlap[1] 'soon': expected one of early, late, none"],
         ),
         (
-            lambda raw: raw["schedule"].update(disaggregation=True, mixed=True),
-            ["invalid disaggregation beside mixed: expected one of them: S-MIXED-1 puts chunks and verify rows"],
+            lambda raw: raw["schedule"].update(disaggregation=True, overlap=["late"]),
+            ["invalid disaggregation beside overlap: expected one of them: S-OVERLAP-1 delays the results"],
         ),
         (lambda raw: raw["model"].update(vocab="many"), ["invalid model.vocab 'many': expected `int`, got `str`"]),
         (lambda raw: raw.pop("requests"), ["invalid requests, which is missing: expected a value"]),

@@ -74,10 +74,11 @@ class _Holding:
 
     def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
         """Return the columns that windows had freed of a row's table when a step was given to the device."""
-        if row.step == step or not row.phase:
+        in_flight = row.step == step or (before_late and row.step == step - 1)
+        is_in_prefill = not row.phase and (in_flight or self._end(row) < self._text(row))
+        if row.step == step or is_in_prefill:
             return 0
-        known = row.round - int(before_late and row.step == step - 1)
-        return columns_freed(self._scenario, self._lengths.get(Key(row.request, known), 0))
+        return columns_freed(self._scenario, self._lengths.get(Key(row.request, row.round - int(in_flight)), 0))
 
     def _last_rows(self, step: int, *, before_late: bool) -> Iterator[Row]:
         """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""

@@ -1,5 +1,7 @@
 """A host that plans a step while the one before runs, and processes its results a step late (S-OVERLAP)."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,6 +11,8 @@ from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.overlap import Overlap
+from draftproof.properties.formats.case import decode
+from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import validate
 from draftproof.properties.values.delays import Delay
@@ -38,6 +42,12 @@ def behind(scenario: Scenario, overlap: tuple[Delay, ...] = LATE) -> Scenario:
 def test_every_delay_gives_the_same_texts(overlap: tuple[Delay, ...]) -> None:
     of = ran(behind(STATIC, overlap))
     assert of.subject.texts == lockstep(EngineSubject(), STATIC).subject.texts
+
+
+def test_pages_that_a_window_freed_are_free_while_a_round_waits_for_tokens() -> None:
+    """A prompt has ended in a step that was waited for, and the next has no tokens for its tree."""
+    path = Path(__file__).parent / "overlapped_waiting_round.json"
+    assert judge(ran(decode(path.read_text(encoding="utf-8"), Scenario))).passed
 
 
 def test_a_text_that_is_returned_in_another_order_is_another_text() -> None:

@@ -7,11 +7,11 @@ import numpy as np
 from draftproof.properties.values.observed import Choice, Datum
 
 
-def choice(logits: np.ndarray) -> Choice:
-    """Return the token with the highest logit, of equals the lowest, and its margin."""
-    token = int(logits.argmax())
-    rest = np.delete(logits.astype(np.float64), token)
-    return token, float(np.float64(logits[token]) - rest.max())
+def choice(logits: np.ndarray, ids: np.ndarray | None = None) -> Choice:
+    """Return the token with the highest logit, of equals the lowest, and its margin; `ids` are the tokens of logits."""
+    place = int(logits.argmax())
+    rest = np.delete(logits.astype(np.float64), place)
+    return place if ids is None else int(ids[place]), float(np.float64(logits[place]) - rest.max())
 
 
 def vector(x: np.ndarray) -> Datum:

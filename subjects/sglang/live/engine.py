@@ -25,8 +25,9 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "TRITON_F32_DEFAULT": "ieee",  # else products of float32 are those of TF32, which no bound lets pass
+    "SGLANG_MAMBA_CONV_DTYPE": "float32",
 }
-MAX_ROWS = 8
+MAX_ROWS, STATES = 8, 32
 
 
 class SglangStartError(ConditionError, RuntimeError):
@@ -78,6 +79,7 @@ def start(spec: SglangSpec) -> Any:
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.server_args import PortArgs, ServerArgs
 
+    _know_mimo()
     if spec.kernels == "native":
         _without_kernels()
     known = {field.name for field in dataclasses.fields(ServerArgs)}
@@ -102,6 +104,7 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "page_size": spec.page_size,
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
+        "max_mamba_cache_size": STATES,
         "cuda_graph_max_bs": 4,
         "mem_fraction_static": 0.3,
         "chunked_prefill_size": spec.tokens,
@@ -118,6 +121,18 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "speculative_num_draft_tokens": spec.steps + 1,
     }
     return fields | ({"speculative_draft_model_path": spec.draft} if spec.draft else {})
+
+
+def is_hybrid(path: str) -> bool:
+    """Return whether a checkpoint has layers with a recurrent state."""
+    return "linear_conv_kernel_dim" in (Path(path) / "config.json").read_text()
+
+
+def _know_mimo() -> None:
+    """Name the config of MiMo, which its published folders have as code of their own: that of Qwen2, and MTP layers."""
+    from transformers import AutoConfig, Qwen2Config
+
+    AutoConfig.register("mimo", type("MiMoConfig", (Qwen2Config,), {"model_type": "mimo"}), exist_ok=True)
 
 
 def _without_kernels() -> None:

@@ -1,4 +1,4 @@
-"""EAGLE heads as SGLang reads them: their architecture says that they are one, and `fc` has a bias."""
+"""Heads as SGLang reads them: their architecture says what they are, and the `fc` of EAGLE has a bias."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_EAGLE = {"eagle": "LlamaForCausalLMEagle"}
+_EAGLE = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3"}
 
 
 @cache

@@ -25,14 +25,18 @@ def read_entries(launch: RanBatch, target: EntryPool, draft: EntryPool) -> list[
     return [one for name, pool in pools for row in rows for one in _entries(name, row, pool)]
 
 
-def of_launch(launch: RanBatch, steps: int, page_size: int, entries: list[Observation]) -> Iterator[Observation]:
+def of_launch(
+    launch: RanBatch, steps: int, page_size: int, entries: list[Observation], draft_ids: np.ndarray | None
+) -> Iterator[Observation]:
     """Yield everything that is known of a launch whose results have been processed.
 
-    After its end nothing is extended for a request (S-LIMIT-10).
+    After its end nothing is extended for a request (S-LIMIT-10). `draft_ids` are the target's ids of the tokens that a
+    draft of few tokens can propose.
     """
     ended = {row.one.index for row in launch.rows if row.ended}
     yield from (one for one in entries if one.channel == "commit.kv" or one.key.request not in ended)
     yield from _of_host(launch, steps, page_size)
+    yield from _states(launch)
     starts = _starts(launch, steps)
     rows = [(row, start) for row, start in zip(launch.rows, starts, strict=True) if not row.was_over]
     if launch.is_prefill:
@@ -40,10 +44,10 @@ def of_launch(launch: RanBatch, steps: int, page_size: int, entries: list[Observ
         extend = launch.forward(is_draft=True, mode="EXTEND")
     else:
         yield from _verify(launch, rows, steps)
-        yield from _draft_steps(launch, steps)
+        yield from _draft_steps(launch, steps, draft_ids)
         extend = launch.forward(is_draft=True, mode="DRAFT_EXTEND")
     if extend is not None:
-        yield from _extend(launch, rows, extend)
+        yield from _extend(launch, rows, extend, draft_ids)
 
 
 def _starts(launch: RanBatch, steps: int) -> list[int]:
@@ -104,7 +108,7 @@ def _given(name: str, key: Key, forward: TappedForward, at: int) -> Iterator[Obs
             yield Observation(f"{name}.{what}", key, int(values[at]))
 
 
-def _draft_steps(launch: RanBatch, steps: int) -> Iterator[Observation]:
+def _draft_steps(launch: RanBatch, steps: int, ids: np.ndarray | None) -> Iterator[Observation]:
     forwards = [one for one in launch.forwards if one.is_draft and one.mode == "DECODE"]
     for step, forward in enumerate(forwards[: steps - 1], start=1):
         for place, row in enumerate(launch.rows):
@@ -115,10 +119,12 @@ def _draft_steps(launch: RanBatch, steps: int) -> Iterator[Observation]:
             if (hidden := forward.get("hidden_in")) is not None:
                 yield Observation("draft.step.hidden_in", key, vector(hidden[place]))
             if (logits := forward.get("logits")) is not None:
-                yield Observation("draft.step.proposal", key, choice(logits[place]))
+                yield Observation("draft.step.proposal", key, choice(logits[place], ids))
 
 
-def _extend(launch: RanBatch, rows: list[tuple[BatchedRow, int]], forward: TappedForward) -> Iterator[Observation]:
+def _extend(
+    launch: RanBatch, rows: list[tuple[BatchedRow, int]], forward: TappedForward, ids: np.ndarray | None
+) -> Iterator[Observation]:
     hidden, logits = forward.get("hidden_in"), forward.get("logits")
     for row, start in rows:
         if row.ended:
@@ -131,7 +137,25 @@ def _extend(launch: RanBatch, rows: list[tuple[BatchedRow, int]], forward: Tappe
                 yield Observation("extend.hidden_in", key, vector(hidden[start + at]))
         if logits is not None and row.is_last:
             last = launch.rows.index(row) if launch.is_prefill else start + row.kept - 1
-            yield Observation("extend.proposal", Key(i, r, layer=0), choice(logits[last]))
+            yield Observation("extend.proposal", Key(i, r, layer=0), choice(logits[last], ids))
+
+
+def _states(launch: RanBatch) -> Iterator[Observation]:
+    """Yield the recurrent states of a launch; a prefill leaves the state behind its last chunk alone."""
+    for place, row in enumerate(launch.rows):
+        if row.was_over or not row.is_last:
+            continue
+        i, r = row.one.index, row.round
+        for layer, states in launch.states.items():
+            yield Observation("commit.state", Key(i, r, layer=layer), vector(states[place]))
+            if row.ended:
+                yield Observation("commit.final", Key(i, r, layer=layer), vector(states[place]))
+        if row.is_prefill:
+            continue
+        yield Observation("commit.step_index", Key(i, r), int(launch.step_indices[place]))
+        for layer, states in launch.intermediate.items():
+            for column, state in enumerate(states[place]):
+                yield Observation("commit.intermediate", Key(i, r, layer=layer, row=column), vector(state))
 
 
 def _entries(name: str, row: BatchedRow, pool: EntryPool) -> Iterator[Observation]:

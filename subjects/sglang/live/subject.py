@@ -13,9 +13,10 @@ from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-_ALGORITHMS = {"eagle": "EAGLE"}
+_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "standalone": "STANDALONE"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
+_STATES = frozenset(f"commit.{name}" for name in ("state", "final", "step_index", "intermediate"))
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}
 
 
@@ -48,11 +49,12 @@ class SglangEngine(Subject):
         self._kernels = kernels
         self.limits = Limits(
             models=("checkpoint",),
-            drafts=("eagle",),
+            drafts=("eagle", "eagle3", "standalone"),
             dtypes=("float32",),
             page_sizes=(size,),
             pages=_TOKENS // size,
             fixed_drafts=self._steps,
+            features=("hybrid",),
             max_rows=engine.MAX_ROWS,
             allocation="ahead",
             chunks="own",
@@ -65,8 +67,13 @@ class SglangEngine(Subject):
         self._spec: engine.SglangSpec | None = None
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
-        tapped = _TARGET | kind_of(scenario.draft).tapped if scenario.taps else frozenset()
-        return _HOST | _ROUNDS | tapped
+        assert isinstance(scenario.model, Checkpoint)  # the limits allow no other
+        kind = kind_of(scenario.draft)
+        tapped = _TARGET | kind.tapped if scenario.taps else frozenset()
+        if kind.hidden != "last":
+            tapped -= {"verify.hidden"}  # what the target hands over is not its last state
+        states = _STATES if engine.is_hybrid(scenario.model.path) else frozenset()
+        return _HOST | _ROUNDS | states | tapped
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario on the engine of this process, which is started for the first one."""
@@ -82,7 +89,7 @@ class SglangEngine(Subject):
     def _spec_of(self, scenario: Scenario) -> engine.SglangSpec:
         model, draft = scenario.model, scenario.draft
         assert isinstance(model, Checkpoint)
-        assert isinstance(draft, CheckpointDraft)  # the limits allow no other
+        assert isinstance(draft, CheckpointDraft)
         kind = algorithm(draft)
         return engine.SglangSpec(
             model=model.path,

@@ -36,7 +36,8 @@ def of_launch(
     ended = {row.one.index for row in launch.rows if row.ended}
     yield from (one for one in entries if one.channel == "commit.kv" or one.key.request not in ended)
     yield from _of_host(launch, steps, page_size)
-    yield from _states(launch)
+    if launch.states:
+        yield from _states(launch)
     starts = _starts(launch, steps)
     rows = [(row, start) for row, start in zip(launch.rows, starts, strict=True) if not row.was_over]
     if launch.is_prefill:

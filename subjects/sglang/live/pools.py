@@ -16,10 +16,9 @@ class EntryPool:
     def __init__(self, runner: Any) -> None:
         pool = runner.token_to_kv_pool
         self._pool = getattr(pool, "full_kv_pool", pool)  # a hybrid has one for its attention layers
-        places = range(len(self._pool.k_buffer))
-        self._layers = dict(
-            getattr(pool, "full_attention_layer_id_mapping", None) or {place: place for place in places}
-        )
+        self._layers = {place: place for place in range(len(self._pool.k_buffer))}
+        if pool is not self._pool and not runner.is_draft_worker:
+            self._layers = dict(pool.full_attention_layer_id_mapping)
 
     def poison(self) -> None:
         """Fill all slots with values that must not be read."""

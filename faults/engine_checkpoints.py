@@ -6,9 +6,9 @@
 
 vLLM's attention on a CPU takes heads of 32 lanes and more, of compressed attention 512 and 64 lanes, in pages of 32 (of
 compressed attention 16); SGLang's gated delta nets heads of 32 lanes. Targets are those of tiny_checkpoints.py with one
-MTP layer, since both run one: `llama`, `qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`, `qwen3-next`; `eagle-llama` is a head
-of random weights for `llama`, `eagle3-qwen3` an EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary of
-its own.
+MTP layer, since both run one: `llama`, `qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`, `qwen3-next`. `eagle-llama` is a
+head of random weights for `llama`, `eagle3-qwen3` an EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary
+of its own.
 """
 
 from __future__ import annotations

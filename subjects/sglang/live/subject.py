@@ -13,7 +13,7 @@ from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "standalone": "STANDALONE"}
+_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
 _STATES = frozenset(f"commit.{name}" for name in ("state", "final", "step_index", "intermediate"))
@@ -49,7 +49,7 @@ class SglangEngine(Subject):
         self._kernels = kernels
         self.limits = Limits(
             models=("checkpoint",),
-            drafts=("eagle", "eagle3", "standalone"),
+            drafts=("eagle", "eagle3"),
             dtypes=("float32",),
             page_sizes=(size,),
             pages=_TOKENS // size,
@@ -65,6 +65,7 @@ class SglangEngine(Subject):
         )
         self._driver: SglangDriver | None = None
         self._spec: engine.SglangSpec | None = None
+        self._failed: str | None = None
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         assert isinstance(scenario.model, Checkpoint)  # the limits allow no other
@@ -79,12 +80,22 @@ class SglangEngine(Subject):
         """Serve the scenario on the engine of this process, which is started for the first one."""
         spec = self._spec_of(scenario)
         if self._driver is None:
-            self._driver, self._spec = SglangDriver(spec), spec
+            self._driver, self._spec = self._started(spec), spec
         if spec != self._spec:
             raise engine.SglangStartError("a second engine in one process: expected scenarios of one model and draft")
         channels = self.channels(scenario)
         seen = self._driver.run(scenario, script)
         return Trace(self.name, channels, tuple(one for one in seen if one.channel in channels))
+
+    def _started(self, spec: engine.SglangSpec) -> SglangDriver:
+        """Return an engine. One that failed is not tried again: what it left in this process would hide why."""
+        if self._failed is not None:
+            raise engine.SglangStartError(f"SGLang did not start before: {self._failed}")
+        try:
+            return SglangDriver(spec)
+        except Exception as error:
+            self._failed = f"{type(error).__name__}: {error}"
+            raise
 
     def _spec_of(self, scenario: Scenario) -> engine.SglangSpec:
         model, draft = scenario.model, scenario.draft

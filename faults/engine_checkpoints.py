@@ -29,6 +29,8 @@ EAGLE3_SIZES |= {"hidden_size": 144, "target_hidden_size": _WIDTH, "draft_vocab_
 EAGLE3_SIZES |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 512}
 QWEN3_NEXT: dict[str, Any] = {**tiny.QWEN3_NEXT, **_SIZES, "linear_key_head_dim": 32, "linear_value_head_dim": 32}
 QWEN3_NEXT |= {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "mlp_only_layers": []}
+# SGLang reads which layers attend from an interval, and from nothing else.
+QWEN3_NEXT |= {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "full_attention_interval": 4}
 _LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 

@@ -136,10 +136,14 @@ def _know_mimo() -> None:
 
 
 def _without_kernels() -> None:
-    """Have every operation that SGLang has in torch, too, run in torch."""
+    """Have every operation that SGLang has in torch, too, run in torch: of experts in a form that a graph can have."""
     from sglang.srt.layers import utils
+    from sglang.srt.layers.moe.fused_moe_native import fused_moe_forward_native
 
-    utils.MultiPlatformOp.dispatch_forward = lambda self: self.forward_native
+    def dispatched(one: Any) -> Any:
+        return fused_moe_forward_native if "FusedMoE" in type(one).__name__ else one.forward_native
+
+    utils.MultiPlatformOp.dispatch_forward = dispatched
 
 
 def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:

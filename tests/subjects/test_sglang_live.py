@@ -42,6 +42,12 @@ def test_head_of_sglang_stays(tmp_path: Path) -> None:
     assert heads.published(given, "eagle") == given
 
 
+def test_head_of_eagle3_becomes_one_of_sglang(tmp_path: Path) -> None:
+    made = Path(heads.published(str(write_head(tmp_path / "head", "LlamaForCausalLM")), "eagle3"))
+    assert json.loads((made / "config.json").read_text())["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert set(load_file(made / "model.safetensors")) == {"fc.weight"}
+
+
 def test_release_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.5.11.paths").write_text("/nowhere\n")
     with pytest.raises(engine.SglangStartError, match=r"no release '0.5.13' in .*engines unpack.*\(0\.5\.11\)"):
@@ -196,3 +202,30 @@ def test_a_draft_that_was_not_verified_shows(driver: driving.SglangDriver, monke
     monkeypatch.setattr(driver, "_proposing", driver._propose)
     driver._scheduler.draft_worker.draft = driver._propose
     assert set(of(driver.run(*asked((14, 15))), "round.drafts").values()) == {(7, 7)}
+
+
+def test_a_draft_of_few_tokens_proposes_ids_of_the_target(driver: driving.SglangDriver) -> None:
+    scheduler = driver._scheduler
+
+    def proposed(batch):
+        scheduler.seen(True, "DECODE", ids=[scheduler.pending], logits=[4])
+        return Scheduler.draft(scheduler, batch)
+
+    driver._propose = proposed
+    assert {value[0] for value in of(driver.run(*asked(None)), "draft.step.proposal").values()} == {4}
+    driver._draft_ids = 3 * np.arange(VOCAB)
+    assert {value[0] for value in of(driver.run(*asked(None)), "draft.step.proposal").values()} == {12}
+
+
+def test_an_engine_that_did_not_start_says_so_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(spec: engine.SglangSpec):
+        raise ValueError("no such kernel")
+
+    monkeypatch.setattr(engine, "start", start)
+    monkeypatch.setattr(GraphTaps, "install", lambda self: None)
+    subject = sglang()
+    monkeypatch.setattr(subject, "_spec_of", lambda scenario: None)
+    with pytest.raises(ValueError, match="no such kernel"):
+        subject.run(*asked(None))
+    with pytest.raises(engine.SglangStartError, match="SGLang did not start before: ValueError: no such kernel"):
+        subject.run(*asked(None))

@@ -25,9 +25,8 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "TRITON_F32_DEFAULT": "ieee",  # else products of float32 are those of TF32, which no bound lets pass
-    "SGLANG_MAMBA_CONV_DTYPE": "float32",
 }
-MAX_ROWS, STATES = 8, 32
+MAX_ROWS = 8
 
 
 class SglangStartError(ConditionError, RuntimeError):
@@ -104,7 +103,6 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "page_size": spec.page_size,
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
-        "max_mamba_cache_size": STATES,
         "cuda_graph_max_bs": 4,
         "mem_fraction_static": 0.3,
         "chunked_prefill_size": spec.tokens,
@@ -123,11 +121,6 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
     return fields | ({"speculative_draft_model_path": spec.draft} if spec.draft else {})
 
 
-def is_hybrid(path: str) -> bool:
-    """Return whether a checkpoint has layers with a recurrent state."""
-    return "linear_conv_kernel_dim" in (Path(path) / "config.json").read_text()
-
-
 def _know_mimo() -> None:
     """Name the config of MiMo, which its published folders have as code of their own: that of Qwen2, and MTP layers."""
     from transformers import AutoConfig, Qwen2Config
@@ -136,14 +129,10 @@ def _know_mimo() -> None:
 
 
 def _without_kernels() -> None:
-    """Have every operation that SGLang has in torch, too, run in torch: of experts in a form that a graph can have."""
+    """Have every operation that SGLang has in torch, too, run in torch."""
     from sglang.srt.layers import utils
-    from sglang.srt.layers.moe.fused_moe_native import fused_moe_forward_native
 
-    def dispatched(one: Any) -> Any:
-        return fused_moe_forward_native if "FusedMoE" in type(one).__name__ else one.forward_native
-
-    utils.MultiPlatformOp.dispatch_forward = dispatched
+    utils.MultiPlatformOp.dispatch_forward = lambda self: self.forward_native
 
 
 def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:

@@ -39,10 +39,10 @@ class Holding:
             held[request, attempt] = (first, last)
         return held
 
-    @cached_property
-    def order(self) -> dict[int, tuple[int, int]]:
-        """The order in which requests are served."""
-        return {one: (request.arrival, one) for one, request in enumerate(self.evidence.scenario.requests)}
+    @property
+    def on_demand(self) -> bool:
+        """Whether pages are taken on demand: on the engine that decodes."""
+        return self.evidence.scenario.schedule.preemption and self.of_engine == self.evidence.scenario.engines - 1
 
     def key(self, attempt: Attempt) -> Key:
         """Return the place of an attempt's first chunk."""
@@ -69,7 +69,12 @@ class Holding:
 
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
-        return (self.spans[attempt][0], *self.evidence.schedule.came(*attempt, self.order[attempt[0]][0]))
+        return (self.spans[attempt][0], *self.place(attempt))
+
+    def place(self, attempt: Attempt) -> tuple[int, int]:
+        """Return the place of an attempt in the line of its engine: when it came, and its place of that step."""
+        arrival = self.evidence.scenario.requests[attempt[0]].arrival
+        return self.evidence.schedule.came(*attempt, arrival)
 
     def needed(self, attempts: Iterable[Attempt], step: int) -> int:
         """Return the pages that these hold in a step, and keep for the rest of their prefills: shared ones once."""
@@ -224,18 +229,26 @@ def _comes_back(
     evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int
 ) -> Iterator[Mismatch]:
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
-    scenario, memory = evidence.scenario, evidence.scenario.memory
-    first = evidence.schedule.first_waiting(step, live, [one.arrival for one in scenario.requests])
-    if first is None:
-        return
+    first = evidence.schedule.first_waiting(step, live, [one.arrival for one in evidence.scenario.requests])
+    if first is not None:
+        # What it would be served that others have locked it need not have (S-CACHE-5).
+        pages = needed + holding.prefill_pages(first) - evidence.prefixes.locked.get(step, 0)
+        yield from in_line(holding, step, first, pages, evidence.scenario.memory.request_slots)
+
+
+def in_line(holding: Holding, step: int, first: Attempt, pages: int, most: int) -> Iterator[Mismatch]:
+    """Check that nobody is taken before the first in line, and that this one does not fit in a step.
+
+    `pages` are those that the engine would have to have with it, and `most` the requests that it has at a time.
+    """
+    evidence, live = holding.evidence, holding.live(step)
     for one in live:
-        if holding.spans[one][0] == step and holding.order[one[0]] > holding.order[first[0]]:
+        if holding.spans[one][0] == step and holding.place(one) > holding.place(first):
             got = f"request {one[0]} in step {step}"
             yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
-    # What it would be served that others have locked it need not have (S-CACHE-5).
-    served = evidence.prefixes.locked.get(step, 0)
-    fits = needed + holding.prefill_pages(first) - served <= memory.pages and len(live) < memory.request_slots
-    if fits and not holding.taken(step) and evidence.plans.tokens_left(step):
+    fits = pages <= evidence.scenario.memory.pages and len(live) < most
+    has_tokens = evidence.plans.tokens_left(step, holding.of_engine) > 0
+    if fits and has_tokens and not (holding.on_demand and holding.taken(step)):
         never = evidence.schedule.never
         got = f"aborted in step {never[first]}" if first in never else f"step {holding.spans[first][0]}"
         yield Mismatch("round.rows", holding.key(first), f"in step {step}", got, Missing())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
@@ -47,6 +49,9 @@ class _Holding:
         self._reports = schedule.trace.typed("pool.owners", PoolReport)
         returned = schedule.trace.typed("accept.returned", Returned)
         self._finished = {key.request for key, one in returned.items() if one.finished}
+        self._rows: dict[int, list[Row]] = defaultdict(list)
+        for row in schedule.rows:
+            self._rows[row.request].append(row)
 
     def may_run_out(self, step: int, *, before_late: bool) -> bool:
         """Return whether the next step may have too few pages, as each row may take as many more as a round can."""
@@ -67,7 +72,7 @@ class _Holding:
         if any(not row.phase and self._end(row) < self._text(row) for row in rows):
             return True
         live = {row.request for row in rows}
-        later = {row.request for row in self._schedule.rows if row.step > step}
+        later = {request for request, own in self._rows.items() if own[-1].step > step}
         aborted = {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
         waiting = (later | aborted - self._finished) - live
         return any(self._scenario.requests[one].arrival <= step + 1 for one in waiting)
@@ -85,10 +90,10 @@ class _Holding:
         report = self._reports.get(Key(-1, step))
         owners = {owner.request for owner in report.owners} if report else set()
         in_flight = {row.request for row in self._schedule.rows_at(step - 1)} if before_late else set()
-        last = {row.request: row for row in self._schedule.rows if row.step <= step}
         for request in sorted(owners | in_flight | {row.request for row in self._schedule.rows_at(step)}):
-            if request in last:
-                yield last[request]
+            begun = bisect(self._rows[request], step, key=lambda row: row.step)
+            if begun:
+                yield self._rows[request][begun - 1]
 
     def _text(self, row: Row) -> int:
         """Return how many tokens the prefill of a row runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -66,27 +66,34 @@ def _pages(holding: Holding, attempt: Attempt) -> int:
     return pages_needed(scenario, request)
 
 
+def _held(holding: Holding, attempts: Sequence[Attempt], step: int) -> int:
+    """Return the pages that an engine counts for those that it has in a step, when it takes another."""
+    if not holding.on_demand:
+        return sum(_pages(holding, one) for one in attempts)
+    return holding.needed(attempts, step) + sum(holding.more_drafts(one, step) for one in attempts)
+
+
 def _line(evidence: Evidence, holding: Holding) -> Iterator[Mismatch]:
-    """Check the requests of one engine, and what it has of them at a time."""
+    """Check the requests of one engine: nobody is taken without room, or waits where there is some."""
     scenario, engine, spans = evidence.scenario, holding.of_engine, _spans(holding)
     line = sorted(spans, key=holding.place)
     most = min(scenario.memory.request_slots, scenario.schedule.max_batch if engine else len(scenario.requests))
     ran = {(row.request, row.step) for row in evidence.schedule.rows if row.phase == engine}
     for step in range(evidence.schedule.last_step + 1):
-        live = [one for one in line if spans[one][0] <= step <= spans[one][1]]
-        # Of a budget another contract knows who runs.
-        for one in () if scenario.schedule.token_budget else live:
-            if (one[0], step) not in ran:
+        live = sorted(holding.live(step), key=holding.admitted)
+        for count, one in enumerate(live):
+            # Of a budget another contract knows who runs.
+            if not scenario.schedule.token_budget and (one[0], step) not in ran:
                 yield Mismatch("round.rows", holding.key(one), f"a row in step {step}", None, Missing())
-        held = sum(_pages(holding, one) for one in live)
-        if holding.on_demand:
-            held = holding.needed(live, step) + sum(holding.more_drafts(one, step) for one in live)
-        elif live and (len(live) > most or held > scenario.memory.pages):
-            expected, got = f"at most {most} requests with all pages", f"{len(live)} with {held} pages in step {step}"
-            yield Mismatch("round.rows", holding.key(live[-1]), expected, got, OutOfRange())
+            pages = _held(holding, live[:count], step) + _pages(holding, one) if spans[one][0] == step else 0
+            if pages > scenario.memory.pages or count >= most:
+                expected = f"taken beside {most - 1} others at most, with {scenario.memory.pages} pages in all"
+                got = f"beside {count} with {pages} pages in step {step}"
+                yield Mismatch("round.rows", holding.key(one), expected, got, OutOfRange())
         first = next((one for one in line if _came(holding, one) <= step < spans[one][0]), None)
         if first is not None:
-            yield from in_line(holding, step, first, held + _pages(holding, first), most)
+            pages = _held(holding, live, step) + _pages(holding, first)
+            yield from in_line(holding, step, first, pages, most)
 
 
 _disaggregated = partial(equals, concerns=_is_disaggregated)

@@ -99,6 +99,16 @@ class Holding:
             return 0
         return self.prefill_pages(attempt) - (len(self.evidence.tables.at(ran[-1])) if ran else 0)
 
+    def lacking(self, attempts: Iterable[Attempt], step: int) -> int:
+        """Return the pages that rounds of these attempts run without in a step."""
+        rows = [row for one in attempts for row in self._of_attempts[one] if row.phase and row.step == step]
+        return sum(self._lacking(row) for row in rows)
+
+    def _lacking(self, row: Row) -> int:
+        end = self.evidence.contexts[row.request, row.round] + self.evidence.columns(row)
+        freed = self.evidence.freed_before(row.request, row.round)
+        return max(0, -(-end // self.evidence.page_size) - freed - len(self.evidence.tables.at(row)))
+
     def _ran(self, attempt: Attempt, step: int) -> list[Row]:
         """Return the rows of an attempt up to a step; none if a wrong trace has its rows elsewhere."""
         return [row for row in self._of_attempts[attempt] if row.step <= step]
@@ -217,12 +227,23 @@ def _gives_way(evidence: Evidence, holding: Holding, step: int) -> Iterator[Mism
 
 
 def _fits(evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
-    """Check that the pages held in a step, and those kept for prefills, exist: no request was admitted too early."""
+    """Check that the pages held in a step, those kept for prefills, and those that rounds run without exist.
+
+    Else a request was admitted too early, or the last one that decodes had to give way.
+    """
     pages = evidence.scenario.memory.pages
-    if needed > pages:
-        last = max(live, key=holding.admitted)
-        expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
+    needed += holding.lacking(live, step)
+    if needed <= pages:
+        return
+    expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
+    last = max(live, key=holding.admitted)
+    if holding.spans[last][0] == step:
         yield Mismatch("round.rows", holding.key(last), expected, got, OutOfRange())
+    else:
+        ready = [one for one in live if holding.is_ready(one, step)]
+        last = max(ready or live, key=holding.admitted)
+        number = max(row.round for row in evidence.schedule.rows_of[last] if row.step <= step)
+        yield Mismatch("round.attempt", Key(last[0], number), expected, got, OutOfRange())
 
 
 def _comes_back(

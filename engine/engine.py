@@ -397,10 +397,14 @@ class Engine:
         if proposal.num_drafts == known:
             proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
-        if self.grammars:
-            excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
-            proposal = replace(proposal, excluded=excluded)
-        return runtime, batch, proposal, inputs
+        return runtime, batch, self._masked(batch, proposal, runtime.width), inputs
+
+    def _masked(self, batch: tuple[DecodeRow, ...], proposal: Proposal, width: int) -> Proposal:
+        """Return a proposal with what grammars and minimum lengths exclude behind each of its rows."""
+        if not self.grammars:
+            return proposal
+        masks = self.grammars.masks(batch, proposal, width)
+        return replace(proposal, excluded=stopping.masks(batch, proposal, masks))
 
     def _verified(
         self,

@@ -16,7 +16,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, DraftModel, PromptChunks
 from draftproof.engine.engine import Engine
@@ -216,10 +215,7 @@ class OverlapEngine(Engine):
         proposal = replace(runtime.propose(batch, num_rows, found), counts=counts)
         if found:
             proposal = replace(proposal, num_drafts=tuple(counts.tolist()))
-        proposal = self.probes.steer(batch, proposal)
-        if self.grammars:
-            excluded = stopping.masks(batch, proposal, self.grammars.masks(batch, proposal, runtime.width))
-            proposal = replace(proposal, excluded=excluded)
+        proposal = self._masked(batch, self.probes.steer(batch, proposal), runtime.width)
         if proposal.counts is None:
             proposal = replace(proposal, counts=self._tensor(proposal.num_drafts))
         return batch, proposal, inputs | {"num_drafts": proposal.counts}

@@ -55,7 +55,7 @@ class TensorGroup(Solo):
         everyone = x.new_empty((self.size * x.shape[0], x.shape[1]))
         self._enter(RankOp.GATHER, x)
         torch.ops.draftproof_ranks.gather(everyone, x, self._group.handle)
-        return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)
+        return everyone.view(self.size, *x.shape).transpose(0, 1).reshape(x.shape[0], everyone.shape[1] * self.size)
 
     def _enter(self, op: RankOp, x: Tensor) -> None:
         self.enter((Issued(op, x.shape[0], x.shape[1], JOURNAL_DTYPES.get(x.dtype, 0)),))

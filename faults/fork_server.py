@@ -2,7 +2,7 @@
 
 Run as `python -P -m draftproof.faults.fork_server`; standard input is a socket over which connections are sent. For
 each it forks a process, which reads one Batch as a JSON line, and writes one TaskResult a line as they finish. Each
-task has a forked worker of its own. It ends when standard input does, and what it forked ends with it.
+task has a forked worker of its own. It ends when standard input does, after what it forked.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 import itertools
 import os
 import select
+import signal
 import socket
 import sys
 import tempfile
@@ -198,8 +199,11 @@ def _forked(control: socket.socket, connection: socket.socket) -> int:
     code = 1
     try:
         die_with_parent()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         control.close()
         _answer(connection)
+        code = 0
+    except SystemExit:
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -216,10 +220,13 @@ def main() -> None:
     while True:
         message, files, *_ = socket.recv_fds(control, 1, 1)
         if not message:
-            return
+            break
         with socket.socket(fileno=files[0]) as connection:
             running.add(_forked(control, connection))
         running = {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0}
+    for pid in running:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

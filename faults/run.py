@@ -85,9 +85,7 @@ def run_faults(
     groups: list[_Group] = []
     pieces: list[_Piece] = []
     is_whole, stale = True, dict[str, str]()
-    # A process that is cut may still write its bytecode while the folder goes.
-    temporary = tempfile.TemporaryDirectory(prefix="draftproof-", ignore_cleanup_errors=True)
-    with temporary as folder, ForkServer() as server:
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, ForkServer() as server:
         try:
             groups, stale = _groups(present, Path(folder), device, baseline, checkpoints)
             if groups and serve is None:

@@ -20,7 +20,7 @@ _COMMAND = (sys.executable, "-P", "-m", "draftproof.faults.fork_server")
 
 
 class ForkServer:
-    """Starts at the first batch, and ends with the block that it manages."""
+    """Starts at the first batch, and ends, with all that it forked, before the block that it manages does."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -31,10 +31,11 @@ class ForkServer:
         return self
 
     def __exit__(self, *error: object) -> None:
+        # Not only closed: a process that was forked of this one may have it, too.
+        self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         self._theirs.close()
         if self._process is not None:
-            self._process.terminate()
             self._process.wait()
 
     def start(self) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from draftproof.properties.contracts.base import equals, listed
-from draftproof.properties.contracts.preemption import Attempt, Holding
+from draftproof.properties.contracts.preemption import Attempt, Holding, in_line
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange
+from draftproof.properties.values.relations import Missing, OutOfRange
 from draftproof.properties.values.scenario import pages_needed
-from draftproof.properties.values.trace import Key
 
 
 def _is_disaggregated(evidence: Evidence) -> bool:
@@ -47,17 +45,14 @@ def _spans(holding: Holding) -> dict[Attempt, tuple[int, int]]:
     return {one: span for one, span in spans.items() if schedule.engine(one[1]) == holding.of_engine}
 
 
-def _came(holding: Holding, attempt: Attempt) -> tuple[int, tuple[int, int]]:
-    """Return from which step on a request is in the line of an engine, and its place there.
+def _came(holding: Holding, attempt: Attempt) -> int:
+    """Return from which step on a request is in the line of an engine.
 
     One that gave way is back in the step after that, in its old place.
     """
-    number, arrival = attempt[1], holding.evidence.scenario.requests[attempt[0]].arrival
-    place = holding.evidence.schedule.came(*attempt, arrival)
-    again = number > 0 and not holding.of_engine
     # Of a trace that has no attempt before this one, another contract tells.
-    before = holding.spans.get((attempt[0], number - 1))
-    return (before[1] + 2 if again and before else place[0]), place
+    before = holding.spans.get((attempt[0], attempt[1] - 1))
+    return before[1] + 2 if before and not holding.of_engine else holding.place(attempt)[0]
 
 
 def _pages(holding: Holding, attempt: Attempt) -> int:
@@ -71,40 +66,34 @@ def _pages(holding: Holding, attempt: Attempt) -> int:
     return pages_needed(scenario, request)
 
 
+def _held(holding: Holding, attempts: Sequence[Attempt], step: int) -> int:
+    """Return the pages that an engine counts for those that it has in a step, when it takes another."""
+    if not holding.on_demand:
+        return sum(_pages(holding, one) for one in attempts)
+    return holding.needed(attempts, step) + sum(holding.more_drafts(one, step) for one in attempts)
+
+
 def _line(evidence: Evidence, holding: Holding) -> Iterator[Mismatch]:
-    """Check the requests of one engine, and what it has of them at a time."""
+    """Check the requests of one engine: nobody is taken without room, or waits where there is some."""
     scenario, engine, spans = evidence.scenario, holding.of_engine, _spans(holding)
-    came = {one: _came(holding, one) for one in spans}
-    line = sorted(spans, key=lambda one: came[one][1])
+    line = sorted(spans, key=holding.place)
     most = min(scenario.memory.request_slots, scenario.schedule.max_batch if engine else len(scenario.requests))
-    on_demand = scenario.schedule.preemption and engine
     ran = {(row.request, row.step) for row in evidence.schedule.rows if row.phase == engine}
     for step in range(evidence.schedule.last_step + 1):
-        live = [one for one in line if spans[one][0] <= step <= spans[one][1]]
-        # Of a budget another contract knows who runs.
-        for one in () if scenario.schedule.token_budget else live:
-            if (one[0], step) not in ran:
-                yield _mismatch(one, engine, f"a row in step {step}", None, Missing())
-        held = sum(_pages(holding, one) for one in live)
-        if on_demand:
-            held = holding.needed(live, step) + sum(holding.more_drafts(one, step) for one in live)
-        elif live and (len(live) > most or held > scenario.memory.pages):
-            got = f"{len(live)} with {held} pages in step {step}"
-            yield _mismatch(live[-1], engine, f"at most {most} requests with all pages", got, OutOfRange())
-        first = next((one for one in line if came[one][0] <= step < spans[one][0]), None)
-        if first is None:
-            continue
-        for one in live:
-            if spans[one][0] == step and came[one][1] > came[first][1]:
-                got = f"request {one[0]} in step {step}"
-                yield _mismatch(one, engine, f"request {first[0]} first", got, OutOfOrder())
-        fits = len(live) < most and held + _pages(holding, first) <= scenario.memory.pages
-        if fits and evidence.plans.tokens_left(step, engine) > 0 and not (on_demand and holding.taken(step)):
-            yield _mismatch(first, engine, f"from step {step} on", f"from step {spans[first][0]} on", Missing())
-
-
-def _mismatch(attempt: Attempt, round_: int, expected: str, got: str | None, relation: Any) -> Mismatch:
-    return Mismatch("round.rows", Key(attempt[0], round_, step=0), expected, got, relation)
+        live = sorted(holding.live(step), key=holding.admitted)
+        for count, one in enumerate(live):
+            # Of a budget another contract knows who runs.
+            if not scenario.schedule.token_budget and (one[0], step) not in ran:
+                yield Mismatch("round.rows", holding.key(one), f"a row in step {step}", None, Missing())
+            pages = _held(holding, live[:count], step) + _pages(holding, one) if spans[one][0] == step else 0
+            if pages > scenario.memory.pages or count >= most:
+                expected = f"taken beside {most - 1} others at most, with {scenario.memory.pages} pages in all"
+                got = f"beside {count} with {pages} pages in step {step}"
+                yield Mismatch("round.rows", holding.key(one), expected, got, OutOfRange())
+        first = next((one for one in line if _came(holding, one) <= step < spans[one][0]), None)
+        if first is not None:
+            pages = _held(holding, live, step) + _pages(holding, first)
+            yield from in_line(holding, step, first, pages, most)
 
 
 _disaggregated = partial(equals, concerns=_is_disaggregated)

@@ -39,10 +39,10 @@ class Holding:
             held[request, attempt] = (first, last)
         return held
 
-    @cached_property
-    def order(self) -> dict[int, tuple[int, int]]:
-        """The order in which requests are served."""
-        return {one: (request.arrival, one) for one, request in enumerate(self.evidence.scenario.requests)}
+    @property
+    def on_demand(self) -> bool:
+        """Whether pages are taken on demand: on the engine that decodes."""
+        return self.evidence.scenario.schedule.preemption and self.of_engine == self.evidence.scenario.engines - 1
 
     def key(self, attempt: Attempt) -> Key:
         """Return the place of an attempt's first chunk."""
@@ -69,7 +69,12 @@ class Holding:
 
     def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
         """Return the place of an attempt in the order of admission."""
-        return (self.spans[attempt][0], *self.evidence.schedule.came(*attempt, self.order[attempt[0]][0]))
+        return (self.spans[attempt][0], *self.place(attempt))
+
+    def place(self, attempt: Attempt) -> tuple[int, int]:
+        """Return the place of an attempt in the line of its engine: when it came, and its place of that step."""
+        arrival = self.evidence.scenario.requests[attempt[0]].arrival
+        return self.evidence.schedule.came(*attempt, arrival)
 
     def needed(self, attempts: Iterable[Attempt], step: int) -> int:
         """Return the pages that these hold in a step, and keep for the rest of their prefills: shared ones once."""
@@ -93,6 +98,16 @@ class Holding:
         if ran and ran[-1].phase:
             return 0
         return self.prefill_pages(attempt) - (len(self.evidence.tables.at(ran[-1])) if ran else 0)
+
+    def lacking(self, attempts: Iterable[Attempt], step: int) -> int:
+        """Return the pages that rounds of these attempts run without in a step."""
+        rows = [row for one in attempts for row in self._of_attempts[one] if row.phase and row.step == step]
+        return sum(self._lacking(row) for row in rows)
+
+    def _lacking(self, row: Row) -> int:
+        end = self.evidence.contexts[row.request, row.round] + self.evidence.columns(row)
+        freed = self.evidence.freed_before(row.request, row.round)
+        return max(0, -(-end // self.evidence.page_size) - freed - len(self.evidence.tables.at(row)))
 
     def _ran(self, attempt: Attempt, step: int) -> list[Row]:
         """Return the rows of an attempt up to a step; none if a wrong trace has its rows elsewhere."""
@@ -212,30 +227,49 @@ def _gives_way(evidence: Evidence, holding: Holding, step: int) -> Iterator[Mism
 
 
 def _fits(evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int) -> Iterator[Mismatch]:
-    """Check that the pages held in a step, and those kept for prefills, exist: no request was admitted too early."""
+    """Check that the pages held in a step, those kept for prefills, and those that rounds run without exist.
+
+    Else a request was admitted too early, or the last one that decodes had to give way.
+    """
     pages = evidence.scenario.memory.pages
-    if needed > pages:
-        last = max(live, key=holding.admitted)
-        expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
+    needed += holding.lacking(live, step)
+    if needed <= pages:
+        return
+    expected, got = f"at most {pages} pages held and kept in step {step}", f"{needed} pages"
+    last = max(live, key=holding.admitted)
+    if holding.spans[last][0] == step:
         yield Mismatch("round.rows", holding.key(last), expected, got, OutOfRange())
+    else:
+        ready = [one for one in live if holding.is_ready(one, step)]
+        last = max(ready or live, key=holding.admitted)
+        number = max(row.round for row in evidence.schedule.rows_of[last] if row.step <= step)
+        yield Mismatch("round.attempt", Key(last[0], number), expected, got, OutOfRange())
 
 
 def _comes_back(
     evidence: Evidence, holding: Holding, step: int, live: Sequence[Attempt], needed: int
 ) -> Iterator[Mismatch]:
     """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
-    scenario, memory = evidence.scenario, evidence.scenario.memory
-    first = evidence.schedule.first_waiting(step, live, [one.arrival for one in scenario.requests])
-    if first is None:
-        return
+    first = evidence.schedule.first_waiting(step, live, [one.arrival for one in evidence.scenario.requests])
+    if first is not None:
+        # What it would be served that others have locked it need not have (S-CACHE-5).
+        pages = needed + holding.prefill_pages(first) - evidence.prefixes.locked.get(step, 0)
+        yield from in_line(holding, step, first, pages, evidence.scenario.memory.request_slots)
+
+
+def in_line(holding: Holding, step: int, first: Attempt, pages: int, most: int) -> Iterator[Mismatch]:
+    """Check that nobody is taken before the first in line, and that this one does not fit in a step.
+
+    `pages` are those that the engine would have to have with it, and `most` the requests that it has at a time.
+    """
+    evidence, live = holding.evidence, holding.live(step)
     for one in live:
-        if holding.spans[one][0] == step and holding.order[one[0]] > holding.order[first[0]]:
+        if holding.spans[one][0] == step and holding.place(one) > holding.place(first):
             got = f"request {one[0]} in step {step}"
             yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
-    # What it would be served that others have locked it need not have (S-CACHE-5).
-    served = evidence.prefixes.locked.get(step, 0)
-    fits = needed + holding.prefill_pages(first) - served <= memory.pages and len(live) < memory.request_slots
-    if fits and not holding.taken(step) and evidence.plans.tokens_left(step):
+    fits = pages <= evidence.scenario.memory.pages and len(live) < most
+    has_tokens = evidence.plans.tokens_left(step, holding.of_engine) > 0
+    if fits and has_tokens and not (holding.on_demand and holding.taken(step)):
         never = evidence.schedule.never
         got = f"aborted in step {never[first]}" if first in never else f"step {holding.spans[first][0]}"
         yield Mismatch("round.rows", holding.key(first), f"in step {step}", got, Missing())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
@@ -47,6 +49,9 @@ class _Holding:
         self._reports = schedule.trace.typed("pool.owners", PoolReport)
         returned = schedule.trace.typed("accept.returned", Returned)
         self._finished = {key.request for key, one in returned.items() if one.finished}
+        self._rows: dict[int, list[Row]] = defaultdict(list)
+        for row in schedule.rows:
+            self._rows[row.request].append(row)
 
     def may_run_out(self, step: int, *, before_late: bool) -> bool:
         """Return whether the next step may have too few pages, as each row may take as many more as a round can."""
@@ -67,7 +72,7 @@ class _Holding:
         if any(not row.phase and self._end(row) < self._text(row) for row in rows):
             return True
         live = {row.request for row in rows}
-        later = {row.request for row in self._schedule.rows if row.step > step}
+        later = {request for request, own in self._rows.items() if own[-1].step > step}
         aborted = {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
         waiting = (later | aborted - self._finished) - live
         return any(self._scenario.requests[one].arrival <= step + 1 for one in waiting)
@@ -81,14 +86,23 @@ class _Holding:
         return columns_freed(self._scenario, self._lengths.get(Key(row.request, row.round - int(in_flight)), 0))
 
     def _last_rows(self, step: int, *, before_late: bool) -> Iterator[Row]:
-        """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""
+        """Yield the last row of each request that is live: with a row in the step, in flight, with pages, or to go on.
+
+        Windows may have freed all pages of one that waits for a place in a batch.
+        """
         report = self._reports.get(Key(-1, step))
-        owners = {owner.request for owner in report.owners} if report else set()
-        in_flight = {row.request for row in self._schedule.rows_at(step - 1)} if before_late else set()
-        last = {row.request: row for row in self._schedule.rows if row.step <= step}
-        for request in sorted(owners | in_flight | {row.request for row in self._schedule.rows_at(step)}):
-            if request in last:
-                yield last[request]
+        running = {owner.request for owner in report.owners} if report else set()
+        running |= {row.request for row in self._schedule.rows_at(step)}
+        running |= {row.request for row in self._schedule.rows_at(step - 1)} if before_late else set()
+        for request, rows in self._rows.items():
+            begun = bisect(rows, step, key=lambda row: row.step)
+            if begun and (request in running or self._goes_on(rows[begun - 1 :])):
+                yield rows[begun - 1]
+
+    def _goes_on(self, rows: Sequence[Row]) -> bool:
+        """Return whether the request of these rows is still in the attempt of the first in its next one."""
+        attempt = self._schedule.attempt
+        return len(rows) > 1 and attempt(rows[0]) == attempt(rows[1])
 
     def _text(self, row: Row) -> int:
         """Return how many tokens the prefill of a row runs."""

@@ -30,7 +30,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, Proposal, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, Proposal, StepPlan, relayed
 from draftproof.engine.staging import Staging
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
@@ -105,8 +105,6 @@ class OverlapEngine(Engine):
         self, plan: StepPlan, num_tokens: int, num_entries: int, num_rows: int, steps: int, *, late: bool
     ) -> Launched:
         """Give a step to the device."""
-        if self._packed_target and num_tokens:
-            plan = replace(plan, decode=tuple(map(self.scheduler.exact, plan.decode)))
         runtime, work = self._runtimes[self.config.num_drafts(steps)], self._stream.given + 1
         step = Launched(plan, work, runtime.width, num_tokens, num_entries, num_rows)
         prompts, rounds, inputs = (torch.empty((len(_INPUTS), 0), dtype=torch.int64),) * 3
@@ -144,13 +142,13 @@ class OverlapEngine(Engine):
     def _run_mixed(
         self, target: PackedTarget, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor
     ) -> None:
-        """Run chunks and rounds in one launch. The host knows how many tokens each row has (S-OVERLAP-10)."""
+        """Run chunks and rounds in one launch, laid out by the tokens that each row turns out to have."""
         chunks, batch = step.plan.prefill, step.plan.decode
         self._begin([row for row in chunks if not row.chunk])
         proposal, started = Proposal(self._tensor([]).view(0, 0), ()), dict[str, Tensor]()
         if step.num_rows:
             batch, proposal, started = self._propose(runtime, step, inputs)
-            batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
+            batch = relayed(batch, started)
         ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if step.num_rows else 0)
         step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
         if step.num_rows:
@@ -197,9 +195,9 @@ class OverlapEngine(Engine):
         device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
-        relayed = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
+        known = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
         choosing = uploaded(self._choosing(batch), self.device)
-        inputs = {"req_rows": req_rows, "state_slots": state_slots, **relayed, **choosing}
+        inputs = {"req_rows": req_rows, "state_slots": state_slots, **known, **choosing}
         batch = self.probes.known(batch, inputs)
         found = None
         if self.draft.looks_up:

@@ -6,8 +6,6 @@ SGLang's overlap scheduling (docs/semantics/overlap.md, S-OVERLAP).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from draftproof.engine import stopping
 from draftproof.engine.logprobs import TokenLogprob
 from draftproof.engine.scheduler import Scheduler, Sequence
@@ -71,13 +69,7 @@ class OverlapScheduler(Scheduler):
         requests = [row.request for row in plan.prefill] + [row.request for row in plan.decode]
         needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
         keeps_states = self.cache.keeps and self.cache.checkpoints is not None
-        may_lack = keeps_states or self._may_run_out() or self._may_mix(plan.step + 1)
-        return bool(requests) and (needs_text or may_lack)
-
-    def _may_mix(self, step: int) -> bool:
-        """Return whether a step may have chunks beside rounds in one launch, which goes by their numbers of tokens."""
-        waiting = any(one.request.arrival <= step for one in self._waiting)
-        return self._config.mixed and (waiting or any(one.in_prefill for one in self.live))
+        return bool(requests) and (needs_text or keeps_states or self._may_run_out())
 
     def _may_run_out(self) -> bool:
         """Return whether the next step may have too few pages: each row may take as many more as a round has tokens."""
@@ -87,12 +79,6 @@ class OverlapScheduler(Scheduler):
         left = [self._pages_to(len(one.waited.text)) - len(self.page_table.pages[one.req_row]) for one in texts]
         rounds = (len(self.live) - len(texts)) * self._pages_to(self._config.num_columns(max(self._config.candidates)))
         return self.pool.free + self.cache.evictable < sum(left) + rounds
-
-    def exact(self, row: DecodeRow) -> DecodeRow:
-        """Return a row of a request that has nothing in flight, with its drafts and its pending token."""
-        sequence = self.find(row.request.id)
-        num_drafts = max(0, min(row.num_drafts, self.last_context(row.request.id) - row.seq_len))
-        return replace(row, num_drafts=num_drafts, pending_token=sequence.emitted[-1])
 
     def known_length(self, request: int) -> int:
         """Return the length of a request as far as the host knows it."""

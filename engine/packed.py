@@ -90,7 +90,7 @@ def packing(chunks: Sequence[PrefillRow], rounds: Sequence[DecodeRow], proposal:
     parents = [()] * len(rounds) if proposal.parents is None else proposal.parents.tolist()
     verify = list[RowTokens]()
     for row, tokens, above in zip(rounds, drafts, parents, strict=True):
-        ids = (row.pending_token, *tokens[: row.num_drafts])
+        ids = () if row.num_drafts < 0 else (row.pending_token, *tokens[: row.num_drafts])
         verify.append(RowTokens(row.request.id, True, row.req_row, row.seq_len, ids, tuple(above[: row.num_drafts])))
     prefill = [RowTokens(row.request.id, False, row.req_row, row.start, row.ids) for row in chunks]
     return Packing(tuple(prefill + verify if row_seed % 2 else verify + prefill))

@@ -135,6 +135,15 @@ class DecodeRow:
         return self if num_drafts == self.num_drafts else replace(self, num_drafts=num_drafts)
 
 
+def relayed(batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
+    """Return rows with what only the device knows of them; waits for it. A row of padding has -1 drafts."""
+    known = zip(*(inputs[name].tolist() for name in ("positions", "pending_tokens", "num_drafts")), strict=True)
+    return tuple(
+        replace(row, seq_len=seq_len, pending_token=token, num_drafts=count)
+        for row, (seq_len, token, count) in zip(batch, known, strict=True)
+    )
+
+
 @dataclass(frozen=True)
 class Released:
     """What a request gave back: its row, its pages (but those that a cache keeps) and its state slot (0: none)."""

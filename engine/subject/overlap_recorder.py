@@ -13,9 +13,8 @@ from torch import Tensor
 
 from draftproof.engine.ranks import Issued, RankOp
 from draftproof.engine.runtime import acceptance
-from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan
+from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan, relayed
 from draftproof.engine.subject.recorder import TraceRecorder
-from draftproof.engine.subject.steering import relayed
 from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
 from draftproof.properties.values.trace import Key
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from draftproof.engine.probes import Probes
-from draftproof.engine.stages import DecodeRow, Proposal
+from draftproof.engine.stages import DecodeRow, Proposal, relayed
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario, drafts_if_forced, round_plan
 from draftproof.properties.values.script import Script, forced
@@ -78,12 +77,3 @@ class SilentRecorder(Probes):
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals."""
         return self._steering.steered(batch, proposal)
-
-
-def relayed(batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
-    """Return rows with what only the device knows of them; waits for it."""
-    known = zip(*(inputs[name].tolist() for name in ("positions", "pending_tokens", "num_drafts")), strict=True)
-    return tuple(
-        replace(row, seq_len=seq_len, pending_token=token, num_drafts=count)
-        for row, (seq_len, token, count) in zip(batch, known, strict=True)
-    )

@@ -27,8 +27,7 @@ def waited_steps(scenario: Scenario, schedule: ObservedSchedule, *, is_hybrid: b
     for step in steps:
         before_late = step - 1 not in waited and lag(own.overlap, step - 1) > 0
         may_run_out = own.preemption and holding.may_run_out(step, before_late=before_late)
-        may_mix = own.mixed and holding.may_mix(step, before_late=before_late)
-        if may_run_out or may_mix or any(_needs_text(scenario, row) for row in schedule.rows_at(step)):
+        if may_run_out or any(_needs_text(scenario, row) for row in schedule.rows_at(step)):
             waited.add(step)
     return frozenset(waited)
 
@@ -65,17 +64,6 @@ class _Holding:
             else:
                 needed += -(-self._text(row) // size) - len(table)
         return self._scenario.memory.pages - len(pages) < needed
-
-    def may_mix(self, step: int, *, before_late: bool) -> bool:
-        """Return whether a request is in its prefill after a step, or waits and has arrived by the next one."""
-        rows = list(self._last_rows(step, before_late=before_late))
-        if any(not row.phase and self._end(row) < self._text(row) for row in rows):
-            return True
-        live = {row.request for row in rows}
-        later = {request for request, own in self._rows.items() if own[-1].step > step}
-        aborted = {one for one, request in enumerate(self._scenario.requests) if (request.abort_at or 0) > step}
-        waiting = (later | aborted - self._finished) - live
-        return any(self._scenario.requests[one].arrival <= step + 1 for one in waiting)
 
     def _freed(self, row: Row, step: int, *, before_late: bool) -> int:
         """Return the columns that windows had freed of a row's table when a step was given to the device."""

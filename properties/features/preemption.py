@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
+from draftproof.properties.features.some_requests import slots_for, slow, unstopped
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import TreeShape
@@ -48,11 +49,11 @@ def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
     Pages that prompts have in common are taken once where a prefix cache shares them. Of ranks, each of which has as
     many pages, the one with the most requests counts.
     """
-    if not scenario.schedule.preemption:
+    if not scenario.schedule.preemption or len(scenario.requests) == 1:
         return scenario
+    scenario = _side_by_side(scenario)
     size, most = scenario.memory.page_size, min(scenario.schedule.max_batch, scenario.memory.request_slots)
-    rank = Counter(one.rank for one in scenario.requests).most_common(1)[0][0]
-    own = [one for one in scenario.requests if one.rank == rank]
+    own = [scenario.requests[place] for place in _of_fullest_rank(scenario)]
     first = sorted(own, key=lambda one: one.arrival)[: max(2, choose.one_of((2, most)))]
     taken = [_pages_of(one.known_prompt, size) for one in first]
     prefills = len(set().union(*taken)) if scenario.schedule.prefix_cache else sum(map(len, taken))
@@ -64,6 +65,40 @@ def with_few_pages(choose: Choose, scenario: Scenario) -> Scenario:
     least = max(prefills, longest)
     most = least if choose.one_of(_FEWEST) else max(least, prefills + (rounds - 1) // 2)
     return put_in(scenario, "memory", pages=choose.integer(least, most))
+
+
+def _of_fullest_rank(scenario: Scenario) -> list[int]:
+    """Return the places of the requests of the rank that has most."""
+    rank = Counter(one.rank for one in scenario.requests).most_common(1)[0][0]
+    return [place for place, one in enumerate(scenario.requests) if one.rank == rank]
+
+
+def _side_by_side(scenario: Scenario) -> Scenario:
+    """Return the scenario with the longest request and another one of its rank run to their ends, from the first step.
+
+    There are pages for the longest request, so that it must not run alone. Others come a step later, and may be
+    aborted. A budget of tokens leaves some beside a whole round.
+    """
+    own = _of_fullest_rank(scenario)
+    if len(own) == 1:
+        return scenario
+    requests = [replace(one, arrival=max(one.arrival, 1)) for one in scenario.requests]
+
+    def whole(place: int) -> int:
+        return min(scenario.memory.max_len, len(requests[place].prompt) + requests[place].budget)
+
+    longest = max(own, key=lambda place: (whole(place), -len(requests[place].prompt)))
+    other = min((place for place in own if place != longest), key=lambda place: len(requests[place].prompt))
+    both = {longest: unstopped(requests[longest]), other: unstopped(slow(requests[other]))}
+    prompt, beside = len(both[longest].prompt), len(both[other].prompt)
+    steps = whole(longest) - prompt + prompt // scenario.schedule.chunk
+    both[other] = replace(both[other], budget=max(1, both[other].min_tokens, min(steps, whole(longest) - beside)))
+    some_aborted = any(one.abort_at is not None for place, one in enumerate(requests) if place not in both)
+    for place, one in both.items():
+        requests[place] = replace(one, arrival=0, abort_at=None if some_aborted else one.abort_at)
+    tokens = scenario.schedule.token_budget and max(scenario.schedule.token_budget, scenario.width + 1)
+    made = put_in(replace(scenario, requests=tuple(requests)), "schedule", token_budget=tokens)
+    return put_in(made, "memory", request_slots=slots_for(scenario, requests))
 
 
 def _pages_of(prompt: tuple[int, ...], size: int) -> set[tuple[int, ...]]:

@@ -125,7 +125,7 @@ class EngineSubject(Subject):
             if not group.mismatch:
                 raise
             return Trace(self.name, self.channels(scenario), recorder.observations)
-        recorder.paged.report_pools(steps)
+        recorder.report_pools(steps)
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
         recorder.config.report_index_bytes((*engine.dtypes(), *recorder.dtypes))

@@ -26,6 +26,7 @@ from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobParams
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.subject.reachable import RequestId
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
@@ -204,7 +205,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
     """
     made = [
         GenerationRequest(
-            id=first_id + number,
+            id=RequestId(first_id + number),
             arrival=first_step + request.arrival,
             prompt=request.prompt,
             budget=request.budget,

@@ -24,7 +24,7 @@ from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
 from draftproof.engine.subject.probe_switch import ProbeSwitch
-from draftproof.engine.subject.reachable import footprint, judged_otherwise, nodes_beyond
+from draftproof.engine.subject.reachable import footprint, judged_otherwise, kept, nodes_beyond
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.steering import SilentRecorder, Steering
 from draftproof.engine.subject.tap_recorder import TapRecorder
@@ -289,12 +289,23 @@ class TraceRecorder(Probes):
         self._log.add("total.accepted", Key(-1, 0), totals.accepted)
         self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
+    @property
+    def _recorders(self) -> tuple[TraceRecorder, ...]:
+        return (self, self._prefill) if self._prefill else (self,)
+
+    @property
+    def _observers(self) -> tuple[object, ...]:
+        return tuple(observer for one in self._recorders for observer in (one, one.probes, one.taps))
+
+    def report_pools(self, step: int) -> None:
+        """Report the pools after an engine step, and what is kept of which requests."""
+        self.paged.report_pools(step)
+        self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
+
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""
-        recorders = (self, self._prefill) if self._prefill else (self,)
-        observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
-        found = footprint(served, observers, judged_otherwise(self._scenario))
-        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in recorders)
+        found = footprint(served, self._observers, judged_otherwise(self._scenario))
+        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in self._recorders)
         found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 
@@ -356,7 +367,7 @@ class TraceRecorder(Probes):
         self._memory.poison_pages(pages)
 
     def on_step(self, plan: StepPlan) -> None:
-        self.paged.report_pools(plan.step)
+        self.report_pools(plan.step)
 
 
 def _rows(tensor: Tensor, counts: Sequence[int]) -> list[TokenIds]:

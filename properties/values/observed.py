@@ -306,6 +306,18 @@ class Footprint(Observed, frozen=True):
     tensor_bytes: int
 
 
+class Holdings(Observed, frozen=True):
+    """What an engine keeps after a step beside graphs and buffers, in channel pool.kept.
+
+    `requests` of which something can be reached from it, those of two engines twice; `tensor_bytes` of the storages of
+    its tensors; `nodes` of a prefix cache that are not in its tree.
+    """
+
+    requests: tuple[int, ...]
+    tensor_bytes: int
+    nodes: int
+
+
 class StatePoolReport(Observed, frozen=True):
     """The state slots in use after an engine step, in channel pool.states.
 

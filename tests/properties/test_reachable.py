@@ -79,7 +79,7 @@ def kept(step: int, change: Callable[[Holdings], Holdings], of: Evidence) -> lis
     ],
     ids=["twice, or after its end", "not at all", "a tensor more", "a node of no tree"],
 )
-def test_what_is_kept_while_requests_run_is_of_those_that_have_not_ended(
+def test_what_is_kept_is_of_requests_that_have_not_ended(
     change: Callable[[Holdings], Holdings],
 ) -> None:
     of = evidence(scenario=STATIC)

@@ -32,7 +32,7 @@ from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
-from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario, handed
 from draftproof.properties.values.script import Script
 from draftproof.properties.weights.probe import draft_weights, target_weights
 
@@ -222,6 +222,6 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             prompt_logprobs=_prompt_logprobs(request),
             images=tuple(ImageSpan(one.start, one.frames, one.height, one.width) for one in request.images),
         )
-        for number, request in enumerate(scenario.requests)
+        for number, request in enumerate(handed(scenario, one) for one in scenario.requests)
     ]
     return sorted(made, key=lambda request: (request.arrival, request.id))

@@ -272,9 +272,11 @@ class TraceRecorder(Probes):
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
         for commit in commits:
             key = Key(commit.request, commit.round)
+            self._log.add("accept.returned", key, Returned(step, commit.finished, commit.error))
+            if commit.error:
+                continue
             self._log.add("round.attempt", key, self._attempts[commit.request] - 1)
             self._log.add("accept.emitted", key, commit.emitted)
-            self._log.add("accept.returned", key, Returned(step, commit.finished))
             for place, logprob in enumerate(commit.logprobs):
                 self._log.add("accept.logprobs", key._replace(row=place), logprob)
             for position, logprob in commit.prompt_logprobs:

@@ -162,14 +162,17 @@ class BufferKind(IntEnum):
 class Returned(Observed, frozen=True):
     """When a round came back, in channel accept.returned.
 
-    The engine `step` that returned what the round emitted, and whether that `finished` its request (S-LIMIT-17).
+    The engine `step` that returned what the round emitted, and whether that `finished` its request (S-LIMIT-17); of a
+    request that was refused (S-LIMIT-18) the `error`.
     """
 
     step: int
     finished: bool
+    error: str = ""
 
     def __str__(self) -> str:
-        return f"returned by step {self.step} as {'its last round' if self.finished else 'a round before others'}"
+        what = "its last round" if self.finished else "a round before others"
+        return f"returned by step {self.step} as {f'refused ({self.error})' if self.error else what}"
 
 
 class SharedUse(Observed, frozen=True):

@@ -14,7 +14,7 @@ from draftproof.properties.lib.base import Value
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
-from draftproof.properties.values.grammar import Grammar
+from draftproof.properties.values.grammar import NO_GRAMMAR, Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
@@ -42,6 +42,8 @@ VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-define
 LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
 Wrong = Literal["next", "zero", "last", "stop", "far"]
 WRONG: tuple[Wrong, ...] = Wrong.__args__  # type: ignore[attr-defined]
+Flaw = Literal["none", "length", "token", "grammar"]
+FLAWS: tuple[Flaw, ...] = Flaw.__args__[1:]  # type: ignore[attr-defined]
 
 
 class Linear(Value, frozen=True, kw_only=True):
@@ -272,6 +274,13 @@ class Request(Value, frozen=True, kw_only=True):
     """Whether the scenario's `eos` ids do not end it."""
     rank: Annotated[int, Meta(ge=0, le=7)] = 0
     """The data-parallel rank that serves it."""
+    flaw: Flaw = "none"
+    """What makes it one that no engine can serve: it is handed over with that (S-LIMIT-18)."""
+
+    @property
+    def leaves_at(self) -> int | None:
+        """Return the engine step at whose begin it is aborted, or refused; None means neither."""
+        return self.abort_at if self.flaw == "none" else self.arrival
 
     @property
     def known_prompt(self) -> tuple[int, ...]:
@@ -371,6 +380,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def has_aborts(self) -> bool:
         """Return whether any request is aborted, unless it ends before."""
         return any(request.abort_at is not None for request in self.requests)
+
+    @property
+    def has_flaws(self) -> bool:
+        """Return whether any request is one that no engine can serve."""
+        return any(request.flaw != "none" for request in self.requests)
 
     @property
     def has_minimum(self) -> bool:
@@ -477,6 +491,17 @@ def columns_freed(scenario: Scenario, context: int) -> int:
 def least_window(scenario: Scenario) -> int:
     """Return how many positions a window has at least: a page, and two where pages are on demand (S-WINDOW-4)."""
     return max(scenario.memory.page_size, 2 if scenario.schedule.preemption else 1)
+
+
+def handed(scenario: Scenario, request: Request) -> Request:
+    """Return a request as it is handed to an engine: one with a flaw is not what it would be without (S-LIMIT-18)."""
+    memory, prompt = scenario.memory, request.prompt
+    if request.flaw == "length":
+        length = min(memory.max_len, memory.pages * memory.page_size + 1)
+        return replace(request, prompt=(prompt * length)[:length], images=(), prompt_logprobs=None)
+    if request.flaw == "token":
+        return replace(request, prompt=(*prompt[:-1], scenario.model.vocab))
+    return replace(request, grammar=NO_GRAMMAR) if request.flaw == "grammar" else request
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:

@@ -152,7 +152,8 @@ class Scheduler:
 
     def add(self, request: GenerationRequest, vocab: int = sys.maxsize) -> None:
         """Queue a request, or one that cannot be served until the step in which it comes."""
-        fits = len(request.prompt) < self._config.max_len and self._pages(request) <= self._config.pages
+        need = self._pages_to(len(request.prompt)) if self._config.preemption else self._pages(request)
+        fits = len(request.prompt) < self._config.max_len and need <= self._config.pages
         error = stopping.error(request, vocab) if fits else "length"
         (self._refused if error else self._waiting).append(Waiting(request, self._added, error=error))
         self._added += 1

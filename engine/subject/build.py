@@ -32,7 +32,8 @@ from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
-from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario, handed
+from draftproof.properties.values.handed import handed
+from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.weights.probe import draft_weights, target_weights
 

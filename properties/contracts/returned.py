@@ -98,7 +98,7 @@ CONTRACTS = (
         partial=("round.rows",),
         cites="S-LIMIT-18",
         minimum="refused_for_length refused_for_token refused_for_grammar refused_beside_others",
-        concerns=lambda evidence: evidence.scenario.has_flaws,
+        concerns=lambda evidence: any(one.flaw != "none" for one in evidence.scenario.requests),
     ),
     replace(_PROMPT_LOGPROBS, differences=_prompt_logprobs),
 )

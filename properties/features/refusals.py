@@ -7,15 +7,16 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request
-from draftproof.properties.values.scenario import FLAWS, Flaw, Request, Scenario
+from draftproof.properties.values.scenario import Flaw, Request, Scenario
 
+_FLAWS: tuple[Flaw, ...] = ("length", "token", "grammar")
 # Behind a request that was drawn, so that others run when it comes.
 _BEHIND = (1, 2, 0, 3)
 
 
 def with_refusals(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw requests that are refused, one of each flaw, beside those that are there: these stay as they are."""
-    flawed = [_flawed(choose, choose.one_of(scenario.requests), flaw) for flaw in FLAWS]
+    flawed = [_flawed(choose, choose.one_of(scenario.requests), flaw) for flaw in _FLAWS]
     return replace(scenario, requests=(*scenario.requests, *flawed))
 
 

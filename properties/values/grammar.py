@@ -18,10 +18,6 @@ class Grammar(Value, frozen=True, kw_only=True):
     pattern: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
-NO_GRAMMAR = Grammar(pattern="(a")
-"""A pattern that does not compile."""
-
-
 def end_token(vocab: int) -> int:
     """Return the token that spells nothing and ends a word: the last one."""
     return vocab - 1

@@ -14,7 +14,7 @@ from draftproof.properties.lib.base import Value
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.drafts import Draft, KvBits, KvCacheDtype, Lanes, Seed, Small, Window, kind_of
-from draftproof.properties.values.grammar import NO_GRAMMAR, Grammar
+from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
@@ -43,7 +43,6 @@ LayerType = Literal["full_attention", "linear_attention", "sliding_attention"]
 Wrong = Literal["next", "zero", "last", "stop", "far"]
 WRONG: tuple[Wrong, ...] = Wrong.__args__  # type: ignore[attr-defined]
 Flaw = Literal["none", "length", "token", "grammar"]
-FLAWS: tuple[Flaw, ...] = Flaw.__args__[1:]  # type: ignore[attr-defined]
 
 
 class Linear(Value, frozen=True, kw_only=True):
@@ -382,11 +381,6 @@ class Scenario(Value, frozen=True, kw_only=True):
         return any(request.abort_at is not None for request in self.requests)
 
     @property
-    def has_flaws(self) -> bool:
-        """Return whether any request is one that no engine can serve."""
-        return any(request.flaw != "none" for request in self.requests)
-
-    @property
     def has_minimum(self) -> bool:
         """Return whether any request has a minimum of tokens."""
         return any(request.min_tokens for request in self.requests)
@@ -491,17 +485,6 @@ def columns_freed(scenario: Scenario, context: int) -> int:
 def least_window(scenario: Scenario) -> int:
     """Return how many positions a window has at least: a page, and two where pages are on demand (S-WINDOW-4)."""
     return max(scenario.memory.page_size, 2 if scenario.schedule.preemption else 1)
-
-
-def handed(scenario: Scenario, request: Request) -> Request:
-    """Return a request as it is handed to an engine: one with a flaw is not what it would be without (S-LIMIT-18)."""
-    memory, prompt = scenario.memory, request.prompt
-    if request.flaw == "length":
-        length = min(memory.max_len, memory.pages * memory.page_size + 1)
-        return replace(request, prompt=(prompt * length)[:length], images=(), prompt_logprobs=None)
-    if request.flaw == "token":
-        return replace(request, prompt=(*prompt[:-1], scenario.model.vocab))
-    return replace(request, grammar=NO_GRAMMAR) if request.flaw == "grammar" else request
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:

@@ -119,6 +119,8 @@ class EngineSubject(Subject):
         if scenario.graphs.sizes and scenario.graphs.capture:
             for one in (prefill, engine) if prefill else (engine,):
                 one.capture(self._backend())
+                if scenario.graphs.at_start:
+                    one.warm_up()
         try:
             steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:

@@ -123,6 +123,8 @@ def prefill_config(scenario: Scenario) -> EngineConfig:
         made,
         prefill_only=True,
         preemption=False,
+        sizes=(),
+        token_sizes=scenario.graphs.tokens,
         page_order=pages[::-1],
         state_order=states[::-1],
         prefix_cache=scenario.schedule.prefix_cache,
@@ -170,7 +172,7 @@ def config(scenario: Scenario) -> EngineConfig:
         eos=frozenset(scenario.eos),
         mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
         mixed=schedule.mixed,
-        token_sizes=scenario.graphs.tokens,
+        token_sizes=() if schedule.disaggregation else scenario.graphs.tokens,
         overlap=schedule.overlap,
     )
 

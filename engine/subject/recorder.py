@@ -61,7 +61,7 @@ class TraceRecorder(Probes):
         self.probes = ProbeSwitch(self)
         self._recording, self._log = taps, log or ObservationLog()
         self._prefill: TraceRecorder | None = None
-        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, Counter[Key]()
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), Counter[int](), Counter[Key]()
         self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
@@ -90,7 +90,7 @@ class TraceRecorder(Probes):
     def follow(self, prefill: TraceRecorder) -> None:
         """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
-        self._collectives = prefill._collectives
+        self._launches, self._collectives = prefill._launches, prefill._collectives
         self.config = prefill.config
 
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
@@ -120,7 +120,6 @@ class TraceRecorder(Probes):
 
     def on_plan(self, plan: StepPlan) -> None:
         self._plan = plan
-        self._launches = self._prefill._launches if self._prefill else 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
@@ -137,14 +136,14 @@ class TraceRecorder(Probes):
         self._memory.before()
 
     def on_launch(self, launch: Launch) -> None:
-        key, kind = Key(-1, self._plan.step, step=self._launches), LaunchKind[launch.kind.upper()]
+        key, kind = Key(-1, self._plan.step, step=self._launches[self._plan.step]), LaunchKind[launch.kind.upper()]
         record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer, launch.tokens)
         self._log.add("graph.replay", key, record)
         self._log.add("commit.written", key, self._memory.changed(launch.rows))
         work = self._work.take()
         if kind != LaunchKind.CAPTURE:
             self._log.add("graph.work", key, work)
-        self._launches += 1
+        self._launches[self._plan.step] += 1
         tapped = self._recording.take() if self._recording else {}
         if kind == LaunchKind.PREFILL:
             self.config.end_layers()

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature, any_request
-from draftproof.properties.values.scenario import Flaw, Request, Scenario
+from draftproof.properties.values.scenario import Request, Scenario
 
-_FLAWS: tuple[Flaw, ...] = ("length", "token", "grammar")
+_FLAWS = ("length", "token", "grammar")
 # Behind a request that was drawn, so that others run when it comes.
 _BEHIND = (1, 2, 0, 3)
 
@@ -20,7 +20,7 @@ def with_refusals(choose: Choose, scenario: Scenario) -> Scenario:
     return replace(scenario, requests=(*scenario.requests, *flawed))
 
 
-def _flawed(choose: Choose, request: Request, flaw: Flaw) -> Request:
+def _flawed(choose: Choose, request: Request, flaw: str) -> Request:
     return replace(request, flaw=flaw, arrival=request.arrival + choose.one_of(_BEHIND), abort_at=None)
 
 
@@ -32,7 +32,7 @@ def _without(scenario: Scenario) -> Scenario:
 _request = facts_of("request", channels="accept.returned", real=False)
 FEATURE = Feature(
     name="refusals",
-    weight=0.3,
+    weight=0.15,
     what="a request that no engine can serve is refused",
     has=any_request(lambda one: one.flaw != "none"),
     without=_without,

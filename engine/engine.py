@@ -148,7 +148,7 @@ class Engine:
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request. Requests are admitted in the order they are added, not before their arrival step."""
-        self.scheduler.add(request)
+        self.scheduler.add(request, self.verifier.target.vocab)
 
     @property
     def idle(self) -> bool:
@@ -169,12 +169,14 @@ class Engine:
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         packed = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
-        self._end(plan)
-        return commits, packed
+        return commits + self._end(plan), packed
 
-    def _end(self, plan: StepPlan) -> None:
+    def _end(self, plan: StepPlan) -> tuple[Commit, ...]:
+        """End a step; return the requests that it refuses."""
+        refused = self.scheduler.refuse(plan.step)
         (self._others_busy,) = self.group.agree(int(not self.scheduler.idle))
         self.probes.on_step(plan)
+        return refused
 
     def _planned(self) -> StepPlan:
         """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""

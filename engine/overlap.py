@@ -98,8 +98,7 @@ class OverlapEngine(Engine):
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
         self._retire(self.scheduler.retire_ended())
-        self._end(plan)
-        return commits, ()
+        return commits + self._end(plan), ()
 
     def _launch(
         self, plan: StepPlan, num_tokens: int, num_entries: int, num_rows: int, steps: int, *, late: bool

@@ -36,7 +36,8 @@ from draftproof.engine.states.slots import StateSlots
 class Waiting:
     """A request that has no memory; one that was preempted has `emitted` tokens in `rounds` rounds.
 
-    Of one whose prompt another engine ran `transfer` is what came from there, until it is installed.
+    Of one whose prompt another engine ran `transfer` is what came from there, until it is installed. `error` is why it
+    cannot be served.
     """
 
     request: GenerationRequest
@@ -44,6 +45,7 @@ class Waiting:
     emitted: tuple[int, ...] = ()
     rounds: int = 0
     transfer: KvTransfer | None = None
+    error: str = ""
 
     @cached_property
     def text(self) -> tuple[int, ...]:
@@ -144,12 +146,23 @@ class Scheduler:
         self._config, self.pool, self.page_table, self.cache, self.states = config, pool, page_table, cache, states
         self._window = window
         self._waiting: list[Waiting] = []
+        self._refused: list[Waiting] = []
         self._added = 0
         self._sequences: dict[int, Sequence] = {}
 
-    def add(self, request: GenerationRequest) -> None:
-        self._waiting.append(Waiting(request, self._added))
+    def add(self, request: GenerationRequest, vocab: int = sys.maxsize) -> None:
+        """Queue a request, or one that cannot be served until the step in which it comes."""
+        need = self._pages_to(len(request.prompt)) if self._config.preemption else self._pages(request)
+        fits = len(request.prompt) < self._config.max_len and need <= self._config.pages
+        error = stopping.error(request, vocab) if fits else "length"
+        (self._refused if error else self._waiting).append(Waiting(request, self._added, error=error))
         self._added += 1
+
+    def refuse(self, step: int) -> tuple[Commit, ...]:
+        """End the requests that came by this step and cannot be served; they never held anything."""
+        ended = [one for one in self._refused if one.request.arrival <= step]
+        self._refused = [one for one in self._refused if one.request.arrival > step]
+        return tuple(Commit(one.request.id, 0, 0, 0, 0, (), 0, finished=True, error=one.error) for one in ended)
 
     def receive(self, transfer: KvTransfer) -> None:
         """Queue a request whose text another engine ran."""
@@ -172,7 +185,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._sequences
+        return not (self._waiting or self._sequences or self._refused)
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""

@@ -276,7 +276,7 @@ class Acceptance:
 class Commit:
     """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
 
-    After the prompt `prompt_logprobs` are (position, what it was weighed among).
+    After the prompt `prompt_logprobs` are (position, what it was weighed among). `error` says why one was refused.
     """
 
     request: int
@@ -289,3 +289,4 @@ class Commit:
     finished: bool
     logprobs: tuple[tuple[int, ...], ...] = ()
     prompt_logprobs: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    error: str = ""

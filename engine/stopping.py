@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from interegular import InvalidSyntax
 from torch import Tensor
 
+from draftproof.engine.grammar import token_automaton
 from draftproof.engine.stages import DecodeRow, GenerationRequest, Minimum, PrefillRow, Proposal
 
 Tokens = Sequence[int]
@@ -29,6 +31,21 @@ def stops(request: GenerationRequest, emitted: Tokens, eos: frozenset[int]) -> b
     return len(emitted) > request.min_tokens and any(
         tuple(emitted[-len(sequence) :]) == sequence for sequence in request.stop_sequences
     )
+
+
+def error(request: GenerationRequest, vocab: int) -> str:
+    """Return why a request ends before it begins, "" if it does not.
+
+    As in vLLM's `Processor._validate_model_input` and `FINISHED_ERROR`, and SGLang's `Req.set_finish_with_abort`.
+    """
+    if not all(0 <= token < vocab for token in request.prompt):
+        return "token"
+    try:
+        if request.grammar:
+            token_automaton(request.grammar)
+    except (ValueError, InvalidSyntax):
+        return "grammar"
+    return ""
 
 
 def minimum(request: GenerationRequest, emitted: int, eos: frozenset[int]) -> Minimum | None:

@@ -46,7 +46,7 @@ def validate(scenario: Scenario) -> Scenario:
     validate_fp8(scenario)
     beyond = max(scenario.eos, default=0)
     require(beyond < scenario.model.vocab, "eos", beyond, f"below model.vocab = {scenario.model.vocab}")
-    require(runs_anything(scenario), "requests", "that are all aborted as they arrive", "one that runs")
+    require(runs_anything(scenario), "requests", "that are all aborted or refused as they arrive", "one that runs")
     for index in range(len(scenario.requests)):
         validate_request(scenario, index)
     _variant(scenario)
@@ -54,8 +54,8 @@ def validate(scenario: Scenario) -> Scenario:
 
 
 def runs_anything(scenario: Scenario) -> bool:
-    """Return whether there is a request that is not aborted in the step in which it comes."""
-    return any(request.abort_at != request.arrival for request in scenario.requests)
+    """Return whether there is a request that is not aborted or refused in the step in which it comes."""
+    return any(request.leaves_at != request.arrival for request in scenario.requests)
 
 
 def is_valid(scenario: Scenario) -> bool:
@@ -71,7 +71,7 @@ def _memory(scenario: Scenario) -> None:
     slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
     most = f"at most memory.request_slots = {slots}"
     require(batch <= slots, "schedule.max_batch", batch, most)
-    arrivals = Counter((request.arrival, request.rank) for request in scenario.requests)
+    arrivals = Counter((request.arrival, request.rank) for request in scenario.requests if request.flaw == "none")
     for (step, _), count in sorted(arrivals.items()):
         require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
     sizes = scenario.graphs.sizes

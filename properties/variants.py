@@ -114,4 +114,4 @@ def varied(scenario: Scenario) -> Scenario:
 
 def unchanged(variant: Variant) -> frozenset[str]:
     """Return the channels that a variant leaves as they are. Its run serves the requests once, and on one rank."""
-    return frozenset(CHANNELS) - _CHANGED[variant] - {"pool.reachable", "rank.collectives"}
+    return frozenset(CHANNELS) - _CHANGED[variant] - {"pool.reachable", "pool.kept", "rank.collectives"}

@@ -119,13 +119,15 @@ class EngineSubject(Subject):
         if scenario.graphs.sizes and scenario.graphs.capture:
             for one in (prefill, engine) if prefill else (engine,):
                 one.capture(self._backend())
+                if scenario.graphs.at_start:
+                    one.warm_up()
         try:
             steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:
             if not group.mismatch:
                 raise
             return Trace(self.name, self.channels(scenario), recorder.observations)
-        recorder.paged.report_pools(steps)
+        recorder.report_pools(steps)
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
         recorder.config.report_index_bytes((*engine.dtypes(), *recorder.dtypes))

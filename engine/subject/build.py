@@ -26,11 +26,13 @@ from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest, GrammarParams, ImageSpan, PromptLogprobParams
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.subject.reachable import RequestId
 from draftproof.engine.tensor_ranks import TensorGroup
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.grammar import end_token, token_texts
+from draftproof.properties.values.handed import handed
 from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.weights.probe import draft_weights, target_weights
@@ -121,6 +123,8 @@ def prefill_config(scenario: Scenario) -> EngineConfig:
         made,
         prefill_only=True,
         preemption=False,
+        sizes=(),
+        token_sizes=scenario.graphs.tokens,
         page_order=pages[::-1],
         state_order=states[::-1],
         prefix_cache=scenario.schedule.prefix_cache,
@@ -168,7 +172,7 @@ def config(scenario: Scenario) -> EngineConfig:
         eos=frozenset(scenario.eos),
         mrope=isinstance(scenario.model, ProbeModel) and scenario.model.mrope,
         mixed=schedule.mixed,
-        token_sizes=scenario.graphs.tokens,
+        token_sizes=() if schedule.disaggregation else scenario.graphs.tokens,
         overlap=schedule.overlap,
     )
 
@@ -204,7 +208,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
     """
     made = [
         GenerationRequest(
-            id=first_id + number,
+            id=RequestId(first_id + number),
             arrival=first_step + request.arrival,
             prompt=request.prompt,
             budget=request.budget,
@@ -221,6 +225,6 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             prompt_logprobs=_prompt_logprobs(request),
             images=tuple(ImageSpan(one.start, one.frames, one.height, one.width) for one in request.images),
         )
-        for number, request in enumerate(scenario.requests)
+        for number, request in enumerate(handed(scenario, one) for one in scenario.requests)
     ]
     return sorted(made, key=lambda request: (request.arrival, request.id))

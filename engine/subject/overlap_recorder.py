@@ -29,15 +29,13 @@ class OverlapRecorder(TraceRecorder):
         super().__init__(*args, **kwargs)
         self._ran: tuple[Commit, ...] = ()
         self._step, self._uses = -1, 0
-        self._launched: dict[int, int] = {}
 
     def on_plan(self, plan: StepPlan) -> None:
         super().on_plan(plan)
         self._step, self._uses = plan.step, 0
 
     def on_run(self, plan: StepPlan) -> None:
-        self._launched[self._plan.step] = self._launches
-        self._plan, self._launches = plan, self._launched.pop(plan.step, 0)
+        self._plan = plan
 
     def on_collective(self, entered: Issued) -> None:
         ran = self._plan

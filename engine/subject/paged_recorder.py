@@ -115,7 +115,7 @@ class PagedRecorder:
         cache, number = schedulers[-1].cache, len(schedulers) - 1
         if cache.keeps:
             self._log.add("pool.cached", key, self._cached(cache, number * self._engine.config.pages))
-        tracked = {request for engine in self._engines for request in engine.draft.tracked_requests()}
+        tracked = {int(request) for engine in self._engines for request in engine.draft.tracked_requests()}
         self._log.add("pool.drafts", key, tuple(sorted(tracked)))
         slots = [one.states for one in schedulers if one.states]
         if slots:
@@ -128,7 +128,7 @@ class PagedRecorder:
     def _owners(self) -> tuple[Owner, ...]:
         owners = list[Owner]()
         for number, engine in enumerate(self._engines):
-            owner = {sequence.req_row: sequence.request.id for sequence in engine.scheduler.live}
+            owner = {sequence.req_row: int(sequence.request.id) for sequence in engine.scheduler.live}
             table, before = engine.scheduler.page_table, number * engine.config.pages
             rows = range(len(table.pages))
             owners += [Owner(before + page, owner.get(row, -1)) for row in rows for page in table.owned(row)]
@@ -140,7 +140,7 @@ class PagedRecorder:
             for number, engine in enumerate(self._engines)
             for sequence in engine.scheduler.live
         ]
-        return tuple(sorted(Owner(before + one.state_slot, one.request.id) for before, one in live))
+        return tuple(sorted(Owner(before + one.state_slot, int(one.request.id)) for before, one in live))
 
     def _cached(self, cache: PrefixCache, before: int) -> tuple[CachedPage, ...]:
         pages = (CachedPage(before + node.page, node.locks, cache.prefix(node)) for node in cache.nodes())

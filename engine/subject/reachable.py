@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from torch import Tensor
 
+from draftproof.engine.engine import Engine
 from draftproof.engine.pages import PagePool
 from draftproof.engine.prefix_cache import Node, PrefixCache
 from draftproof.engine.runner import Buffers, GraphRunner
-from draftproof.properties.values.observed import Footprint
+from draftproof.properties.values.observed import Footprint, Holdings
 from draftproof.properties.values.scenario import Scenario
 
 _LEFT_OUT = (type, ModuleType, FunctionType, BuiltinFunctionType, partial, int, float, complex, str, bytes, type(None))
@@ -22,6 +23,12 @@ _BY_SIZE = (Buffers, GraphRunner)
 """What grows with every size of a batch that runs for the first time."""
 _OF_CACHE = (PrefixCache, PagePool)
 """What a prefix cache keeps, and the pages that it does not: `pool.cached` and `pool.balance` are of these."""
+
+
+class RequestId(int):
+    """The number of a request, which is told apart from every other number that an engine keeps."""
+
+    __slots__ = ()
 
 
 def judged_otherwise(scenario: Scenario) -> tuple[type, ...]:
@@ -36,28 +43,42 @@ def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type,
 
     Sizes that Python rounds up, of lists and of dicts, are left out: what has come and gone leaves nothing here.
     """
-    objects, entries, storages = 0, 0, dict[int, int]()
-    for one in _reached(root, without, kinds):
-        objects += 1
-        if isinstance(one, Tensor):
-            storage = one.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
-        elif isinstance(one, _CONTAINERS):
-            entries += len(one)
-    return Footprint(objects, entries, sum(storages.values()))
+    reached = list(_reached(root, without, kinds))
+    entries = sum(len(one) for one in reached if isinstance(one, _CONTAINERS))
+    return Footprint(len(reached), entries, _tensor_bytes(reached))
+
+
+def kept(engines: Sequence[Engine], without: tuple[object, ...]) -> Holdings:
+    """Return what engines keep while requests run, beside graphs and buffers, and not by way of `without`."""
+    held, tensor_bytes, nodes = list[int](), 0, 0
+    for engine in engines:
+        reached = list(_reached(engine, without, _BY_SIZE))
+        held += {int(one) for one in reached if isinstance(one, RequestId)}
+        tensor_bytes += _tensor_bytes(reached)
+        nodes += _beyond(engine.scheduler.cache, reached)
+    return Holdings(tuple(sorted(held)), tensor_bytes, nodes)
+
+
+def _tensor_bytes(reached: Iterable[object]) -> int:
+    storages = (one.untyped_storage() for one in reached if isinstance(one, Tensor))
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def nodes_beyond(cache: PrefixCache) -> int:
     """Return how many nodes can be reached from a prefix cache that are not in its tree: nodes of evicted pages."""
+    return _beyond(cache, _reached(cache))
+
+
+def _beyond(cache: PrefixCache, reached: Iterable[object]) -> int:
     root_and_pages = 1 + sum(1 for _ in cache.nodes())
-    return sum(isinstance(one, Node) for one in _reached(cache)) - root_and_pages
+    return sum(isinstance(one, Node) for one in reached) - root_and_pages
 
 
 def _reached(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> Iterator[object]:
     seen, stack = {id(one) for one in without}, [root]
     while stack:
         one = stack.pop()
-        if id(one) in seen or isinstance(one, _LEFT_OUT + kinds):
+        if id(one) in seen or (isinstance(one, _LEFT_OUT + kinds) and not isinstance(one, RequestId)):
             continue
         seen.add(id(one))
         yield one

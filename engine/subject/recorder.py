@@ -24,7 +24,7 @@ from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.paged_recorder import EntrySpan, PagedRecorder
 from draftproof.engine.subject.probe_switch import ProbeSwitch
-from draftproof.engine.subject.reachable import footprint, judged_otherwise, nodes_beyond
+from draftproof.engine.subject.reachable import footprint, judged_otherwise, kept, nodes_beyond
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.steering import SilentRecorder, Steering
 from draftproof.engine.subject.tap_recorder import TapRecorder
@@ -61,7 +61,7 @@ class TraceRecorder(Probes):
         self.probes = ProbeSwitch(self)
         self._recording, self._log = taps, log or ObservationLog()
         self._prefill: TraceRecorder | None = None
-        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), 0, Counter[Key]()
+        self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), Counter[int](), Counter[Key]()
         self._attempts, self._launching = Counter[int](), ""
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
@@ -90,7 +90,7 @@ class TraceRecorder(Probes):
     def follow(self, prefill: TraceRecorder) -> None:
         """Continue the counts of attempts, launches and work of a prefill engine, which steps first."""
         self._prefill, self._attempts, self._work = prefill, prefill._attempts, prefill._work
-        self._collectives = prefill._collectives
+        self._launches, self._collectives = prefill._launches, prefill._collectives
         self.config = prefill.config
 
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
@@ -120,7 +120,6 @@ class TraceRecorder(Probes):
 
     def on_plan(self, plan: StepPlan) -> None:
         self._plan = plan
-        self._launches = self._prefill._launches if self._prefill else 0
         self._announce(plan.step, "plan")
         self.paged.report_tables(plan)
 
@@ -137,14 +136,14 @@ class TraceRecorder(Probes):
         self._memory.before()
 
     def on_launch(self, launch: Launch) -> None:
-        key, kind = Key(-1, self._plan.step, step=self._launches), LaunchKind[launch.kind.upper()]
+        key, kind = Key(-1, self._plan.step, step=self._launches[self._plan.step]), LaunchKind[launch.kind.upper()]
         record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer, launch.tokens)
         self._log.add("graph.replay", key, record)
         self._log.add("commit.written", key, self._memory.changed(launch.rows))
         work = self._work.take()
         if kind != LaunchKind.CAPTURE:
             self._log.add("graph.work", key, work)
-        self._launches += 1
+        self._launches[self._plan.step] += 1
         tapped = self._recording.take() if self._recording else {}
         if kind == LaunchKind.PREFILL:
             self.config.end_layers()
@@ -272,9 +271,11 @@ class TraceRecorder(Probes):
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
         for commit in commits:
             key = Key(commit.request, commit.round)
+            self._log.add("accept.returned", key, Returned(step, commit.finished, commit.error))
+            if commit.error:
+                continue
             self._log.add("round.attempt", key, self._attempts[commit.request] - 1)
             self._log.add("accept.emitted", key, commit.emitted)
-            self._log.add("accept.returned", key, Returned(step, commit.finished))
             for place, logprob in enumerate(commit.logprobs):
                 self._log.add("accept.logprobs", key._replace(row=place), logprob)
             for position, logprob in commit.prompt_logprobs:
@@ -289,12 +290,23 @@ class TraceRecorder(Probes):
         self._log.add("total.accepted", Key(-1, 0), totals.accepted)
         self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
+    @property
+    def _recorders(self) -> tuple[TraceRecorder, ...]:
+        return (self, self._prefill) if self._prefill else (self,)
+
+    @property
+    def _observers(self) -> tuple[object, ...]:
+        return tuple(observer for one in self._recorders for observer in (one, one.probes, one.taps))
+
+    def report_pools(self, step: int) -> None:
+        """Report the pools after an engine step, and what is kept of which requests."""
+        self.paged.report_pools(step)
+        self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
+
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""
-        recorders = (self, self._prefill) if self._prefill else (self,)
-        observers = tuple(observer for one in recorders for observer in (one, one.probes, one.taps))
-        found = footprint(served, observers, judged_otherwise(self._scenario))
-        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in recorders)
+        found = footprint(served, self._observers, judged_otherwise(self._scenario))
+        beyond = sum(nodes_beyond(one._engine.scheduler.cache) for one in self._recorders)
         found = msgspec.structs.replace(found, objects=found.objects + beyond)
         self._log.add("pool.reachable", Key(-1, step, step=service), found)
 
@@ -356,7 +368,7 @@ class TraceRecorder(Probes):
         self._memory.poison_pages(pages)
 
     def on_step(self, plan: StepPlan) -> None:
-        self.paged.report_pools(plan.step)
+        self.report_pools(plan.step)
 
 
 def _rows(tensor: Tensor, counts: Sequence[int]) -> list[TokenIds]:

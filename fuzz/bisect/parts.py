@@ -76,7 +76,7 @@ def _without_model(scenario: Scenario) -> Scenario:
 def _only(scenario: Scenario, number: int) -> Scenario:
     if len(scenario.requests) == 1:
         return scenario
-    return replace(scenario, requests=(replace(scenario.requests[number], arrival=0, rank=0),))
+    return replace(scenario, requests=(replace(scenario.requests[number], arrival=0, rank=0, flaw="none"),))
 
 
 def engine_parts(lone: int) -> tuple[Part, ...]:

@@ -176,7 +176,9 @@ def smaller_draft(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_graphs(scenario: Scenario) -> Iterator[Scenario]:
-    """Fewer captured sizes, then smaller ones."""
+    """Fewer captured sizes, then smaller ones, and none before it is needed."""
+    if scenario.graphs.at_start:
+        yield put(scenario, "graphs.at_start", False)
     yield from fewer(scenario, "graphs.sizes")
     sizes = scenario.graphs.sizes
     for place, captured in enumerate(sizes):

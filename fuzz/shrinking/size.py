@@ -61,7 +61,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         scenario.ranks.size,
         int(scenario.variant != "none"),
         scenario.schedule.services,
-        len(scenario.graphs.tokens),
+        len(scenario.graphs.tokens) + int(scenario.graphs.at_start),
         len(scenario.schedule.overlap),
         scenario.memory.checkpoint_slots,
         _linear_layers(scenario),

@@ -44,6 +44,27 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
     yield from _sizes_of_rows(evidence)
 
 
+def _captures(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that every graph is captured before the first step if it is to be at the start, and none if it is not."""
+    graphs, expected = evidence.scenario.graphs, Counter[tuple[int, int]]()
+    if graphs.at_start:
+        widths = {width: evidence.form.graphs(drafts=width > 1) for width in _widths(evidence)}
+        expected.update({(size, width): count for size in graphs.sizes for width, count in widths.items()})
+        expected.update(dict.fromkeys(((tokens, 0) for tokens in graphs.tokens), 1))
+    captures = [launch for launch in evidence.schedule.launches if launch.kind == LaunchKind.CAPTURE]
+    first = [launch for launch in captures if launch.step < 0]
+    got = Counter((launch.size, launch.width) for launch in first)
+    for size, width in sorted(expected.keys() | got.keys()):
+        wanted, made = expected[size, width], got[size, width]
+        if wanted != made:
+            what = f"graphs of size {size} and width {width} before the first step"
+            key = Key(-1, -1, step=len(first))
+            yield Mismatch("graph.replay", key, f"{wanted} {what}", f"{made}", off_by(wanted, made))
+    for launch in captures:
+        if graphs.at_start and launch.step >= 0:
+            yield _say(launch, "no capture behind the first step", f"size {launch.size}", Surplus())
+
+
 def _say(launch: StepLaunch, expected: str, got: str, relation: Relation | None = None) -> Mismatch:
     return Mismatch("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation or Different())
 
@@ -227,5 +248,13 @@ CONTRACTS = (
         cites="S-BATCH-2, S-ADAPT-5",
         minimum="scenarios graph_replays padded_replays eager_launches oversized_batches hybrid_oversized_batches "
         "narrow_replays hybrid_padded_replays",
+    ),
+    listed(
+        "launch.captures",
+        _captures,
+        ("graph.replay",),
+        cites="S-BATCH-12, S-ADAPT-5",
+        minimum="captures_at_start captures_in_steps",
+        concerns=lambda evidence: evidence.scenario.graphs.capture and bool(evidence.scenario.graphs.sizes),
     ),
 )

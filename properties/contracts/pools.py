@@ -11,7 +11,7 @@ from draftproof.properties.contracts.base import Differences, contract, ends, li
 from draftproof.properties.diagnosis.compare import Mismatch, classify, differing, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.observed import CachedPages, Datum, Footprint, Owner, PoolReport
+from draftproof.properties.values.observed import CachedPages, Datum, Footprint, Holdings, Owner, PoolReport
 from draftproof.properties.values.relations import (
     Different,
     GuardOverwritten,
@@ -257,6 +257,21 @@ def _reachable(evidence: Evidence) -> Iterator[Mismatch]:
         yield Mismatch(channel, services[2], reported[services[1]], reported[services[2]], Different())
 
 
+def _of_ended(evidence: Evidence) -> Differences:
+    """Check that an engine has what it needs of each request that has not ended, once, and nothing of any other."""
+    schedule, got = evidence.schedule, evidence.subject.typed("pool.kept", Holdings)
+    # A step on its way, or a prompt, has tensors of its own.
+    moves = evidence.scenario.schedule.overlap or evidence.scenario.schedule.disaggregation
+    at_first = got[min(got)].tensor_bytes if got else 0
+    requests, expected = range(len(evidence.scenario.requests)), dict[Key, Datum]()
+    for key in ends(evidence):
+        begun = {one for one in schedule.spans if schedule.goes_on(one, key.round)}
+        live = (one for one in requests if one in begun or schedule.waits(one, key.round))
+        tensor_bytes = got[key].tensor_bytes if moves and key in got else at_first
+        expected[key] = Holdings(tuple(live), tensor_bytes, 0)
+    yield first_divergence("memory.kept", "pool.kept", expected, got)
+
+
 _COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": "scenarios slot_reuses"}
 CONTRACTS = (
     contract(
@@ -285,6 +300,15 @@ CONTRACTS = (
         cites="S-BATCH-8",
         minimum="scenarios",
         concerns=lambda evidence: evidence.scenario.is_served_twice,
+    ),
+    contract(
+        "memory.kept",
+        _of_ended,
+        ("pool.kept",),
+        reads=("round.rows",),
+        also=("round.attempt", "pool.owners"),
+        cites="S-BATCH-11",
+        minimum="scenarios slot_reuses aborted_before_others",
     ),
     contract(
         "pool.balance",

@@ -21,6 +21,8 @@ def _returned(evidence: Evidence) -> Iterator[Mismatch]:
         if request in evidence.ties:
             reported = {key: one for key, one in reported.items() if key.request != request}
             continue
+        if evidence.scenario.requests[request].flaw != "none":
+            reported.pop(Key(request, 0), None)
         for number in range(script.ended):
             key, step = Key(request, number), evidence.schedule.ends.get((request, number))
             if step is None:
@@ -37,6 +39,23 @@ def _relation(expected: Returned, got: Returned | None) -> Relation:
     if got is None:
         return Missing()
     return Different() if got.finished != expected.finished else off_by(expected.step, got.step)
+
+
+def _refused(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield requests that are not refused where they come and why they must be, and rows that they run."""
+    channel, reported = "accept.returned", evidence.subject.typed("accept.returned", Returned)
+    for number, request in enumerate(evidence.scenario.requests):
+        if request.flaw == "none":
+            continue
+        key, expected = Key(number, 0), Returned(request.arrival, finished=True, error=request.flaw)
+        got = reported.get(key)
+        if got != expected:
+            relation = Missing() if got is None else Different()
+            yield Mismatch(channel, key, expected, got, relation)
+        for row in evidence.schedule.rows:
+            if row.request == number:
+                place = Key(number, row.round, step=row.chunk)
+                yield Mismatch("round.rows", place, None, f"a row in step {row.step}", Surplus())
 
 
 def _unordered(evidence: Evidence) -> Iterator[Mismatch]:
@@ -71,6 +90,15 @@ CONTRACTS = (
         reads=("round.rows",),
         cites="S-LIMIT-17, S-OVERLAP-1",
         minimum="scenarios decode_rounds",
+    ),
+    listed(
+        "output.refused",
+        _refused,
+        ("accept.returned", "round.rows"),
+        partial=("round.rows",),
+        cites="S-LIMIT-18",
+        minimum="refused_for_length refused_for_token refused_for_grammar refused_beside_others",
+        concerns=lambda evidence: any(one.flaw != "none" for one in evidence.scenario.requests),
     ),
     replace(_PROMPT_LOGPROBS, differences=_prompt_logprobs),
 )

@@ -37,6 +37,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
         first = schedule.spans.get(index, (request.arrival, 0))[0]
         resumed = sorted(number for owner, number in schedule.resumed if owner == index)
         notes = [*count_ends(scenario, index, script), *_told_of_prompt(evidence, index, is_chunked=index in chunked)]
+        notes += ["refused_beside_others"] if request.flaw != "none" and schedule.running(request.arrival) else []
         samples.append(
             RequestSample(
                 run=run,
@@ -124,7 +125,7 @@ def _is_before_others(evidence: Evidence, index: int) -> bool:
 def _aborted(evidence: Evidence, index: int) -> str:
     """Return what an aborted request was about to do; "" of any other."""
     abort, schedule = evidence.aborts.get(index), evidence.schedule
-    if abort is None:
+    if abort is None or evidence.scenario.requests[index].flaw != "none":
         return ""
     if index not in schedule.spans:
         return "waiting"
@@ -151,7 +152,7 @@ def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> Iter
 def _is_aborted_before_others(evidence: Evidence, index: int) -> bool:
     """Return whether a later request was waiting as well, and went on, when a waiting request was aborted."""
     abort, requests = evidence.aborts.get(index), evidence.scenario.requests
-    if abort is None or index in evidence.schedule.spans:
+    if abort is None or index in evidence.schedule.spans or requests[index].flaw != "none":
         return False
     return any(
         requests[other].arrival < abort.step <= first

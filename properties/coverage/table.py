@@ -215,6 +215,8 @@ BATCH_FACTS = (
 _launch = facts_of("launch")
 LAUNCH_FACTS = (
     _launch("captures", lambda one: one.kind == LaunchKind.CAPTURE, "graphs: captured"),
+    _launch("captures_at_start", lambda one: one.kind == LaunchKind.CAPTURE and one.step < 0, "graphs: at the start"),
+    _launch("captures_in_steps", lambda one: one.kind == LaunchKind.CAPTURE and one.step >= 0, "graphs: late"),
     _launch("graph_replays", lambda one: one.kind in GRAPHED and one.replays > 0, "graphs: replayed"),
     _launch("eager_launches", lambda one: one.kind in GRAPHED and one.size == 0, "graphs: eager"),
     _launch(

@@ -199,12 +199,12 @@ class Evidence:
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:
-        """The requests that were aborted, when, and how many of their rounds had ended (S-SCHED-9)."""
+        """The requests that were aborted or refused, when, and how many of their rounds had ended (S-SCHED-9)."""
         both = enumerate(zip(self.scenario.requests, self.script.requests, strict=True))
         return {
-            index: Abort(request.abort_at, solved.ended)
+            index: Abort(request.leaves_at, solved.ended)
             for index, (request, solved) in both
-            if solved.aborted and request.abort_at is not None
+            if solved.aborted and request.leaves_at is not None
         }
 
     def preempted(self, step: int) -> frozenset[int]:

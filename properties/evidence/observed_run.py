@@ -132,9 +132,9 @@ def _ended(scenario: Scenario, trace: Trace) -> dict[int, int]:
     emitted = {key[:2] for key in trace.typed("accept.emitted", TokenIds)}
     ended = {}
     for index, request in enumerate(scenario.requests):
-        if request.abort_at is not None:
+        if request.leaves_at is not None:
             own = sorted(number for of, number in emitted if of == index)
-            ended[index] = sum(steps.get((index, number), -1) < request.abort_at for number in own)
+            ended[index] = sum(steps.get((index, number), -1) < request.leaves_at for number in own)
     return ended
 
 

@@ -20,6 +20,7 @@ from draftproof.properties.features import (
     penalties,
     preemption,
     prefix_cache,
+    refusals,
     sampling,
     tensor_parallel,
     token_budget,
@@ -55,6 +56,7 @@ FEATURES: tuple[Feature, ...] = (
     tensor_parallel.FEATURE,
     overlap.FEATURE,
     mixed.FEATURE,
+    refusals.FEATURE,
 )
 """All features, in the order in which they are drawn: what a feature goes by comes before it."""
 FEATURES_BY_NAME = {feature.name: feature for feature in FEATURES}

@@ -118,18 +118,18 @@ def _captured(choose: Choose, row: ArrayRow, shape: Shape, size: Size, max_batch
     """Draw sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
     if row.graphs == "eager":
         return Graphs()
-    capture = row.graphs == "captured"
+    how = {"capture": row.graphs in ("captured", "late"), "at_start": row.graphs == "captured"}
     if shape.name == "oversized" and max_batch > 1:
-        return Graphs(sizes=(choose.integer(1, max_batch - 1),), capture=capture)
+        return Graphs(sizes=(choose.integer(1, max_batch - 1),), **how)
     if size.captured:
-        return Graphs(sizes=choose.one_of(size.captured), capture=capture)
+        return Graphs(sizes=choose.one_of(size.captured), **how)
     options = [(max_batch,), (max_batch + 1,), (1, max_batch + 1), (2, max_batch + 2)]
     options.append((1, max(2, max_batch - 1), max_batch + 2))
     if max_batch > 2:
         options.append((2, max_batch))
     if shape.name in ("shrinking_batch", "partial_in_padding"):
         options = [(max_batch + 1,), (max_batch,), (2, max_batch + 2)] if max_batch > 1 else [(2,), (3,)]
-    return Graphs(sizes=choose.one_of(options), capture=capture)
+    return Graphs(sizes=choose.one_of(options), **how)
 
 
 def _schedule(choose: Choose, shape: Shape, size: Size, count: int, chunk: int) -> Schedule:

@@ -417,7 +417,7 @@ def _reported(scenario: Scenario) -> float:
 
 def with_room(scenario: Scenario) -> Scenario:
     """Return the scenario with the memory that its requests need at least: rows, positions and pages."""
-    arrivals = Counter((one.arrival, one.rank) for one in scenario.requests)
+    arrivals = Counter((one.arrival, one.rank) for one in scenario.requests if one.flaw == "none")
     slots = max(scenario.memory.request_slots, scenario.schedule.max_batch, *arrivals.values())
     longest = max(len(one.prompt) for one in scenario.requests)
     max_len = max(scenario.memory.max_len, longest + 1)

@@ -21,8 +21,8 @@ from draftproof.properties.variants import NEED_SIZES, needed_by_variant, refuse
 
 Layers = Literal["dense", "snapshot", "replay"]
 """Whether a target has linear layers, and how a round commits their states."""
-Launches = Literal["captured", "padded", "eager"]
-"""Whether launches replay graphs, run eagerly at the sizes of graphs, or at their own."""
+Launches = Literal["captured", "late", "padded", "eager"]
+"""Whether launches replay graphs, captured at first or late, run eagerly at the sizes of graphs, or at their own."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "steps": {"one": 0.7, "several": 10.0, "many": 1.0},
     "layers": {"dense": 1.5, "snapshot": 1.0, "replay": 1.0},
     "variant": {"none": 6.0, **dict.fromkeys(VARIANTS, 1.0)},
-    "graphs": {"captured": 30.0, "padded": 0.5, "eager": 0.7},
+    "graphs": {"captured": 20.0, "late": 10.0, "padded": 0.5, "eager": 0.7},
     "entries": {"64": 8.0, "16": 0.5, "8": 1.0},
     "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},
 }
@@ -118,7 +118,8 @@ def _go_together(one: Point, other: Point) -> bool:
             return one.value != "other_commit" or other.value != "dense"
         case "variant", "graphs":
             needs = cast(Variant, one.value) in NEED_SIZES
-            return not needs or other.value == "captured" or (other.value == "padded" and one.value != "graph_vs_eager")
+            padded = other.value == "padded" and one.value != "graph_vs_eager"
+            return not needs or other.value in ("captured", "late") or padded
         case "variant", "feature":
             needed = needed_by_variant(cast(Variant, one.value))
             beside = not (needed and needed in CHOSEN and other.value != needed and refusal(needed, other.value))
@@ -166,7 +167,8 @@ def needed_by(point: Point) -> tuple[Point, ...]:
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
     """Return the promised points that a scenario has, as it shows them."""
     graphs = scenario.graphs
-    launches = ("captured" if graphs.capture else "padded") if graphs.sizes else "eager"
+    captured = "captured" if graphs.at_start else "late"
+    launches = (captured if graphs.capture else "padded") if graphs.sizes else "eager"
     present = features_of(scenario)
     return (
         Point("draft", algorithm(scenario.draft)),
@@ -194,7 +196,7 @@ _SEVERAL, _LONG, _MANY = 5, 48, 8
 def _size(scenario: Scenario) -> SizeName:
     if max(len(one.prompt) for one in scenario.requests) > _LONG:
         return "long"
-    return "wide" if len(scenario.requests) >= _MANY else "small"
+    return "wide" if sum(one.flaw == "none" for one in scenario.requests) >= _MANY else "small"
 
 
 def row_of(points: frozenset[Point]) -> ArrayRow:

@@ -363,6 +363,18 @@ OF_ENGINE = (
         holds="`Footprint` (S-BATCH-8)",
     ),
     Channel(
+        "pool.kept",
+        "pool",
+        8,
+        (),
+        observed.Holdings,
+        "requests",
+        scope="engine",
+        what="what the engine keeps while requests run",
+        at="request -1, round: engine step; once more at the end",
+        holds="`Holdings` (S-BATCH-11)",
+    ),
+    Channel(
         "pool.drafts",
         "pool",
         4,

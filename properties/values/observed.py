@@ -162,14 +162,17 @@ class BufferKind(IntEnum):
 class Returned(Observed, frozen=True):
     """When a round came back, in channel accept.returned.
 
-    The engine `step` that returned what the round emitted, and whether that `finished` its request (S-LIMIT-17).
+    The engine `step` that returned what the round emitted, and whether that `finished` its request (S-LIMIT-17); of a
+    request that was refused (S-LIMIT-18) the `error`.
     """
 
     step: int
     finished: bool
+    error: str = ""
 
     def __str__(self) -> str:
-        return f"returned by step {self.step} as {'its last round' if self.finished else 'a round before others'}"
+        what = "its last round" if self.finished else "a round before others"
+        return f"returned by step {self.step} as {f'refused ({self.error})' if self.error else what}"
 
 
 class SharedUse(Observed, frozen=True):
@@ -304,6 +307,18 @@ class Footprint(Observed, frozen=True):
     objects: int
     entries: int
     tensor_bytes: int
+
+
+class Holdings(Observed, frozen=True):
+    """What an engine keeps after a step beside graphs and buffers, in channel pool.kept.
+
+    `requests` of which something can be reached from it, those of two engines twice; `tensor_bytes` of the storages of
+    its tensors; `nodes` of a prefix cache that are not in its tree.
+    """
+
+    requests: tuple[int, ...]
+    tensor_bytes: int
+    nodes: int
 
 
 class StatePoolReport(Observed, frozen=True):

@@ -135,12 +135,13 @@ class Graphs(Value, frozen=True, kw_only=True):
     """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
 
     `capture` False pads alike but runs the same shapes eagerly. Packed launches are padded to the numbers of `tokens`
-    (S-MIXED-4), where a schedule has any.
+    (S-MIXED-4), where a schedule has any. `at_start`: all are captured before the first step (S-BATCH-12).
     """
 
     sizes: tuple[Small, ...] = ()
     capture: bool = True
     tokens: tuple[Annotated[int, Meta(ge=1, le=1 << 16)], ...] = ()
+    at_start: bool = False
 
 
 class Schedule(Value, frozen=True, kw_only=True):
@@ -272,6 +273,13 @@ class Request(Value, frozen=True, kw_only=True):
     """Whether the scenario's `eos` ids do not end it."""
     rank: Annotated[int, Meta(ge=0, le=7)] = 0
     """The data-parallel rank that serves it."""
+    flaw: Literal["none", "length", "token", "grammar"] = "none"
+    """What makes it one that no engine can serve: it is handed over with that (S-LIMIT-18)."""
+
+    @property
+    def leaves_at(self) -> int | None:
+        """Return the engine step at whose begin it is aborted, or refused; None means neither."""
+        return self.abort_at if self.flaw == "none" else self.arrival
 
     @property
     def known_prompt(self) -> tuple[int, ...]:

@@ -1,20 +1,21 @@
 """Runtimes: the engine goes to and fro between widths, and graphs captured at once are those captured when needed."""
 
+from dataclasses import replace as swapped
 from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
 
-from draftproof.engine.engine import Engine
-from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.contracts.registry import find
 from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind, LaunchRecord, LaunchWork, WriteSet
+from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.trace import Trace
 from draftproof.reference.solved import solved
-from tests.properties.evidence import ADAPTIVE, STATIC
+from tests.properties.evidence import ADAPTIVE, STATIC, with_observations
 
 SIZES = (1, 2, 3)
 RUNS = {"snapshot": STATIC, "replay and adaptive steps": ADAPTIVE}
@@ -22,24 +23,12 @@ DISCARDED = ("draft.discarded", "verify.discarded", "extend.discarded")
 OF_LAUNCHES = ("graph.replay", "graph.work", "commit.written", *DISCARDED)
 
 
-def graphs(scenario: Scenario) -> Scenario:
-    return replace(scenario, graphs=Graphs(sizes=SIZES))
+def graphs(scenario: Scenario, *, at_start: bool = False) -> Scenario:
+    return replace(scenario, graphs=Graphs(sizes=SIZES, at_start=at_start))
 
 
 def trace(scenario: Scenario) -> Trace:
     return EngineSubject().run(scenario, solved(scenario).script)
-
-
-@pytest.fixture
-def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines capture everything before their first step."""
-    capture = Engine.capture
-
-    def at_once(engine: Engine, backend: Backend) -> None:
-        capture(engine, backend)
-        engine.warm_up()
-
-    monkeypatch.setattr(Engine, "capture", at_once)
 
 
 def launches(ran: Trace) -> list[tuple[int, LaunchRecord, LaunchWork, WriteSet]]:
@@ -62,11 +51,8 @@ def captures(ran: Trace) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
-def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    case = graphs(scenario)
-    lazily = trace(case)
-    request.getfixturevalue("warmed_up")
-    at_once = trace(case)
+def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario) -> None:
+    lazily, at_once = trace(graphs(scenario)), trace(graphs(scenario, at_start=True))
     assert at_once.channels == lazily.channels
     for channel in at_once.channels.difference(OF_LAUNCHES):
         assert at_once.channel(channel) == lazily.channel(channel), channel
@@ -76,9 +62,8 @@ def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, reques
 
 
 @pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
-@pytest.mark.usefixtures("warmed_up")
 def test_warm_up_captures_every_size_of_every_width_once_and_writes_nothing(scenario: Scenario) -> None:
-    ran = trace(graphs(scenario))
+    ran = trace(graphs(scenario, at_start=True))
     # Without drafts nothing is proposed: two graphs instead of three.
     counts = scenario.adaptive_steps.steps if scenario.adaptive_steps else (scenario.steps,)
     widths = [1, 1, *(steps + 1 for steps in counts for _ in range(3))]
@@ -87,6 +72,25 @@ def test_warm_up_captures_every_size_of_every_width_once_and_writes_nothing(scen
     records = ran.typed("graph.replay", LaunchRecord)
     of_captures = [key for key, record in records.items() if record.kind == LaunchKind.CAPTURE]
     assert {written[key] for key in of_captures} == {()}
+
+
+@pytest.mark.parametrize("change", [{"size": 4}, {"width": 9}, {"kind": LaunchKind.VERIFY}, None])
+def test_a_graph_that_was_not_captured_at_the_start_is_missed(change: dict[str, int] | None) -> None:
+    of, contract = lockstep(EngineSubject(), graphs(STATIC, at_start=True)), find("launch.captures")
+    assert contract.check(of) == []
+    told = list(of.subject.observations)
+    at = max(place for place, one in enumerate(told) if one.channel == "graph.replay" and one.key.round < 0)
+    told[at : at + 1] = [told[at]._replace(value=replace(told[at].value, **change))] if change else []  # type: ignore[type-var]
+    assert [one.key.round for one in contract.check(with_observations(of, told))] == [-1]
+
+
+def test_graphs_are_captured_at_the_start_or_in_steps_as_they_are_to_be() -> None:
+    contract, contrary = find("launch.captures"), {"graphs": Graphs(sizes=SIZES)}
+    late, early = (lockstep(EngineSubject(), graphs(STATIC, at_start=one)) for one in (False, True))
+    assert contract.check(late) == contract.check(early) == []
+    assert contract.check(swapped(early, scenario=replace(early.scenario, **contrary)))
+    found = contract.check(swapped(late, scenario=early.scenario))
+    assert [(one.key.round, one.relation) for one in found] == [(-1, OffBy(-2))]
 
 
 def test_captures_that_wait_are_made_for_what_is_needed_and_once() -> None:

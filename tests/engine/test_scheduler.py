@@ -1,6 +1,7 @@
 """The scheduler by itself: what no generated scenario comes to often enough."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -93,3 +94,18 @@ def _steps(scheduler: Scheduler) -> Iterator[StepPlan]:
         commits += [scheduler.commit(row, (9,)) for row in plan.decode]
         yield plan
         scheduler.retire(tuple(commit for commit in commits if commit))
+
+
+def test_a_request_that_never_fits_is_refused_when_it_comes_and_holds_up_nobody() -> None:
+    scheduler = _crowded(pages=12)
+    asked = GenerationRequest(2, 3, (1,) * 13, budget=1, stop=frozenset(), num_drafts_wanted=(0,))
+    for number, prompt in enumerate(((1,) * 13, (1,) * 12, (1, 50)), start=2):
+        scheduler.add(replace(asked, id=number, prompt=prompt), vocab=50)
+    assert scheduler.refuse(2) == ()
+    assert [(one.request, one.error, one.emitted, one.finished) for one in scheduler.refuse(3)] == [
+        (2, "length", (), True),
+        (4, "token", (), True),
+    ]
+    assert scheduler.refuse(4) == ()
+    assert len(list(_steps(scheduler))) < 40
+    assert scheduler.idle

@@ -107,6 +107,7 @@ NAMED: dict[str, Named] = {
     "prefix_cached": Named("eagle3", "prefix-cache", "prefix_hits accept_partial"),
     "prefix_cached_hybrid": Named("eagle", "hybrid prefix-cache", "prefix_hits_of_hybrids checkpoints_evicted"),
     "prompt_logprobs": Named("eagle3", "prompt-logprobs", "prompt_logprobs_told prompt_logprobs_in_chunks"),
+    "refused": Named("eagle", "refusals", "refused_for_length refused_for_token refused_beside_others"),
     "ranks_data": Named("eagle3", "hybrid data-parallel", "idle_launches idle_steps accept_partial", _ranks(0, 0, 1)),
     "ranks_one_idle": Named("eagle", "hybrid data-parallel", "idle_launches idle_steps", _ranks(0, 0, 0)),
     "ranks_tensor": Named("eagle", "tensor-parallel", "tensor_drafts_cut accept_partial", lambda one: one.graphs.sizes),

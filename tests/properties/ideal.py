@@ -25,6 +25,7 @@ from draftproof.properties.values.observed import (
     Datum,
     DiscardedRow,
     Footprint,
+    Holdings,
     IndexBytes,
     LaunchKind,
     LaunchRecord,
@@ -379,6 +380,8 @@ class _Play:
         owners = tuple(sorted(Owner(page, live.request) for live in self.live for page in filter(None, live.pages)))
         self.say("pool.owners", key, PoolReport(len(self.free), len(self.slots), owners))
         self.say("pool.guards", key, ())
+        going = sorted([*self.waiting, *(live.request for live in self.live)])
+        self.say("pool.kept", key, Holdings(tuple(going), 4096, 0))
         past = tuple(sorted(live.request for live in self.live if live.emitted))
         self.say("pool.drafts", key, past if isinstance(self.scenario.draft, Ngram) else ())
         if self.hybrid:

@@ -57,6 +57,7 @@ HAVING = {
     "tensor-parallel": "ranks_tensor",
     "overlap": "overlapped_stop",
     "mixed": "mixed_eagle",
+    "refusals": "refused",
 }
 """Feature -> the name of a scenario that has it."""
 REFUSED = [pair for pair in combinations(FEATURES_BY_NAME, 2) if refusal(*pair)]

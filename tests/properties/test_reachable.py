@@ -1,5 +1,6 @@
 """What an engine keeps after its requests: a trace that grows, and a walk that sees what is kept."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -18,11 +19,12 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.grammar import Grammar, end_token
-from draftproof.properties.values.observed import Footprint
+from draftproof.properties.values.observed import Footprint, Holdings
 from draftproof.properties.values.relations import Different, Missing, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Observation
 from draftproof.reference.solve import solve
+from tests.named import named
 from tests.properties.evidence import ADAPTIVE, CACHED, DISAGGREGATED, STATIC, TWICE, evidence, with_observations
 
 
@@ -57,6 +59,42 @@ def test_only_a_scenario_that_is_served_twice_is_held_to_it() -> None:
     assert contract.applies(evidence(scenario=TWICE))
     assert not contract.applies(evidence(scenario=STATIC))
     assert not contract.applies(evidence(scenario=put_in(TWICE, "schedule", services=1)))
+
+
+def kept(step: int, change: Callable[[Holdings], Holdings], of: Evidence) -> list[str]:
+    def changed(one: Observation) -> Observation:
+        return one._replace(value=change(one.value)) if one.key.round == step else one  # type: ignore[arg-type]
+
+    told = [changed(one) if one.channel == "pool.kept" else one for one in of.subject.observations]
+    return [one.contract for one in find("memory.kept").check(with_observations(of, told))]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: replace(one, requests=(0, *one.requests)),
+        lambda one: replace(one, requests=one.requests[:-1]),
+        lambda one: replace(one, tensor_bytes=one.tensor_bytes + 8),
+        lambda one: replace(one, nodes=1),
+    ],
+    ids=["twice, or after its end", "not at all", "a tensor more", "a node of no tree"],
+)
+def test_what_is_kept_is_of_requests_that_have_not_ended(
+    change: Callable[[Holdings], Holdings],
+) -> None:
+    of = evidence(scenario=STATIC)
+    assert kept(3, lambda one: one, of) == []
+    assert kept(3, change, of) == ["memory.kept"]
+
+
+def test_a_request_that_was_aborted_while_it_waited_is_kept_until_then() -> None:
+    case = named("aborted")
+    trace = EngineSubject().run(case, solve(case))
+    reports = {one.key.round: one.value for one in trace.observations if one.channel == "pool.kept"}
+    aborted = {one: request.abort_at for one, request in enumerate(case.requests) if request.abort_at is not None}
+    assert aborted
+    for one, step in aborted.items():
+        assert all(one not in report.requests for at, report in reports.items() if at >= step)
 
 
 def test_a_walk_counts_what_is_kept_and_leaves_observers_out() -> None:

@@ -102,6 +102,7 @@ SLOW = (
 
 LONG = (
     # Clusters and campaigns are killed and go on, beside whole ones.
+    "tests/fuzz/test_pairs.py",
     "tests/fuzz/test_ray.py::test_faults_and_mutants_are_judged_as_on_this_machine",
     "tests/fuzz/test_ray.py::test_kills_of_workers_and_of_the_head_change_nothing",
     "tests/benchmarks/test_campaigns.py",

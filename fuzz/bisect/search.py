@@ -265,8 +265,10 @@ def bisect_parts(
             raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
         if answer.identity is None:
             return PartsReport(verdict=answer.outcome, case=case)
-        # Only the built-in engine has kernels that their naive twins can replace.
-        kernels = kernels_used(pool, scenario) if spec.subject == BUILT_IN_SUBJECT else ()
+        # Only the built-in engine has kernels that their naive twins can replace, but for ranks on devices, which are
+        # made anew.
+        has_twins = spec.subject == BUILT_IN_SUBJECT and (spec.device == "cpu" or scenario.ranks.size == 1)
+        kernels = kernels_used(pool, scenario) if has_twins else ()
         try:
             found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers, limits=limits)
         except NotFailingError:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -269,6 +270,22 @@ def world(subject: Subject, size: int) -> World:
         worlds[size] = made = World(subject, size)
         weakref.finalize(subject, _close, made, os.getpid())
     return worlds[size]
+
+
+@contextlib.contextmanager
+def anew() -> Iterator[None]:
+    """Fork all ranks again, so that they have what is exchanged in this process meanwhile, and not behind it."""
+    _end_all()
+    try:
+        yield
+    finally:
+        _end_all()
+
+
+def _end_all() -> None:
+    for worlds in [*_WORLDS.values()] if [os.getpid()] == _OWNER else []:
+        for one in worlds.values():
+            one.close()
 
 
 def _close(made: World, owner: int) -> None:

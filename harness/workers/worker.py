@@ -22,6 +22,7 @@ import msgspec
 
 from draftproof.harness.collector import tune_gc
 from draftproof.harness.hunk_counters import HunkCounters, replays
+from draftproof.harness.ranks.world import anew
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, Ready, SubjectSpec
@@ -199,13 +200,14 @@ class _Work:
         with (
             self._kernels.open("w", encoding="utf-8") as file,
             watched(lambda name: print(name, file=file, flush=True)),
+            anew(),
         ):
             return self._executor.answer(order)
 
     def _with_twins(self, order: Order) -> Answer:
         from draftproof.harness.twins import twins
 
-        with twins(order.twins, self._device):
+        with twins(order.twins, self._device), anew():
             return self._executor.answer(order)
 
 

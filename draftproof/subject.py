@@ -16,6 +16,7 @@ from draftproof.properties.values.drafts import (
     algorithm,
 )
 from draftproof.properties.values.grammar import Grammar
+from draftproof.properties.values.handed import handed
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import (
     BatchRow,
@@ -141,5 +142,6 @@ __all__ = [
     "algorithm",
     "drafts_allowed",
     "forced",
+    "handed",
     "round_plan",
 ]

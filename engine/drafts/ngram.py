@@ -137,9 +137,8 @@ class NgramDraft(Draft[NgramSettings]):
 
     def release(self, request: int) -> None:
         """Drop the request's index, if it has one: it does not before its prompt has run."""
+        self._catch_up()
         self._indices.pop(request, None)
-        if not self._indices:
-            self._ran = None
 
 
 def _emitted(ran: Accepted) -> list[list[int]]:

@@ -7,6 +7,7 @@ Draws shrink toward what a person wants to read: graphs off, one request, a shor
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -118,18 +119,18 @@ def _captured(choose: Choose, row: ArrayRow, shape: Shape, size: Size, max_batch
     """Draw sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
     if row.graphs == "eager":
         return Graphs()
-    how = {"capture": row.graphs in ("captured", "late"), "at_start": row.graphs == "captured"}
+    graphs = partial(Graphs, capture=row.graphs in ("captured", "late"), at_start=row.graphs == "captured")
     if shape.name == "oversized" and max_batch > 1:
-        return Graphs(sizes=(choose.integer(1, max_batch - 1),), **how)
+        return graphs(sizes=(choose.integer(1, max_batch - 1),))
     if size.captured:
-        return Graphs(sizes=choose.one_of(size.captured), **how)
+        return graphs(sizes=choose.one_of(size.captured))
     options = [(max_batch,), (max_batch + 1,), (1, max_batch + 1), (2, max_batch + 2)]
     options.append((1, max(2, max_batch - 1), max_batch + 2))
     if max_batch > 2:
         options.append((2, max_batch))
     if shape.name in ("shrinking_batch", "partial_in_padding"):
         options = [(max_batch + 1,), (max_batch,), (2, max_batch + 2)] if max_batch > 1 else [(2,), (3,)]
-    return Graphs(sizes=choose.one_of(options), **how)
+    return graphs(sizes=choose.one_of(options))
 
 
 def _schedule(choose: Choose, shape: Shape, size: Size, count: int, chunk: int) -> Schedule:

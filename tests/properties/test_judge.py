@@ -43,6 +43,7 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
         "schedule.aborted",
         "schedule.token_budget",
         "launch.packed",
+        "output.refused",
         "disaggregation.committed",
         "disaggregation.engines",
         "disaggregation.entries",

@@ -108,7 +108,7 @@ class NgramDraft(Draft[NgramSettings]):
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Add the tokens that were emitted, and no others; those that the host does not know yet, when it looks up."""
         self._ran = accepted
-        if accepted.tokens:
+        if accepted.tokens or not accepted.requests:
             self._catch_up()
 
     def _catch_up(self) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
-from draftproof.properties.features.some_requests import slots_for, slow, unstopped
+from draftproof.properties.features.some_requests import slots_for, unstopped
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import TreeShape
@@ -77,7 +77,8 @@ def _side_by_side(scenario: Scenario) -> Scenario:
     """Return the scenario with the longest request and another one of its rank run to their ends, from the first step.
 
     There are pages for the longest request, so that it must not run alone. Others come a step later, and may be
-    aborted. A budget of tokens leaves some beside a whole round.
+    aborted or end by a sequence: where none of them does, one of the two may. A budget of tokens leaves some beside a
+    whole round.
     """
     own = _of_fullest_rank(scenario)
     if len(own) == 1:
@@ -89,12 +90,15 @@ def _side_by_side(scenario: Scenario) -> Scenario:
 
     longest = max(own, key=lambda place: (whole(place), -len(requests[place].prompt)))
     other = min((place for place in own if place != longest), key=lambda place: len(requests[place].prompt))
-    both = {longest: unstopped(requests[longest]), other: unstopped(slow(requests[other]))}
-    prompt, beside = len(both[longest].prompt), len(both[other].prompt)
-    steps = whole(longest) - prompt + prompt // scenario.schedule.chunk
-    both[other] = replace(both[other], budget=max(1, both[other].min_tokens, min(steps, whole(longest) - beside)))
-    some_aborted = any(one.abort_at is not None for place, one in enumerate(requests) if place not in both)
+    both = {longest: unstopped(requests[longest]), other: unstopped(requests[other])}
+    budget = whole(longest) - len(both[other].prompt)
+    both[other] = replace(both[other], budget=max(1, both[other].min_tokens, budget))
+    others = [one for place, one in enumerate(requests) if place not in both and one.flaw == "none"]
+    some_aborted = any(one.abort_at is not None for one in others)
     for place, one in both.items():
+        if not any(other.stop_sequences or other.stop_sequences_at for other in others):
+            was = requests[place]
+            one = replace(one, stop_sequences=was.stop_sequences, stop_sequences_at=was.stop_sequences_at)
         requests[place] = replace(one, arrival=0, abort_at=None if some_aborted else one.abort_at)
     tokens = scenario.schedule.token_budget and max(scenario.schedule.token_budget, scenario.width + 1)
     made = put_in(replace(scenario, requests=tuple(requests)), "schedule", token_budget=tokens)

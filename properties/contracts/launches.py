@@ -253,6 +253,7 @@ CONTRACTS = (
         "launch.captures",
         _captures,
         ("graph.replay",),
+        partial=("graph.replay",),
         cites="S-BATCH-12, S-ADAPT-5",
         minimum="captures_at_start captures_in_steps",
         concerns=lambda evidence: evidence.scenario.graphs.capture and bool(evidence.scenario.graphs.sizes),

@@ -94,8 +94,9 @@ CONTRACTS = (
     listed(
         "output.refused",
         _refused,
-        ("accept.returned", "round.rows"),
-        partial=("round.rows",),
+        ("accept.returned",),
+        partial=("accept.returned",),
+        reads=("round.rows",),
         cites="S-LIMIT-18",
         minimum="refused_for_length refused_for_token refused_for_grammar refused_beside_others",
         concerns=lambda evidence: any(one.flaw != "none" for one in evidence.scenario.requests),

@@ -37,7 +37,7 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
-from tests.named import Nth
+from tests.named import Nth, named
 from tests.properties.ideal import IdealSubject
 
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=4, conv=3, start=True)
@@ -282,6 +282,12 @@ ABORTED_AGAIN = with_aborts(PREEMPTED, None, 8, 5, 11)
 def aborted(scenario: Scenario = ABORTED) -> Evidence:
     """A run of the engine in which requests are aborted."""
     return lockstep(EngineSubject(), scenario)
+
+
+@lru_cache
+def refused() -> Evidence:
+    """A run of the engine in which requests are refused."""
+    return lockstep(EngineSubject(), named("refused"))
 
 
 ENDED = validate(

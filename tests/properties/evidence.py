@@ -290,6 +290,13 @@ def refused() -> Evidence:
     return lockstep(EngineSubject(), named("refused"))
 
 
+@lru_cache
+def captured() -> Evidence:
+    """A run of the engine whose graphs are captured before the first step."""
+    graphs = msgspec.structs.replace(STATIC.graphs, capture=True, at_start=True)
+    return lockstep(EngineSubject(), validate(msgspec.structs.replace(STATIC, graphs=graphs)))
+
+
 ENDED = validate(
     msgspec.structs.replace(
         STATIC,

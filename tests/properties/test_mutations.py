@@ -32,6 +32,7 @@ from tests.properties.evidence import (
     budgeted,
     cached,
     cached_states,
+    captured,
     disaggregated,
     ended,
     evidence,
@@ -91,7 +92,7 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     if contract.name == "rank.collectives":
         return evidence_of(channel)
     if contract.name == "launch.captures":
-        return evidence(scenario=replace(STATIC, graphs=replace(STATIC.graphs, at_start=True)))
+        return captured()
     if contract.name == "output.refused":
         return refused()
     if contract.name.startswith("tensor."):

@@ -8,7 +8,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
 from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
-from draftproof.properties.features.some_requests import slow, together
+from draftproof.properties.features.some_requests import together
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.delays import Delay
@@ -85,7 +85,7 @@ def _cut(scenario: Scenario) -> Scenario:
     """
     longest = max(len(one.prompt) + one.budget for one in scenario.requests)
     requests = tuple(
-        replace(slow(one) if len(one.prompt) + one.budget == longest else one, budget=one.budget + scenario.width)
+        replace(_slow(one) if len(one.prompt) + one.budget == longest else one, budget=one.budget + scenario.width)
         for one in scenario.requests
     )
     made = put_in(replace(scenario, requests=requests), "memory", max_len=min(longest, scenario.memory.max_len))
@@ -103,6 +103,16 @@ def _by_budget(scenario: Scenario) -> Scenario:
 
 def _endless(request: Request) -> Request:
     return replace(request, stop_at=-1, stops=(), stop_sequences=(), stop_sequences_at=(), min_tokens=0)
+
+
+def _slow(request: Request) -> Request:
+    """Return the request without right drafts, and without a stop token of its own."""
+    return replace(request, rounds=tuple(map(_wrong, request.rounds)), stop_at=-1)
+
+
+def _wrong(plan: RoundPlan) -> RoundPlan:
+    shape = plan.shape and replace(plan.shape, path=())
+    return replace(plan, num_correct=min(plan.num_correct, 0), shape=shape)
 
 
 def _told_in_chunks(scenario: Scenario) -> Scenario:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.values.delays import lag
-from draftproof.properties.values.observed import PoolReport, Returned
+from draftproof.properties.values.observed import PoolReport
 from draftproof.properties.values.scenario import Scenario, columns_freed
 from draftproof.properties.values.trace import Key
 
@@ -46,8 +46,6 @@ class _Holding:
         self._tables = ObservedTables(schedule.trace, scenario.memory.page_size, schedule)
         self._lengths: Mapping[Key, int] = schedule.trace.typed("commit.length", int)
         self._reports = schedule.trace.typed("pool.owners", PoolReport)
-        returned = schedule.trace.typed("accept.returned", Returned)
-        self._finished = {key.request for key, one in returned.items() if one.finished}
         self._rows: dict[int, list[Row]] = defaultdict(list)
         for row in schedule.rows:
             self._rows[row.request].append(row)
@@ -74,23 +72,15 @@ class _Holding:
         return columns_freed(self._scenario, self._lengths.get(Key(row.request, row.round - int(in_flight)), 0))
 
     def _last_rows(self, step: int, *, before_late: bool) -> Iterator[Row]:
-        """Yield the last row of each request that is live: with a row in the step, in flight, with pages, or to go on.
-
-        Windows may have freed all pages of one that waits for a place in a batch.
-        """
+        """Yield the last row of each request that holds memory: with a row in the step, in flight, or with pages."""
         report = self._reports.get(Key(-1, step))
         running = {owner.request for owner in report.owners} if report else set()
         running |= {row.request for row in self._schedule.rows_at(step)}
         running |= {row.request for row in self._schedule.rows_at(step - 1)} if before_late else set()
-        for request, rows in self._rows.items():
-            begun = bisect(rows, step, key=lambda row: row.step)
-            if begun and (request in running or self._goes_on(rows[begun - 1 :])):
+        for request in sorted(running & self._rows.keys()):
+            rows = self._rows[request]
+            if begun := bisect(rows, step, key=lambda row: row.step):
                 yield rows[begun - 1]
-
-    def _goes_on(self, rows: Sequence[Row]) -> bool:
-        """Return whether the request of these rows is still in the attempt of the first in its next one."""
-        attempt = self._schedule.attempt
-        return len(rows) > 1 and attempt(rows[0]) == attempt(rows[1])
 
     def _text(self, row: Row) -> int:
         """Return how many tokens the prefill of a row runs."""

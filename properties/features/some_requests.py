@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.choose import Choose
 from draftproof.properties.lib.paths import put_in
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import Request, Scenario
 
 _SOON = 1
 
@@ -57,13 +57,3 @@ def unstopped(request: Request) -> Request:
     """Return the request with a grammar, an end of text, or nothing but its budget and `max_len` to end it."""
     stops = request.stops if request.grammar else ()
     return replace(request, stop_at=-1, stops=stops, stop_sequences=(), stop_sequences_at=())
-
-
-def slow(request: Request) -> Request:
-    """Return the request without right drafts, and without a stop token of its own."""
-    return replace(request, rounds=tuple(map(_wrong, request.rounds)), stop_at=-1)
-
-
-def _wrong(plan: RoundPlan) -> RoundPlan:
-    shape = plan.shape and replace(plan.shape, path=())
-    return replace(plan, num_correct=min(plan.num_correct, 0), shape=shape)

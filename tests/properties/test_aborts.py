@@ -148,7 +148,9 @@ def test_rows_behind_an_abort_are_noticed() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidScenarioError, match=r"requests\[2\]\.abort_at 0: expected at least .*arrival = 1"):
         with_aborts(STATIC, None, None, 0, None)
-    with pytest.raises(InvalidScenarioError, match=r"requests that are all aborted or refused as they arrive"):
+    with pytest.raises(
+        InvalidScenarioError, match=r"requests that are all aborted or refused as they arrive: expected one"
+    ):
         with_aborts(STATIC, 0, 0, 1, 9)
 
 

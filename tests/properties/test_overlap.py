@@ -17,18 +17,15 @@ from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import validate
 from draftproof.properties.values.delays import Delay
 from draftproof.properties.values.observed import SharedUse, TokenIds
-from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.reference.adaptive_steps import steps_in_force
 from tests.properties.breaking import edited, ran, with_value
 from tests.properties.evidence import (
     ADAPTIVE,
-    HEAD,
-    MODEL,
     OF_DRAFTS,
     STATIC,
     overlapped,
-    request,
     with_observations,
 )
 
@@ -51,20 +48,6 @@ def test_pages_that_a_window_freed_are_free_while_a_round_waits_for_tokens() -> 
     """A prompt has ended in a step that was waited for, and the next has no tokens for its tree."""
     path = Path(__file__).parent / "overlapped_waiting_round.json"
     assert judge(ran(decode(path.read_text(encoding="utf-8"), Scenario))).passed
-
-
-def test_a_request_without_pages_is_live() -> None:
-    """Windows freed all of it while it waits for a place in the batch: nobody else waits, so the host goes on."""
-    waiting = replace(
-        behind(STATIC),
-        model=replace(MODEL, layers=1, layer_types=("sliding_attention",), linear=None, window=1),
-        draft=replace(HEAD, window=1),
-        memory=Memory(page_size=1, pages=24, request_slots=2, max_len=8),
-        graphs=Graphs(sizes=()),
-        schedule=Schedule(max_batch=1, chunk=4, mixed=True, overlap=LATE),
-        requests=(request(0, 1, 3, "0/0"), request(0, 1, 2, "0/0")),
-    )
-    assert judge(ran(waiting)).passed
 
 
 def test_a_text_that_is_returned_in_another_order_is_another_text() -> None:

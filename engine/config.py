@@ -116,6 +116,11 @@ class EngineConfig:
         return self.request_slots + 1
 
     @property
+    def checkpoint_turns(self) -> int:
+        """Checkpoints that a request has in turns: with an overlap the next is made before the last is kept."""
+        return 2 if self.overlap and self.prefix_cache else 1
+
+    @property
     def checkpoint_range(self) -> range:
         """Slots of checkpoints that belong to no request: those behind one for each row."""
         return range(self.num_rows, self.num_rows + self.checkpoint_slots)

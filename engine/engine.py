@@ -27,7 +27,7 @@ from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.memory import memory_shapes
-from draftproof.engine.models.base import AttentionMetadata, MixedStates, PrefillStates, Target
+from draftproof.engine.models.base import AttentionMetadata, PrefillStates, Target
 from draftproof.engine.packed import PackedTarget, packing
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -54,7 +54,6 @@ from draftproof.engine.stages import (
     StepPlan,
 )
 from draftproof.engine.states.base import StateCache
-from draftproof.engine.states.kept import begin, keep
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
@@ -84,7 +83,7 @@ class Engine:
         entries = kind.entries(draft.model)
         commit = Replay if config.commit == "replay" else parts.snapshot or Snapshot
         self.arena = Arena(memory_shapes(target, draft.model, kind, config, commit), device)
-        self.states: StateCache | None = commit(self.arena) if target.state_shape else None
+        self.states: StateCache | None = commit(self.arena, config.checkpoint_turns) if target.state_shape else None
         order = config.page_order or tuple(range(1, config.pages + 1))
         owned = StateSlots(config.state_order or tuple(range(1, config.num_rows))) if self.states else None
         page_table, page = self.arena["page_table"], config.page_size
@@ -191,6 +190,12 @@ class Engine:
         if plan.evicted:
             self.probes.on_evict(plan.evicted, plan.evicted_checkpoints)
         self.probes.on_plan(plan)
+        served = {row.state_slot: row.checkpoint for row in plan.prefill if row.checkpoint}
+        if self.states and served:
+            self.probes.before_launch("restore")
+            copies = self.states.kept.at(self._tensor([*served.values()]))
+            self.states.install(self._tensor([*served]), copies, copies)
+            self.probes.on_launch(Launch("restore", 0, len(served), 0))
         return plan
 
     def _retire(self, retired: Retired) -> None:
@@ -198,7 +203,7 @@ class Engine:
         if self.states and retired.kept:
             # Filled from state slots, while these still have them.
             self.probes.before_launch("keep")
-            keep(self.states, retired.kept)
+            self.states.kept.keep(retired.kept)
             self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
         for released in retired.released:
             self._release(released)
@@ -251,8 +256,6 @@ class Engine:
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
         self.probes.before_launch("prefill")
-        if self.states and isinstance(metadata.states, PrefillStates):
-            begin(self.states, metadata.states, {row.state_slot: row.checkpoint for row in batch})
         choosing = self._choosing_first(batch)
         with self.group.padded_to(num_tokens):
             hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
@@ -333,12 +336,9 @@ class Engine:
         (num_packed,) = self.group.agree(packed.total)
         kind = "mixed" if width else "prefill"
         target.fill(packed, num_packed)
-        prefill = self._prefill_states(chunks) if self.states else None
+        prefill = self._prefill_states(self.states, chunks) if self.states else None
         self.probes.before_launch(kind)
-        states: PrefillStates | MixedStates | None = None
-        if self.states and prefill:
-            begin(self.states, prefill, {row.state_slot: row.checkpoint for row in chunks})
-            states = target.states(packed, prefill, proposal, inputs)
+        states = target.states(packed, prefill, proposal, inputs) if prefill else None
         with self.group.padded_to(num_packed):
             out, launch = target.launch(kind, packed, num_packed, width, states)
         own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
@@ -350,17 +350,21 @@ class Engine:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
         positions = self._tensor([position for row in batch for position in range(row.start, row.end)])
         metadata = metadata_of_rows(self._context, req_rows, positions, torch.zeros_like(req_rows))
-        return replace(metadata, states=self._prefill_states(batch) if self.states else None)
+        return replace(metadata, states=self._prefill_states(self.states, batch) if self.states else None)
 
-    def _prefill_states(self, batch: tuple[PrefillRow, ...]) -> PrefillStates:
+    def _prefill_states(self, states: StateCache, batch: tuple[PrefillRow, ...]) -> PrefillStates:
+        """Begin new requests, and return where the chunks of a batch advance states and leave checkpoints."""
         lengths = [row.end - row.start for row in batch]
         state_slots = self._tensor([row.state_slot for row in batch])
+        new_slots = self._tensor([row.state_slot for row in batch if not (row.chunk or row.checkpoint)])
+        steps = self._steps_to_keep(self._tensor([row.start for row in batch]), self._tensor(lengths))
+        states.begin(new_slots)
         return PrefillStates(
             state_slots=state_slots,
             cu_seqlens=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
-            new_slots=self._tensor([row.state_slot for row in batch if not (row.chunk or row.checkpoint)]),
-            checkpoint_slots=state_slots,
-            checkpoint_steps=self._steps_to_keep(self._tensor([row.start for row in batch]), self._tensor(lengths)),
+            new_slots=new_slots,
+            checkpoint_slots=states.kept.next(state_slots, steps),
+            checkpoint_steps=steps,
         )
 
     def _steps_to_keep(self, seq_lens: Tensor, num_tokens: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Draft, Shapes
 from draftproof.engine.models.base import Target
 from draftproof.engine.penalties import shapes as penalty_shapes
-from draftproof.engine.states.base import checkpoint_shapes
+from draftproof.engine.states.checkpoints import checkpoint_shapes
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 
@@ -35,5 +35,5 @@ def memory_shapes(
         shapes |= penalty_shapes(num_rows, target.vocab)
     if target.state_shape:
         shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
-        shapes |= checkpoint_shapes(target.state_shape, num_rows + config.checkpoint_slots)
+        shapes |= checkpoint_shapes(target.state_shape, config.checkpoint_turns * num_rows + config.checkpoint_slots)
     return shapes

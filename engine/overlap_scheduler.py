@@ -41,6 +41,7 @@ class OverlapScheduler(Scheduler):
         """Take in what a chunk has told, and after the last one the first token."""
         sequence = self.find(row.request.id)
         sequence.told += told
+        self._process(sequence, row.start, row.end)
         if row.tail >= 0:
             sequence.extended = row.end
             return None
@@ -56,6 +57,7 @@ class OverlapScheduler(Scheduler):
             return None
         before = sequence.known_len
         sequence.known_len += len(tokens)
+        self._process(sequence, before, sequence.known_len)
         emitted, finished = self._cut(sequence, tokens)
         place = (row.request.id, row.req_row, row.state_slot, row.round)
         return Commit(*place, before, emitted, sequence.known_len, finished)
@@ -63,13 +65,11 @@ class OverlapScheduler(Scheduler):
     def waits_for(self, plan: StepPlan) -> bool:
         """Return whether the next step cannot be planned before the results of this one are there (S-OVERLAP-10).
 
-        Masks go by all tokens before a row, an abort frees memory that nothing may write any more, and a state is kept
-        from a slot that the next step writes.
+        Masks go by all tokens before a row, and an abort frees memory that nothing may write any more.
         """
         requests = [row.request for row in plan.prefill] + [row.request for row in plan.decode]
         needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
-        keeps_states = self.cache.keeps and self.cache.checkpoints is not None
-        return bool(requests) and (needs_text or keeps_states or self._may_run_out())
+        return bool(requests) and (needs_text or self._may_run_out())
 
     def _may_run_out(self) -> bool:
         """Return whether the next step may have too few pages: each row may take as many more as a round has tokens."""
@@ -90,6 +90,20 @@ class OverlapScheduler(Scheduler):
 
     def _known_length(self, sequence: Sequence) -> int:
         return sequence.known_len
+
+    def _process(self, sequence: Sequence, start: int, end: int) -> None:
+        """Take in that a chunk or a round went from `start` to `end`."""
+        sequence.processed = end
+        interval = self._config.checkpoint
+        sequence.checkpoints += bool(interval) and end // interval > start // interval
+
+    def _checkpointed(self, sequence: Sequence) -> int:
+        interval = self._config.checkpoint
+        return sequence.processed // interval * interval if interval else 0
+
+    def _checkpoint_place(self, sequence: Sequence) -> int:
+        turn = sequence.checkpoints % self._config.checkpoint_turns
+        return sequence.state_slot + turn * (self._config.checkpoint_range.stop)
 
     def _drop(self, sequence: Sequence) -> tuple[int, ...]:
         # A last chunk in flight still looks at what is behind its first row.

@@ -77,6 +77,7 @@ class Sequence:
 
     With rounds in flight `seq_len` is the most that it can be, and `known_len` what the results so far say; `in_flight`
     has the most tokens that each of these rounds may add, 0 for a first token. `ended` says that nothing more counts.
+    The results of `processed` tokens are there, and so many `checkpoints` were made in these.
     """
 
     waited: Waiting
@@ -95,6 +96,8 @@ class Sequence:
     known_len: int = 0
     in_flight: list[int] = field(default_factory=list)
     ended: bool = False
+    processed: int = 0
+    checkpoints: int = 0
 
     @cached_property
     def request(self) -> GenerationRequest:
@@ -264,7 +267,7 @@ class Scheduler:
                 dropped += self._drop(sequence)
             slot = self.cache.keep_state(sequence.cached, self._checkpointed(sequence))
             if slot:
-                kept[slot] = sequence.state_slot
+                kept[slot] = self._checkpoint_place(sequence)
         if released or dropped:
             self.check()
         return Retired(tuple(released), kept, tuple(dropped))
@@ -308,6 +311,10 @@ class Scheduler:
         """Return how many tokens the checkpoint of a sequence is of."""
         interval = self._config.checkpoint
         return self._known_length(sequence) // interval * interval if interval else 0
+
+    def _checkpoint_place(self, sequence: Sequence) -> int:
+        """Return the place of the checkpoint of a sequence."""
+        return sequence.state_slot
 
     def _known_length(self, sequence: Sequence) -> int:
         """Return the length of a request as far as its results are known."""

@@ -156,7 +156,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Retired:
-    """What was given back at the end of a step; `kept` maps checkpoints to fill to the state slots to copy from.
+    """What was given back at the end of a step; `kept` maps places of checkpoints to fill to those to copy from.
 
     `dropped` are pages that no window reaches any more, of requests that go on.
     """

@@ -48,6 +48,7 @@ _WRITES = {
     LaunchKind.COMMIT: "commit",
     LaunchKind.FINISH: "commit",
     LaunchKind.KEEP: "commit",
+    LaunchKind.RESTORE: "commit",
     LaunchKind.EXTEND: "extend",
     LaunchKind.EXTEND_PROMPT: "extend",
 }

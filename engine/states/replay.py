@@ -12,18 +12,19 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import LogicalStates, Pools, Shapes, checkpoint_shapes, restore, start
+from draftproof.engine.states.base import start
+from draftproof.engine.states.checkpoints import Checkpoints, LogicalStates, Pools, Shapes, checkpoint_shapes
 from draftproof.engine.states.snapshot import update
 
 
 class Replay:
     """Base states, and inputs since: of conv [L, 2, S, C-1+A, Q] behind a window, of gates [L, 2, S, A, 2, U]."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
         self.cursor = pools["states.cursor"]
-        self.checkpoint_conv, self.checkpoint_ssm = pools["checkpoint.conv"], pools["checkpoint.ssm"]
-        self._window = self.checkpoint_conv.shape[2]
+        self.kept = Checkpoints(pools, self.ssm.shape[1], turns)
+        self._window = self.kept.conv.shape[2]
         self._weights: dict[int, RecurrentWeights] = {}
 
     @staticmethod
@@ -38,9 +39,10 @@ class Replay:
             **checkpoint_shapes(shape, slots),
         }
 
-    def begin(self, states: PrefillStates) -> None:
+    def begin(self, new_slots: Tensor) -> None:
         """Set nothing pending; a prefill uses the window of half 0."""
-        self.cursor[states.new_slots] = 0
+        self.kept.begin(new_slots)
+        self.cursor[new_slots] = 0
 
     def prefill(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
@@ -50,7 +52,7 @@ class Replay:
         conv, ssm = self.inputs[layer, 0][:, : self._window], self.ssm[layer]
         start(conv, states.new_slots, weights.start_conv)
         start(ssm, states.new_slots, weights.start_ssm)
-        return update(conv, ssm, (self.checkpoint_conv[layer], self.checkpoint_ssm[layer]), weights, x, a, b, states)
+        return update(conv, ssm, (self.kept.conv[layer], self.kept.ssm[layer]), weights, x, a, b, states)
 
     def verify(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
@@ -81,19 +83,13 @@ class Replay:
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        self._fold((self.checkpoint_conv, self.checkpoint_ssm), state_slots, state_slots, steps)
-
-    def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
-        """See StateCache; a prefill uses the window of half 0."""
-        plain = self.inputs[:, 0, :, : self._window], self.ssm
-        restore(plain, (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
-        self.cursor[state_slots] = 0
+        self._fold((self.kept.conv, self.kept.ssm), state_slots, self.kept.next(state_slots, steps), steps)
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
         """See StateCache; it sets the window of half 0."""
         self.inputs[:, 0, state_slots, : self._window], self.ssm[:, state_slots] = states
         if checkpoints:
-            self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints
+            self.kept.put(state_slots, checkpoints)
         self.cursor[state_slots] = 0
 
     def flush(self, state_slots: Tensor) -> None:
@@ -102,10 +98,6 @@ class Replay:
             pools = (self.ssm[layer], self.inputs[layer], self.cursor, self.gates[layer])
             kernels.gdn_flush(*pools, *weights.parameters, state_slots)
         kernels.replay_rewind(self.cursor, state_slots)
-
-    def checkpoints(self, state_slots: Tensor) -> LogicalStates:
-        """See StateCache."""
-        return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
     def logical_states(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import LogicalStates, Pools, Shapes, checkpoint_shapes, restore, start
+from draftproof.engine.states.base import start
+from draftproof.engine.states.checkpoints import Checkpoints, LogicalStates, Pools, Shapes, checkpoint_shapes
 
 
 class Snapshot:
     """Committed pools "states.*", and in "steps.*" the state after each row of the batch that was verified last."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.conv, self.ssm = pools["states.conv"], pools["states.ssm"]
         self.intermediate_conv, self.intermediate_ssm = pools["intermediate.conv"], pools["intermediate.ssm"]
-        self.checkpoint_conv, self.checkpoint_ssm = pools["checkpoint.conv"], pools["checkpoint.ssm"]
+        self.kept = Checkpoints(pools, self.ssm.shape[1], turns)
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
@@ -33,8 +34,9 @@ class Snapshot:
             **checkpoint_shapes(shape, slots),
         }
 
-    def begin(self, states: PrefillStates) -> None:
-        """Do nothing: only the layers' states belong to a request."""
+    def begin(self, new_slots: Tensor) -> None:
+        """Begin with no checkpoint; the layers begin their states themselves."""
+        self.kept.begin(new_slots)
 
     def prefill(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
@@ -43,7 +45,7 @@ class Snapshot:
         conv, ssm = self.conv[layer], self.ssm[layer]
         start(conv, states.new_slots, weights.start_conv)
         start(ssm, states.new_slots, weights.start_ssm)
-        return update(conv, ssm, (self.checkpoint_conv[layer], self.checkpoint_ssm[layer]), weights, x, a, b, states)
+        return update(conv, ssm, (self.kept.conv[layer], self.kept.ssm[layer]), weights, x, a, b, states)
 
     def verify(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
@@ -90,25 +92,18 @@ class Snapshot:
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        kernels.state_scatter(self.checkpoint_conv, self.intermediate_conv, state_slots, steps)
-        kernels.state_scatter(self.checkpoint_ssm, self.intermediate_ssm, state_slots, steps)
-
-    def restore(self, state_slots: Tensor, checkpoints: Tensor) -> None:
-        """See StateCache."""
-        restore((self.conv, self.ssm), (self.checkpoint_conv, self.checkpoint_ssm), state_slots, checkpoints)
+        places = self.kept.next(state_slots, steps)
+        kernels.state_scatter(self.kept.conv, self.intermediate_conv, places, steps)
+        kernels.state_scatter(self.kept.ssm, self.intermediate_ssm, places, steps)
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
         """See StateCache."""
         self.conv[:, state_slots], self.ssm[:, state_slots] = states
         if checkpoints:
-            self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots] = checkpoints
+            self.kept.put(state_slots, checkpoints)
 
     def flush(self, state_slots: Tensor) -> None:
         """Do nothing: the committed states are plain at any time."""
-
-    def checkpoints(self, state_slots: Tensor) -> LogicalStates:
-        """See StateCache."""
-        return self.checkpoint_conv[:, state_slots], self.checkpoint_ssm[:, state_slots]
 
     def logical_states(self, state_slots: Tensor) -> LogicalStates:
         """See StateCache."""

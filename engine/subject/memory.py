@@ -25,6 +25,7 @@ _STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor":
 _INDICES = ("page_table", "states.cursor")
 _REGION_OF = {int(region): region for region in MemoryRegion}
 _OTHER, _INTERMEDIATE = int(MemoryRegion.OTHER), int(MemoryRegion.INTERMEDIATE)
+_CHECKPOINTS = int(MemoryRegion.CHECKPOINTS)
 _SHIFT = 48
 """A place is compared as one number: its region, shifted by this many bits, plus its offset."""
 _MOST_WORDS = 1 << 20
@@ -42,6 +43,8 @@ class MemoryWatch:
         places = [self._places(region.name) for region in regions]
         self._count = np.array([count for count, _ in places])
         self._slot_bytes = np.array([size for _, size in places])
+        # The second checkpoint of a state slot is reported as the slot's, too.
+        self._turn = engine.states.kept.second if engine.states else 0
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._arena.memory.clone()
@@ -89,7 +92,9 @@ class MemoryWatch:
 
     def poison_states(self, slots: tuple[int, ...]) -> None:
         """Overwrite freed state slots and their checkpoints in every layer."""
-        self._poison_places(("states", "checkpoint"), list(slots))
+        self._poison_places(("states",), list(slots))
+        second = [self._turn + slot for slot in slots] if self._engine.config.checkpoint_turns > 1 else []
+        self._poison_places(("checkpoint",), [*slots, *second])
 
     def poison_checkpoints(self, slots: tuple[int, ...]) -> None:
         """Overwrite checkpoints that were evicted, in every layer."""
@@ -139,6 +144,8 @@ class MemoryWatch:
         inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])
         known = inside & (self._codes[index] != _OTHER)
         places = (offsets - self._starts[index]) // self._slot_bytes[index] % self._count[index]
+        if self._turn:
+            places = np.where(self._codes[index] == _CHECKPOINTS, places % self._turn, places)
         anyones = known & (places == 0) & (self._codes[index] != _INTERMEDIATE)
         codes = np.where(known, self._codes[index], _OTHER)
         return np.where(anyones, -1, (codes << _SHIFT) + np.where(known, places, offsets))

@@ -37,6 +37,12 @@ class OverlapRecorder(TraceRecorder):
     def on_run(self, plan: StepPlan) -> None:
         self._plan = plan
 
+    def before_launch(self, kind: str) -> None:
+        if kind == "keep":
+            # The host has this done at the end of its own step.
+            self._plan = replace(self._plan, step=self._step)
+        super().before_launch(kind)
+
     def on_collective(self, entered: Issued) -> None:
         ran = self._plan
         # Hosts agree in a step of their own, whatever their devices run meanwhile.

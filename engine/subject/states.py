@@ -44,8 +44,7 @@ def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
 
 def checkpoints(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """Return the checkpoints of these requests."""
-    slots = _slots(states, commits)
-    return _layers(states.checkpoint_conv[:, slots], states.checkpoint_ssm[:, slots])
+    return _layers(*states.kept.of(_slots(states, commits)))
 
 
 def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:

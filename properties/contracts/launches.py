@@ -199,6 +199,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
         expected[LaunchKind.INSTALL] = [sum((row.request, row.round) in installed for row in decode)]
     if evidence.caches_states:
         expected[LaunchKind.KEEP] = [len(evidence.prefixes.copied.get(step, ()))]
+        expected[LaunchKind.RESTORE] = [len(evidence.schedule.served(step))]
     return expected
 
 

@@ -140,6 +140,8 @@ def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind == LaunchKind.INSTALL:
         batch = evidence.schedule.batches.get((launch.step, 1), ())
         return tuple(row for row in batch if (row.request, row.round) in evidence.schedule.installed)
+    if launch.kind == LaunchKind.RESTORE:
+        return evidence.schedule.served(launch.step)
     if launch.kind == LaunchKind.PREFILL:
         return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
@@ -169,8 +171,8 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
         return own | ({(MemoryRegion.CHECKPOINTS, slot)} if has_checkpoint else set()), set()
     if verifies or launch.kind == LaunchKind.FINISH:
         return set(), own
-    begins = not row.phase and not row.chunk and evidence.schedule.cached.get((row.request, row.round), 0) > 0
-    kept = {(MemoryRegion.CHECKPOINTS, slot)} if begins or _completes(evidence, row) else set()
+    restores = launch.kind == LaunchKind.RESTORE
+    kept = {(MemoryRegion.CHECKPOINTS, slot)} if restores or _completes(evidence, row) else set()
     return own | kept, set()
 
 

@@ -53,7 +53,7 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
         return WorkParts(commits=4 if states.checkpoint else 2)
-    if launch.kind in (LaunchKind.KEEP, LaunchKind.INSTALL):
+    if launch.kind in (LaunchKind.KEEP, LaunchKind.RESTORE, LaunchKind.INSTALL):
         return WorkParts()
     if launch.kind == LaunchKind.PACK:
         return WorkParts(recurrences=linear if replay else 0)

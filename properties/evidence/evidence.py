@@ -195,7 +195,7 @@ class Evidence:
         until = self.lockstep.last_step if self.lockstep else -1
         own = self.scenario.schedule
         seen = ObservedSchedule(self.subject, self.aborts, until, own.disaggregation, own.overlap)
-        return replace(seen, waited=waited_steps(self.scenario, seen, is_hybrid=self.hybrid))
+        return replace(seen, waited=waited_steps(self.scenario, seen))
 
     @cached_property
     def aborts(self) -> Mapping[int, Abort]:

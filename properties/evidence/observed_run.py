@@ -116,8 +116,7 @@ def _batches(scenario: Scenario, schedule: ObservedSchedule, drafts: Mapping[Pla
         in_force = schedule.trace.typed("adaptive_steps.steps", StepsInForce)
         steps = {place: in_force.get(Key(-1, decoded.get(place, (-1, 0))[0])) for place in counts}
         counts = {place: count and (steps[place] or scenario).steps for place, count in counts.items()}
-    is_hybrid = bool(schedule.trace.channel("round.state"))
-    waited = waited_steps(scenario, schedule, is_hybrid=is_hybrid)
+    waited = waited_steps(scenario, schedule)
     return ObservedBatches(decoded, counts, schedule.resumed, _ended(scenario, schedule.trace), waited)
 
 

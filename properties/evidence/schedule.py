@@ -277,6 +277,11 @@ class ObservedSchedule:
         """(request, round) -> tokens that it was served, and did not run."""
         return {key[:2]: count for key, count in self.trace.typed("round.cached", int).items()}
 
+    def served(self, step: int) -> tuple[Row, ...]:
+        """Return the first chunks of a step behind what a prefix cache served."""
+        chunks = self.batches.get((step, 0), ())
+        return tuple(row for row in chunks if not row.chunk and self.cached.get((row.request, row.round), 0))
+
     @cached_property
     def attempts(self) -> Mapping[tuple[int, int], int]:
         """(request, round) -> how often the request had been preempted before the round ended."""

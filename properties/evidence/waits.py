@@ -14,14 +14,12 @@ from draftproof.properties.values.scenario import Scenario, columns_freed
 from draftproof.properties.values.trace import Key
 
 
-def waited_steps(scenario: Scenario, schedule: ObservedSchedule, *, is_hybrid: bool) -> frozenset[int]:
+def waited_steps(scenario: Scenario, schedule: ObservedSchedule) -> frozenset[int]:
     """Return those steps of a run; `schedule` need not know of them."""
     own = scenario.schedule
     if not own.overlap:
         return frozenset()
     steps = sorted({row.step for row in schedule.rows})
-    if own.prefix_cache and is_hybrid:
-        return frozenset(steps)
     waited = set[int]()
     holding = _Holding(scenario, schedule)
     for step in steps:

@@ -63,7 +63,7 @@ def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
             made = replace(made, requests=(*others, replace(_endless(last), budget=1)))
     if made.most_prompt_logprobs is not None:
         made = _told_in_chunks(made)
-    if made.states.checkpoint:
+    if made.states.checkpoint and not made.schedule.prefix_cache:
         made = put_in(made, "states", checkpoint=choose.one_of(_CHECKPOINTS))
     if made.dynamic or choose.one_of(_ROOMY):
         return made

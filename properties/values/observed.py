@@ -33,6 +33,7 @@ class LaunchKind(IntEnum):
     MIXED = 9
     PACK = 10
     INSTALL = 11
+    RESTORE = 12
 
 
 GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)

@@ -8,6 +8,7 @@ import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import LogicalStates
+from draftproof.engine.states.checkpoints import Checkpoints
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
@@ -90,7 +91,7 @@ class Serving:
         starts = torch.tensor([0, *counts.values()]).cumsum(0)
         keeps = torch.full_like(slots, keep)
         chunks = PrefillStates(slots, starts, torch.tensor(list(fresh), dtype=torch.int64), slots, keeps)
-        self.states.begin(chunks)
+        self.states.begin(chunks.new_slots)
         for layer, weights in enumerate(WEIGHTS):
             x, a, b = (
                 torch.cat([text.inputs[layer][part][n : n + count] for text, n, count in spans]) for part in range(3)
@@ -154,7 +155,7 @@ class Serving:
         return True
 
     def kept(self, slot: int) -> LogicalStates:
-        return self.states.checkpoint_conv[:, slot], self.states.checkpoint_ssm[:, slot]
+        return self.states.kept.conv[:, slot], self.states.kept.ssm[:, slot]
 
 
 @pytest.fixture(params=KINDS)
@@ -237,7 +238,7 @@ def test_a_checkpoint_is_the_state_after_its_step_and_changes_no_other(serving: 
     assert same(serving.kept(1), BEN.after(2 + 1))
     serving.round(4, {3: 2, 1: 1})
     assert same(serving.kept(3), ANA.after(5 + 3))
-    assert bool((serving.states.checkpoint_ssm[:, 2] == POISON).all())
+    assert bool((serving.states.kept.ssm[:, 2] == POISON).all())
     assert serving.right()
 
 
@@ -298,3 +299,21 @@ def test_both_ways_give_the_same_states_after_every_round() -> None:
             one.round(width, accepted)
         snapshot, replay = (one.states.logical_states(torch.tensor([1, 3])) for one in both)
         assert same(snapshot, replay)
+
+
+def test_with_two_turns_the_last_checkpoint_stays_while_the_next_is_made() -> None:
+    pools = {"checkpoint.conv": torch.zeros(1, 8, 1, 1), "checkpoint.ssm": torch.zeros(1, 8, 1, 1, 1)}
+    kept, slots = Checkpoints(pools, slots=3, turns=2), torch.tensor([2, 1])
+    assert kept.places(slots).tolist() == [2, 1]
+    assert kept.next(slots, torch.tensor([0, -1])).tolist() == [7, 1], "a row without a step makes none"
+    assert kept.next(slots, torch.tensor([3, 3])).tolist() == [2, 6]
+    kept.ssm[:, 2], kept.ssm[:, 6] = 20, 10
+    kept.keep({3: 6, 4: 2})
+    assert kept.ssm[0, :, 0, 0, 0].tolist() == [0, 0, 20, 10, 20, 0, 10, 0]
+    kept.put(slots[1:], (torch.full((1, 1, 1, 1), 5.0), torch.full((1, 1, 1, 1, 1), 5.0)))
+    assert kept.of(slots)[1].flatten().tolist() == [20, 5], "who begins in a slot has the first place"
+
+
+def test_with_one_turn_a_checkpoint_takes_the_place_of_the_last() -> None:
+    pools = {"checkpoint.conv": torch.zeros(1, 5, 1, 1), "checkpoint.ssm": torch.zeros(1, 5, 1, 1, 1)}
+    assert Checkpoints(pools, slots=3).next(torch.tensor([2]), torch.tensor([0])).tolist() == [2]

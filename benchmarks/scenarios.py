@@ -1,76 +1,127 @@
-"""Probe scenarios of one process, and how their time splits into engine, reference and compare."""
+"""Scenarios of probes as a check runs them, and where their CPU time goes."""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
+import psutil
 import torch
 
+from draftproof.engine.graphs.host import HostBackend, HostGraph
 from draftproof.engine.subject import EngineSubject
+from draftproof.engine.subject.recorder import TraceRecorder
+from draftproof.harness import execute, lockstep, rank_runs
 from draftproof.harness.collector import tune_gc
-from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.observed_run import read_run
-from draftproof.properties.judge import judge
+from draftproof.harness.execute import Executor
+from draftproof.harness.workers.messages import Order
+from draftproof.kernels.registry import CALLS
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.scenario import Scenario
-from draftproof.reference.answer import follow
+from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 
-PARTS = ("engine", "reference", "compare")
-Times = dict[str, float]
-"""Seconds of CPU time spent in each part."""
+
+class Account:
+    """CPU seconds by part, each without the parts that it calls, and how often each was called."""
+
+    def __init__(self) -> None:
+        self.seconds, self.calls = Counter[str](), Counter[str]()
+        self._parts, self._since = ["other"], time.process_time()
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that counts as a part."""
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[part] += 1
+            self._turn()
+            self._parts.append(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._turn()
+                self._parts.pop()
+
+        return call
+
+    def _turn(self) -> None:
+        now = time.process_time()
+        self.seconds[self._parts[-1]] += now - self._since
+        self._since = now
+
+
+PARTS = (
+    (HostBackend, "capture", "engine: capture"),
+    (HostGraph, "replay", "engine: replay"),
+    *((TraceRecorder, name, "engine: record") for name in ("on_launch", "before_launch", "on_commit", "on_step")),
+    (lockstep, "run_subject", "engine"),
+    (lockstep, "answer", "reference: answer"),
+    (lockstep, "answer_variant", "reference: answer"),
+    (execute, "judge", "judge"),
+    (rank_runs, "_run_world", "ranks: messages"),
+)
+"""What is timed: functions by where they are called from, and the part that each counts as."""
 
 
 def scenarios(given: Namespace) -> Iterator[dict[str, Any]]:
-    """Time probe scenarios in one process: the engine, the reference and the comparison.
+    """Account for the CPU time of probe scenarios in one process, and in those of their ranks.
 
-    A scenario is one base pair: solve, reference run, engine run, every contract judged; the variant run is left out.
-    The scenarios are those of the strategies, whose version is shown.
+    The scenarios are those of the strategies, whose version is shown; all that a check does with one is in it. `calls`
+    are of a scenario: of the engine its runs, without those of ranks. `ops` are the kernels that it calls.
     """
     torch.set_num_threads(1)
-    subject, made = EngineSubject(device=given.device), generate(given.seed, given.scenarios)
+    account, subject = Account(), EngineSubject(device=given.device)
+    made = account.timed("generate", generate)(given.seed, given.scenarios)
+    solve, count = account.timed("reference: solve", solved), account.timed("count", counts)
+    executor = Executor(subject, reference=solve, observe=lambda ran, _judged: count(ran))
     # On a GPU kernels are compiled for sizes that come for the first time.
-    for scenario in made if given.device == "cuda" else made[:1]:
-        pair(subject, scenario, dict.fromkeys(PARTS, 0.0))
+    for number, scenario in enumerate(made if given.device == "cuda" else made[:1]):
+        run(executor, number, scenario)
     tune_gc()  # as the processes of a check and of a campaign do
-    times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
-    for scenario in made:
-        pair(subject, scenario, times)
-    wall, total = time.perf_counter() - start, sum(times.values())
-    for part, taken in {**times, "base pair": total}.items():
-        each = {"each_ms": 1e3 * taken / len(made), "per_cpu_second": len(made) / taken, "share": taken / total}
+    with ExitStack() as patched:
+        for owner, name, part in PARTS:
+            patched.enter_context(patch.object(owner, name, account.timed(part, getattr(owner, name))))
+        every, ops, of_ranks = account.timed("other", run), CALLS.total(), cpu_of_ranks()
+        for part in account.seconds.keys() - {"generate"}:
+            account.seconds[part] = account.calls[part] = 0
+        start = time.perf_counter()
+        for number, scenario in enumerate(made):
+            every(executor, number, scenario)
+        wall = time.perf_counter() - start
+    account.seconds["ranks: processes"] = cpu_of_ranks() - of_ranks
+    engine = sum(taken for part, taken in account.seconds.items() if part.startswith("engine"))
+    total = account.seconds.total()
+    for part, taken in [*sorted(account.seconds.items()), ("all", total)]:
         yield {
             "part": part,
-            **each,
+            "each_ms": 1e3 * taken / len(made),
+            "share": taken / total,
+            "calls": account.calls[part] / len(made),
             "scenarios": len(made),
+            "per_cpu_second": len(made) / total,
             "wall_per_second": len(made) / wall,
+            "ops": (CALLS.total() - ops) / len(made),
+            "us_an_op": 1e6 * engine / (CALLS.total() - ops),
             "strategies": STRATEGIES_VERSION,
         }
 
 
-@contextmanager
-def timed(times: Times, part: str) -> Iterator[None]:
-    """Add the time of the block to a part."""
-    start = time.process_time()
-    yield
-    times[part] += time.process_time() - start
+def cpu_of_ranks() -> float:
+    """Return the CPU seconds of all processes below this one."""
+    return sum(sum(one.cpu_times()[:2]) for one in psutil.Process().children(recursive=True))
 
 
-def pair(subject: EngineSubject, scenario: Scenario, times: Times) -> None:
-    """Run the base pair of a scenario. Raises RuntimeError if it does not agree: its speed would mean nothing."""
-    with timed(times, "reference"):
-        known = solved(scenario)
-    with timed(times, "engine"):
-        trace = subject.run(scenario, known.script)
-    with timed(times, "reference"):
-        known = follow(known, read_run(scenario, trace))
-    with timed(times, "compare"):
-        assert known.trace is not None
-        judged = judge(Evidence(scenario, known.script, known.trace, trace))
-    if not judged.passed:
-        raise RuntimeError(f"engine and reference diverge: {judged.first}")
+def run(executor: Executor, number: int, scenario: Scenario) -> None:
+    """Run and judge a scenario. Raises RuntimeError if it fails: its speed would mean nothing."""
+    answer = executor.examine(Order(number=number, scenario=scenario, measured=False))
+    if answer.outcome is not Outcome.PASS:
+        raise RuntimeError(f"scenario {number} ended in {answer.outcome}: {answer.first or answer.reason}")

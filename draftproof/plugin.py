@@ -207,7 +207,7 @@ def draftproof_scenarios(
 
 @pytest.fixture
 def draftproof_rank_scenarios(pytestconfig: pytest.Config, draftproof_scenarios: ProfileScenarios) -> ProfileScenarios:
-    """Return as many scenarios of several ranks, which are processes: over gloo on a CPU, over NCCL on CUDA devices.
+    """Return as many scenarios of several ranks, which are processes: over sockets on a CPU, over NCCL on CUDA devices.
 
     The test is skipped where each rank cannot have a device of its own. Hand them to draftproof_check(scenarios=..).
     """

@@ -1,7 +1,7 @@
 """Ranks beside each other: the collectives that engines of one world issue, each the same ones in the same order.
 
-Numbers on the host go over gloo, tensors over NCCL on CUDA devices and over gloo elsewhere. `T` packed tokens of a
-rank, as many on each after padding, `D` lanes.
+On CUDA devices numbers of the host go over gloo and tensors over NCCL; on a CPU all go over sockets (host_mesh.py). `T`
+packed tokens of a rank, as many on each after padding, `D` lanes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from draftproof.engine.host_mesh import HostMesh
 from draftproof.properties.lib.errors import DraftproofError
 
 
@@ -123,9 +124,11 @@ class DataParallelGroup(Solo):
     def __init__(self, rank: int, size: int, meeting: Path, journal: IssueLog, device: torch.device) -> None:
         self.rank, self.size, self.device = rank, size, device
         self._journal = journal
-        store = dist.FileStore(str(meeting / "store"), size)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
-        self._tensors = dist.new_group(backend="nccl") if device.type == "cuda" else None
+        self._mesh = None if device.type == "cuda" else HostMesh(rank, size, meeting)
+        if self._mesh is None:
+            store = dist.FileStore(str(meeting / "store"), size)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+            self._tensors = dist.new_group(backend="nccl")
         self._rows = 0
         self._observe: Observe = _say_nothing
         self._noted: list[Issued] | None = None
@@ -138,10 +141,10 @@ class DataParallelGroup(Solo):
 
     def agree(self, *own: int) -> tuple[int, ...]:
         """See Solo."""
-        everyone = torch.empty((self.size, len(own)), dtype=torch.int64)
+        everyone, numbers = (torch.empty(self.size * len(own), dtype=torch.int64), torch.tensor(own))
         self.enter((Issued(RankOp.AGREE, 1, len(own)),))
-        self.run(lambda: _all_gather(everyone.view(-1), torch.tensor(own, dtype=torch.int64), None))
-        return tuple(everyone.amax(0).tolist())
+        self.run(lambda: self.all_gather(everyone, numbers, of_host=True))
+        return tuple(everyone.view(self.size, -1).amax(0).tolist())
 
     @contextmanager
     def padded_to(self, rows: int) -> Iterator[None]:
@@ -177,9 +180,31 @@ class DataParallelGroup(Solo):
                     time.sleep(1)
             if theirs != entered:
                 self.mismatch = f"rank {self.rank} entered {entered}, rank {other} {Issued(*theirs)}"
-                with contextlib.suppress(RuntimeError):
-                    dist.destroy_process_group()
+                self._leave()
                 raise LockstepError(self.mismatch)
+
+    def _leave(self) -> None:
+        if self._mesh:
+            self._mesh.close()
+            return
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
+
+    def all_gather(self, everyone: Tensor, own: Tensor, *, of_host: bool = False) -> None:
+        """Fill everyone, of as many rows for each rank as its `own` has, with those of all ranks."""
+        if self._mesh:
+            self._mesh.gather(everyone.numpy().reshape(self.size, *own.shape), own.numpy())
+            return
+        # One function under its old name and its new one.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        gather(everyone, own, group=None if of_host else self._tensors)
+
+    def all_reduce(self, parts: Tensor) -> None:
+        """Set parts to the sum over all ranks."""
+        if self._mesh:
+            self._mesh.sum(parts.numpy())
+        else:
+            dist.all_reduce(parts, group=self._tensors)
 
     def run(self, collective: Callable[[], object]) -> None:
         """Run one that has been entered. Raises LockstepError where another rank left it."""
@@ -223,20 +248,14 @@ def _say_nothing(entered: Issued) -> None:
     """Do nothing."""
 
 
-def _all_gather(everyone: Tensor, own: Tensor, group: dist.ProcessGroup | None) -> None:
-    # One function under its old name and its new one.
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(everyone, own, group=group)
-
-
 def _gather(everyone: Tensor, own: Tensor, handle: int) -> None:
     group = _GROUPS[handle]
-    group.run(lambda: _all_gather(everyone, own, group._tensors))
+    group.run(lambda: group.all_gather(everyone, own))
 
 
 def _sum(parts: Tensor, handle: int) -> None:
     group = _GROUPS[handle]
-    group.run(lambda: dist.all_reduce(parts, group=group._tensors))
+    group.run(lambda: group.all_reduce(parts))
 
 
 _LIBRARY = torch.library.Library("draftproof_ranks", "DEF")

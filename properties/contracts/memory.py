@@ -200,8 +200,8 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
     size = evidence.page_size
     slots = {
         page * size + offset
-        for row in evidence.schedule.rows
-        if start <= evidence.schedule.done(row) < end
+        for step in range(start, end)
+        for row in evidence.schedule.rows_done.get(step, ())
         for page in _given_back(evidence, row, end)
         for offset in range(size)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -27,13 +28,13 @@ from draftproof.properties.values.trace import Key
 
 def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
     """Return request -> its last row, of those that go on after an engine step."""
-    live: dict[int, Row] = {}
-    asked = evidence.scenario.schedule.preemption
-    paused = evidence.preempted(step) if asked else evidence.schedule.paused(step)
-    for row in evidence.schedule.rows:
-        if row.step <= step and evidence.schedule.goes_on(row.request, step) and row.request not in paused:
-            live[row.request] = row
-    return live
+    schedule = evidence.schedule
+    paused = evidence.preempted(step) if evidence.scenario.schedule.preemption else schedule.paused(step)
+    return {
+        request: rows[bisect_right(rows, step, key=lambda row: row.step) - 1]
+        for request, rows in schedule.rows_by_request.items()
+        if schedule.goes_on(request, step) and request not in paused
+    }
 
 
 def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
@@ -223,7 +224,10 @@ def _kept(evidence: Evidence) -> Differences:
         going_on -= evidence.preempted(step) | _running_again(evidence, step)
         live = {request for request in going_on if first.get(request, step) <= step}
         # A prompt in flight may have run, or not.
-        in_flight = {row.request for row in rows if not row.phase and row.step <= step < evidence.schedule.done(row)}
+        in_flight = set[int]()
+        if evidence.schedule.overlap:
+            ran = (row for row in rows if not row.phase and row.step <= step)
+            in_flight = {row.request for row in ran if step < evidence.schedule.done(row)}
         live = live - in_flight | in_flight & {*got.get(key, ())}
         expected[key] = tuple(sorted(live)) if evidence.form.proposes == "lookup" else ()
     yield first_divergence("draft.kept", "pool.drafts", expected, got)
@@ -231,15 +235,7 @@ def _kept(evidence: Evidence) -> Differences:
 
 def _running_again(evidence: Evidence, step: int) -> set[int]:
     """Return the requests that are running their text again after a preemption and have not finished by this step."""
-    chunks = [row for row in evidence.schedule.rows if not row.phase]
-    last = {(row.request, row.round): row.step for row in chunks}
-    last |= {
-        (row.request, row.round): evidence.schedule.last_step + 1
-        for row in chunks
-        if evidence.schedule.is_unfinished(row)
-    }
-    begun = {(row.request, row.round) for row in chunks if row.step <= step}
-    return {place[0] for place in begun if last[place] > step}
+    return {place[0] for place, (first, last) in evidence.schedule.chunked.items() if first <= step < last}
 
 
 def _reachable(evidence: Evidence) -> Iterator[Mismatch]:

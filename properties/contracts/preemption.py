@@ -126,7 +126,7 @@ class Holding:
         """Return the tokens that are committed before the first round of an attempt, or before the one it never ran."""
         solved, prompt = self.evidence.script.requests[attempt[0]], self.evidence.scenario.requests[attempt[0]].prompt
         first = solved.ended if attempt in self.evidence.schedule.never else self._of_attempts[attempt][0].round
-        is_known = first <= len(solved.rounds) + int(solved.aborted)
+        is_known = 0 < first <= len(solved.rounds) + int(solved.aborted)
         return solved.context(first, len(prompt)) if is_known else 0
 
     def is_ready(self, attempt: Attempt, step: int) -> bool:

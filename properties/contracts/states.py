@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from draftproof.properties.contracts.base import Concerns, Contract, Differences, contract, ends
@@ -106,16 +106,16 @@ def _slots(evidence: Evidence) -> Differences:
 
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
     """Return request -> state slot of those that go on after an engine step, by what they reported first of it."""
-    live: dict[tuple[int, int], int] = {}
+    live: dict[int, int] = {}
     preempted, goes_on = evidence.preempted(step), evidence.schedule.goes_on
     reported = evidence.subject.typed("round.state", int)
-    for row in evidence.schedule.rows:
-        if row.step > step or row.request in preempted or not goes_on(row.request, step):
-            continue
-        slot = reported.get(Key(row.request, row.round))
-        if slot is not None:
-            live.setdefault((row.request, evidence.schedule.attempt(row)), slot)
-    return {request: live[request, attempt] for request, attempt in sorted(live)}
+    for (request, _), rows in sorted(evidence.schedule.rows_of.items()):
+        if request not in preempted and goes_on(request, step):
+            ran = (Key(request, row.round) for row in takewhile(lambda row: row.step <= step, rows))
+            place = next(filter(reported.__contains__, ran), None)
+            if place is not None:
+                live[request] = reported[place]
+    return live
 
 
 def _reported(evidence: Evidence) -> Iterator[Mismatch]:

@@ -98,6 +98,36 @@ class ObservedSchedule:
         return tuple(sorted(rows, key=lambda row: (row.step, row.phase, row.place)))
 
     @cached_property
+    def rows_done(self) -> Mapping[int, list[Row]]:
+        """Engine step -> the rows whose results the host has in it."""
+        done: dict[int, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            done[self.done(row)].append(row)
+        return done
+
+    @cached_property
+    def rows_by_request(self) -> Mapping[int, list[Row]]:
+        """By engine step."""
+        rows: dict[int, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            rows[row.request].append(row)
+        return rows
+
+    @cached_property
+    def chunked(self) -> Mapping[tuple[int, int], tuple[int, int]]:
+        """(request, round) of text that runs in chunks -> the steps of the first and the last of them.
+
+        The last is behind all others where an abort ended it before.
+        """
+        spans: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in self.rows:
+            if not row.phase:
+                last = self.last_step + 1 if self.is_unfinished(row) else row.step
+                first, before = spans.get((row.request, row.round), (row.step, last))
+                spans[row.request, row.round] = (first, max(before, last))
+        return spans
+
+    @cached_property
     def batches(self) -> Mapping[tuple[int, int], tuple[Row, ...]]:
         """(engine step, phase) -> rows."""
         batches: dict[tuple[int, int], list[Row]] = defaultdict(list)

@@ -48,7 +48,8 @@ class RankJournal:
     def __init__(self, path: Path, ranks: int) -> None:
         size = _HEADER + _MOST * _WORDS
         mode: Literal["r+", "w+"] = "r+" if path.exists() else "w+"
-        self._words = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size))
+        # Of the map itself every element would be a map, too.
+        self._words = np.memmap(path, dtype=np.int64, mode=mode, shape=(ranks, size)).view(np.ndarray)
         self.ranks = ranks
 
     def clear(self) -> None:
@@ -71,7 +72,7 @@ class RankJournal:
     def entered(self, rank: int, number: int) -> Entered:
         """Return one that it has entered."""
         start = _HEADER + number % _MOST * _WORDS
-        return Entered(*(int(word) for word in self._words[rank, start : start + _WORDS]))
+        return Entered(*self._words[rank, start : start + _WORDS].tolist())
 
     def others_at(self, rank: int, number: int) -> list[tuple[int, Entered]]:
         """Return the collectives that other ranks have entered under this number, as far as they have come."""

@@ -203,8 +203,9 @@ class Engine:
         if self.states and retired.kept:
             # Filled from state slots, while these still have them.
             self.probes.before_launch("keep")
-            self.states.kept.keep(retired.kept)
+            self.states.kept.keep({one.checkpoint: one.place for one in retired.kept})
             self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
+            self.probes.on_keep(retired.kept)
         for released in retired.released:
             self._release(released)
         if retired.dropped:

@@ -9,7 +9,17 @@ from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.ranks import Issued
-from draftproof.engine.stages import Acceptance, BufferUse, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import (
+    Acceptance,
+    BufferUse,
+    Commit,
+    DecodeRow,
+    KeptState,
+    Launch,
+    PrefillRow,
+    Proposal,
+    StepPlan,
+)
 
 
 class Taps:
@@ -113,6 +123,9 @@ class Probes:
 
     def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
         """Handle transferred requests, once everything that they need is in place."""
+
+    def on_keep(self, kept: tuple[KeptState, ...]) -> None:
+        """Handle states that were copied for other requests."""
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         """Handle pages that requests gave back which go on."""

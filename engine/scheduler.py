@@ -23,6 +23,7 @@ from draftproof.engine.stages import (
     Commit,
     DecodeRow,
     GenerationRequest,
+    KeptState,
     PrefillRow,
     PromptLogprobParams,
     Released,
@@ -258,19 +259,20 @@ class Scheduler:
         return self._retired({commit.request for commit in commits if commit.finished or self._config.prefill_only})
 
     def _retired(self, over: Collection[int]) -> Retired:
-        released, kept, dropped = list[Released](), dict[int, int](), list[int]()
+        released, kept, dropped = list[Released](), dict[int, KeptState](), list[int]()
         for sequence in self.live:
             if sequence.request.id in over:
                 released.append(self._release(sequence))
             else:
                 self._keep(sequence)
                 dropped += self._drop(sequence)
-            slot = self.cache.keep_state(sequence.cached, self._checkpointed(sequence))
+            tokens = self._checkpointed(sequence)
+            slot = self.cache.keep_state(sequence.cached, tokens)
             if slot:
-                kept[slot] = self._checkpoint_place(sequence)
+                kept[slot] = KeptState(slot, self._checkpoint_place(sequence), sequence.request.id, tokens)
         if released or dropped:
             self.check()
-        return Retired(tuple(released), kept, tuple(dropped))
+        return Retired(tuple(released), tuple(kept.values()), tuple(dropped))
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost, or owned twice without being shared by the prefix cache."""

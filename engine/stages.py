@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -154,15 +155,24 @@ class Released:
     state_slot: int
 
 
+class KeptState(NamedTuple):
+    """The state after `tokens` tokens of a request, copied for others from `place` to `checkpoint`."""
+
+    checkpoint: int
+    place: int
+    request: int
+    tokens: int
+
+
 @dataclass(frozen=True)
 class Retired:
-    """What was given back at the end of a step; `kept` maps places of checkpoints to fill to those to copy from.
+    """What was given back at the end of a step, and the states that are `kept` for others.
 
     `dropped` are pages that no window reaches any more, of requests that go on.
     """
 
     released: tuple[Released, ...]
-    kept: Mapping[int, int]
+    kept: tuple[KeptState, ...]
     dropped: tuple[int, ...] = ()
 
 

@@ -7,6 +7,7 @@ token zero, a draft's at its first entry, with true entries first and guesses af
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
 _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
+_CACHED = frozenset({"commit.cached"})
 # What a device that knows of no end does not do (S-OVERLAP-4).
 _ENDS = frozenset({"commit.final", "commit.unfolded"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
@@ -53,7 +55,7 @@ Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Told = dict[tuple[int, int], frozenset[str]]
 Out = Callable[[Observation], None]
-REFERENCE_CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
+REFERENCE_CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT | _CACHED
 
 
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
@@ -66,6 +68,7 @@ def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozense
         return always
     form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY
     of_states = _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
+    of_states |= _CACHED if scenario.schedule.prefix_cache and scenario.states.checkpoint else frozenset()
     return always | (of_states - _ENDS if scenario.schedule.overlap else of_states)
 
 
@@ -161,7 +164,7 @@ class Models(NamedTuple):
 class _RequestTrace:
     def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
         self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
-        self._scenario, self._received = scenario, 0
+        self._scenario, self._received, self._cached = scenario, 0, 0
         self._knows_ends = not scenario.schedule.overlap
         self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
         self._plain, self._draft, self._states, self._finish, self._memo = models
@@ -411,3 +414,14 @@ class _RequestTrace:
                 self._say(channel, number, vector(whole.states[order][position]), layer=layer)
             for row, (through, position) in enumerate(() if replay else span.rows):
                 self._say("commit.intermediate", number, vector(through.states[order][position]), layer=layer, row=row)
+        self._cache_states(whole, span)
+
+    def _cache_states(self, whole: Pass, span: Span) -> None:
+        """S-CACHE-6: the states that a prefix cache may come to keep, of whole pages, each said once."""
+        if not (self._scenario.schedule.prefix_cache and self._states.checkpoint):
+            return
+        size, end = lcm(self._states.checkpoint, self._scenario.memory.page_size), span.context + span.committed
+        for tokens in range(self._cached + size, end + 1, size):
+            self._cached = tokens
+            for order, layer in enumerate(self._linear):
+                self._say("commit.cached", 0, vector(whole.states[order][tokens - 1]), layer=layer, row=tokens)

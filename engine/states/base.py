@@ -11,14 +11,14 @@ from typing import Protocol
 from torch import Tensor
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, VerifyStates
-from draftproof.engine.states.checkpoints import Checkpoints, LogicalStates
+from draftproof.engine.states.checkpoints import LogicalStates, StateCheckpoints
 
 
 class StateCache(Protocol):
     """States of every linear layer and slot: ssm [L, S, U, H, E], and their checkpoints."""
 
     ssm: Tensor
-    kept: Checkpoints
+    kept: StateCheckpoints
 
     def begin(self, new_slots: Tensor) -> None:
         """Begin requests in these slots, before the first layer runs."""

@@ -24,7 +24,7 @@ class Pools(Protocol):
     def __getitem__(self, name: str) -> Tensor: ...
 
 
-class Checkpoints:
+class StateCheckpoints:
     """Pools conv [L, places, C-1, Q] and ssm [L, places, U, H, E] with a place for each state slot, and for copies.
 
     With two `turns` a state slot has a second place, behind all others, and its checkpoints take turns: the last one

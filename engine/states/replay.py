@@ -13,7 +13,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import start
-from draftproof.engine.states.checkpoints import Checkpoints, LogicalStates, Pools, Shapes, checkpoint_shapes
+from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints, checkpoint_shapes
 from draftproof.engine.states.snapshot import update
 
 
@@ -23,7 +23,7 @@ class Replay:
     def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
         self.cursor = pools["states.cursor"]
-        self.kept = Checkpoints(pools, self.ssm.shape[1], turns)
+        self.kept = StateCheckpoints(pools, self.ssm.shape[1], turns)
         self._window = self.kept.conv.shape[2]
         self._weights: dict[int, RecurrentWeights] = {}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import start
-from draftproof.engine.states.checkpoints import Checkpoints, LogicalStates, Pools, Shapes, checkpoint_shapes
+from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints, checkpoint_shapes
 
 
 class Snapshot:
@@ -21,7 +21,7 @@ class Snapshot:
     def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.conv, self.ssm = pools["states.conv"], pools["states.ssm"]
         self.intermediate_conv, self.intermediate_ssm = pools["intermediate.conv"], pools["intermediate.ssm"]
-        self.kept = Checkpoints(pools, self.ssm.shape[1], turns)
+        self.kept = StateCheckpoints(pools, self.ssm.shape[1], turns)
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:

@@ -58,7 +58,7 @@ class EngineSubject(Subject):
         if not self.has_ranks or scenario.ranks.size > self.most_ranks:
             channels -= {"rank.collectives"}
         if not scenario.schedule.prefix_cache:
-            channels -= {"pool.cached", "pool.checkpoints"}
+            channels -= {"pool.cached", "pool.checkpoints", "commit.cached"}
         if not scenario.schedule.disaggregation:
             channels -= DISAGGREGATION_CHANNELS
         # A request that has ended still changes its state, which no request owns then.

@@ -9,7 +9,17 @@ from torch import Tensor
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Issued
-from draftproof.engine.stages import Acceptance, BufferUse, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import (
+    Acceptance,
+    BufferUse,
+    Commit,
+    DecodeRow,
+    KeptState,
+    Launch,
+    PrefillRow,
+    Proposal,
+    StepPlan,
+)
 
 
 class ProbeSwitch(Probes):
@@ -88,6 +98,9 @@ class ProbeSwitch(Probes):
 
     def on_install(self, rows: tuple[PrefillRow, ...]) -> None:
         self._observer.on_install(rows)
+
+    def on_keep(self, kept: tuple[KeptState, ...]) -> None:
+        self._observer.on_keep(kept)
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         self._observer.on_drop(pages)

@@ -18,7 +18,7 @@ from draftproof.engine.models.config_fields import LINEAR_ATTENTION
 from draftproof.engine.prefill_decode import PrefillDecode
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import Issued
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, KeptState, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog, vectors
@@ -363,6 +363,10 @@ class TraceRecorder(Probes):
     def on_evict(self, pages: tuple[int, ...], checkpoints: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)
         self._memory.poison_checkpoints(checkpoints)
+
+    def on_keep(self, kept: tuple[KeptState, ...]) -> None:
+        if self._states:
+            self._states.report_kept(kept, self._plan.step)
 
     def on_drop(self, pages: tuple[int, ...]) -> None:
         self._memory.poison_pages(pages)

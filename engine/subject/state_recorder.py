@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from draftproof.engine.stages import Commit, DecodeRow
+from draftproof.engine.stages import Commit, DecodeRow, KeptState
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.subject.observations import ObservationLog
-from draftproof.engine.subject.states import after_rows, base, checkpoints, logical, pending_inputs, stored
+from draftproof.engine.subject.states import after_rows, base, checkpoints, copies, logical, pending_inputs, stored
 from draftproof.properties.values.trace import Key
 
 
@@ -35,6 +35,12 @@ class StateRecorder:
         completed = tuple(commit for commit in commits if self._interval and commit.seq_len >= self._interval)
         if completed:
             self._log.add_states("commit.checkpoint", completed, self._layers, checkpoints(self._states, completed))
+
+    def report_kept(self, kept: tuple[KeptState, ...], step: int) -> None:
+        """Report the states that a prefix cache was given in a step."""
+        for layer, of_layer in zip(self._layers, copies(self._states, kept), strict=True):
+            for one, state in zip(kept, of_layer, strict=True):
+                self._log.add("commit.cached", Key(one.request, 0, step, layer, one.tokens), state)
 
     def report_installed(self, commit: Commit) -> None:
         """Report the states that were transferred with a request."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from draftproof.engine.stages import Commit
+from draftproof.engine.stages import Commit, KeptState
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
@@ -45,6 +45,12 @@ def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
 def checkpoints(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """Return the checkpoints of these requests."""
     return _layers(*states.kept.of(_slots(states, commits)))
+
+
+def copies(states: StateCache, kept: Sequence[KeptState]) -> Layers:
+    """Return the states that were kept for others."""
+    places = torch.tensor([one.checkpoint for one in kept], dtype=torch.int64, device=states.ssm.device)
+    return _layers(*states.kept.at(places))
 
 
 def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:

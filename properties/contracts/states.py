@@ -6,6 +6,7 @@ delta rule's matrix.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -162,6 +163,21 @@ def _balance(evidence: Evidence) -> Differences:
     yield first_divergence("state.balance", "pool.states", expected, got)
 
 
+def _cached(evidence: Evidence) -> Differences:
+    """Check that what a prefix cache keeps is the state after those tokens, and that all that it is given is told."""
+    told, known = evidence.subject.channel("commit.cached"), evidence.reference.channel("commit.cached")
+    layers, of_step = {key.layer for key in (*known, *told)}, Counter(key.step for key in told)
+    expected = {Key(-1, step): len(texts) * len(layers) for step, texts in evidence.prefixes.copied.items()}
+    given = {key: of_step[key.round] for key in expected}
+    yield first_divergence("prefix_cache.state", "commit.cached", expected, given)
+    # Nothing is said of a round in which its request is aborted.
+    aborted = {number for number, one in enumerate(evidence.scenario.requests) if one.abort_at is not None}
+    places = {key: key._replace(step=-1) for key in told}
+    of_text = {key: known[place] for key, place in places.items() if place in known}
+    got = {key: state for key, state in told.items() if key in of_text or key.request not in aborted}
+    yield first_divergence("prefix_cache.state", "commit.cached", of_text, got, order=evidence.order)
+
+
 def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
     steps = evidence.scenario.steps
@@ -218,6 +234,15 @@ CONTRACTS = (
         cites="S-STATE-8, S-STATE-11",
         concerns=lambda evidence: evidence.hybrid and evidence.scenario.states.checkpoint > 0,
         minimum=_CHECKPOINTS,
+    ),
+    contract(
+        "prefix_cache.state",
+        _cached,
+        ("commit.cached",),
+        reads=("round.cached", "round.rows", "round.table", "round.attempt", "pool.owners"),
+        cites="S-CACHE-6",
+        minimum="hybrid_scenarios checkpoints_cached",
+        concerns=lambda evidence: evidence.caches_states and evidence.scenario.states.checkpoint > 0,
     ),
     _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum="finals finals_flushed"),
     contract("state.ownership", _slots, ("round.state", "pool.states"), also=("round.attempt", "pool.owners"), **_POOL),

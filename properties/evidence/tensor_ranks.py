@@ -20,6 +20,7 @@ STATE_CHANNELS = (
     "commit.intermediate",
     "commit.base",
     "commit.checkpoint",
+    "commit.cached",
     "commit.final",
 )
 Cut = Callable[[np.ndarray], np.ndarray]

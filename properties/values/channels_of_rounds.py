@@ -210,4 +210,15 @@ OF_ROUNDS = (
         at="the round that ends the request",
         holds="replay: pending inputs after the flush, none",
     ),
+    Channel(
+        "commit.cached",
+        "commit",
+        12,
+        ("step", "layer", "row"),
+        observed.Vector,
+        "-",
+        what="the recurrent state that a prefix cache keeps",
+        at="round 0; engine step, layer, and how many tokens it is of",
+        holds="the copy of a request's checkpoint, at the end of the engine step in which the cache was given it",
+    ),
 )

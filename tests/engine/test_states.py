@@ -8,7 +8,7 @@ import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import LogicalStates
-from draftproof.engine.states.checkpoints import Checkpoints
+from draftproof.engine.states.checkpoints import StateCheckpoints
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
@@ -303,7 +303,7 @@ def test_both_ways_give_the_same_states_after_every_round() -> None:
 
 def test_with_two_turns_the_last_checkpoint_stays_while_the_next_is_made() -> None:
     pools = {"checkpoint.conv": torch.zeros(1, 8, 1, 1), "checkpoint.ssm": torch.zeros(1, 8, 1, 1, 1)}
-    kept, slots = Checkpoints(pools, slots=3, turns=2), torch.tensor([2, 1])
+    kept, slots = StateCheckpoints(pools, slots=3, turns=2), torch.tensor([2, 1])
     assert kept.places(slots).tolist() == [2, 1]
     assert kept.next(slots, torch.tensor([0, -1])).tolist() == [7, 1], "a row without a step makes none"
     assert kept.next(slots, torch.tensor([3, 3])).tolist() == [2, 6]
@@ -316,4 +316,4 @@ def test_with_two_turns_the_last_checkpoint_stays_while_the_next_is_made() -> No
 
 def test_with_one_turn_a_checkpoint_takes_the_place_of_the_last() -> None:
     pools = {"checkpoint.conv": torch.zeros(1, 5, 1, 1), "checkpoint.ssm": torch.zeros(1, 5, 1, 1, 1)}
-    assert Checkpoints(pools, slots=3).next(torch.tensor([2]), torch.tensor([0])).tolist() == [2]
+    assert StateCheckpoints(pools, slots=3).next(torch.tensor([2]), torch.tensor([0])).tolist() == [2]

@@ -23,6 +23,8 @@ DELAYS: tuple[tuple[Delay, ...], ...] = (
     ("late", "late", "early"),
 )
 """What the delays of steps are, repeated: most of them late, as a mistake shows there at once."""
+_DELAYS_KEPT: tuple[tuple[Delay, ...], ...] = (("early",), ("late", "early"), ("early", "early", "late"))
+"""The same where a cache keeps states: what an early step writes is there when the host has the step before copied."""
 
 _ROOMY = (True, *(False,) * 7)
 _STOPPED = (True, True, True, False)
@@ -47,7 +49,8 @@ def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
     Without a controller each request has a budget for some rounds, one of which rejects a draft. Most scenarios have
     pages for two requests at a time, so that others get the pages that these give back.
     """
-    schedule = replace(scenario.schedule, overlap=choose.one_of(DELAYS))
+    keeps = scenario.schedule.prefix_cache and scenario.states.checkpoint
+    schedule = replace(scenario.schedule, overlap=choose.one_of(_DELAYS_KEPT if keeps else DELAYS))
     made = replace(scenario, schedule=schedule)
     if made.adaptive_steps is not None and choose.one_of(_SWINGING):
         made = _swinging(made, made.adaptive_steps)

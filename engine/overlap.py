@@ -1,6 +1,6 @@
 """An engine whose host plans a step while the one before runs, and processes its results a step late.
 
-The device alone knows lengths and pending tokens in time (relay.py); the host plans by bounds on them
+The device alone knows lengths and pending tokens in time (future_map.py); the host plans by bounds on them
 (overlap_scheduler.py). Sources: docs/semantics/overlap.md, S-OVERLAP.
 
 `R` rows of a batch, `W` verify width.
@@ -148,6 +148,7 @@ class OverlapEngine(Engine):
         if step.num_rows:
             batch, proposal, started = self._propose(runtime, step, inputs)
             batch = relayed(batch, started)
+            proposal = replace(proposal, num_drafts=tuple(row.num_drafts for row in batch))
         ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if step.num_rows else 0)
         step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
         if step.num_rows:
@@ -197,7 +198,7 @@ class OverlapEngine(Engine):
         known = self._relay.inputs(req_rows, wanted.clamp(max=runtime.steps), last_contexts)
         choosing = uploaded(self._choosing(batch), self.device)
         inputs = {"req_rows": req_rows, "state_slots": state_slots, **known, **choosing}
-        batch = self.probes.known(batch, inputs)
+        self.probes.on_known(batch, inputs)
         found = None
         if self.draft.looks_up:
             # Who waits for the tokens of the round before knows how many there are.

@@ -90,8 +90,9 @@ def packing(chunks: Sequence[PrefillRow], rounds: Sequence[DecodeRow], proposal:
     parents = [()] * len(rounds) if proposal.parents is None else proposal.parents.tolist()
     verify = list[RowTokens]()
     for row, tokens, above in zip(rounds, drafts, parents, strict=True):
-        ids = () if row.num_drafts < 0 else (row.pending_token, *tokens[: row.num_drafts])
-        verify.append(RowTokens(row.request.id, True, row.req_row, row.seq_len, ids, tuple(above[: row.num_drafts])))
+        count = max(0, row.num_drafts)
+        ids = () if row.num_drafts < 0 else (row.pending_token, *tokens[:count])
+        verify.append(RowTokens(row.request.id, True, row.req_row, row.seq_len, ids, tuple(above[:count])))
     prefill = [RowTokens(row.request.id, False, row.req_row, row.start, row.ids) for row in chunks]
     return Packing(tuple(prefill + verify if row_seed % 2 else verify + prefill))
 
@@ -159,7 +160,7 @@ class PackedTarget:
         verify = VerifyStates(inputs["state_slots"], proposal.draft_tokens.shape[1] + 1, proposal.parents)
         live = [row * verify.width + column for row, span in enumerate(spans) for column in range(len(span))]
         own = [place for span in packed.places(verifies=False) for place in span]
-        tokens = self._tensor(_columns(spans, verify.width))
+        tokens = self._tensor(columns(spans, verify.width))
         return MixedStates(verify, tokens, self._tensor(live), prefill, self._tensor(own))
 
     def _metadata(self, views: Views) -> AttentionMetadata:
@@ -242,7 +243,7 @@ class PackedTarget:
     ) -> Outputs:
         """Return the outputs of a verify of the rows that verify, each W wide: behind its last token that again."""
         width = proposal.draft_tokens.shape[1] + 1
-        own = out.at(self._tensor(_columns(packed.places(verifies=True), width)))
+        own = out.at(self._tensor(columns(packed.places(verifies=True), width)))
         ids = torch.cat([inputs["pending_tokens"].unsqueeze(1), proposal.draft_tokens], dim=1)
         outputs = self._verifier.decide(own.hidden_states, ids, own.metadata, {**inputs, **self._drafts(proposal)})
         if own.picked is not None:
@@ -258,6 +259,9 @@ class PackedTarget:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
 
-def _columns(spans: Sequence[range], width: int) -> list[int]:
-    """Return the places of each row's tokens as columns of one width: behind its last token that again."""
-    return [span[min(column, len(span) - 1)] for span in spans for column in range(width)]
+def columns(spans: Sequence[range], width: int) -> list[int]:
+    """Return the places of each row's tokens as columns of one width: behind its last token that again.
+
+    A row without a token has the first place of the launch, for nothing.
+    """
+    return [span[min(column, len(span) - 1)] if span else 0 for span in spans for column in range(width)]

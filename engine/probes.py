@@ -61,9 +61,8 @@ class Probes:
     def on_run(self, plan: StepPlan) -> None:
         """Handle the moment in which a device begins a step, or a host its results, that was planned before."""
 
-    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
-        """Return the rows of a round as the device has them, if an observer may wait for it to know that."""
-        return batch
+    def on_known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> None:
+        """Handle what only the device knows of the rows of a round: an observer may wait for it."""
 
     def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
         """Handle a round that a device has committed, and its host has not seen."""

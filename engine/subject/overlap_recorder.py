@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftproof.engine.ranks import Issued, RankOp
 from draftproof.engine.runtime import acceptance
-from draftproof.engine.stages import BufferUse, Commit, DecodeRow, StepPlan, relayed
+from draftproof.engine.stages import BufferUse, Commit, DecodeRow, Proposal, StepPlan, relayed
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
 from draftproof.properties.values.trace import Key
@@ -50,14 +50,18 @@ class OverlapRecorder(TraceRecorder):
         super().on_collective(entered)
         self._plan = ran
 
-    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
-        """Return the rows as the device has them, which a script is followed by, and which are reported."""
-        known = relayed(batch, inputs)
-        self._plan = replace(self._plan, decode=known)
-        return known
+    def on_known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> None:
+        """Keep the rows as the device has them, which a script is followed by, and which are reported."""
+        self._plan = replace(self._plan, decode=relayed(batch, inputs))
+
+    def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
+        counts = proposal.counts
+        exact = proposal if counts is None else replace(proposal, num_drafts=tuple(counts.tolist()))
+        steered = super().steer(self._plan.decode, exact)
+        return proposal if steered is exact else steered
 
     def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
-        verified = acceptance(outputs)
+        verified, batch = acceptance(outputs), self._plan.decode
         self.on_accept(batch, verified)
         gained = [tokens if row.num_drafts >= 0 else () for row, tokens in zip(batch, verified.tokens, strict=True)]
         self._ran = tuple(

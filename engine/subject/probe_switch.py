@@ -39,8 +39,8 @@ class ProbeSwitch(Probes):
     def on_run(self, plan: StepPlan) -> None:
         self._observer.on_run(plan)
 
-    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
-        return self._observer.known(batch, inputs)
+    def on_known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> None:
+        self._observer.on_known(batch, inputs)
 
     def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
         self._observer.on_round(batch, outputs)

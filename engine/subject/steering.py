@@ -29,7 +29,8 @@ class Steering:
         given = {index: tokens for index, row in enumerate(batch) if (tokens := self._forced(row))}
         if not given:
             return proposal
-        draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
+        known = proposal.num_drafts if proposal.counts is None else proposal.counts.tolist()
+        draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(known)
         weights = None if proposal.weights is None else proposal.weights.clone()
         for index, forced_tokens in given.items():
             tokens = forced_tokens[: draft_tokens.shape[1]]
@@ -68,12 +69,12 @@ class SilentRecorder(Probes):
 
     def __init__(self, steering: Steering) -> None:
         super().__init__()
-        self._steering = steering
+        self._steering, self._known = steering, tuple[DecodeRow, ...]()
 
-    def known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
-        """Return the rows as the device has them: a script is followed by these."""
-        return relayed(batch, inputs)
+    def on_known(self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> None:
+        """Keep the rows as the device has them: a script is followed by these."""
+        self._known = relayed(batch, inputs)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals."""
-        return self._steering.steered(batch, proposal)
+        return self._steering.steered(self._known or batch, proposal)

@@ -112,6 +112,10 @@ def varied(scenario: Scenario) -> Scenario:
     return replace(changed, variant="none")
 
 
+_OF_STEPS = frozenset({"pool.reachable", "pool.kept", "rank.collectives", "commit.cached"})
+"""Channels that go by engine steps, which no variant leaves as they are."""
+
+
 def unchanged(variant: Variant) -> frozenset[str]:
     """Return the channels that a variant leaves as they are. Its run serves the requests once, and on one rank."""
-    return frozenset(CHANNELS) - _CHANGED[variant] - {"pool.reachable", "pool.kept", "rank.collectives"}
+    return frozenset(CHANNELS) - _CHANGED[variant] - _OF_STEPS

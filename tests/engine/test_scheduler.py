@@ -9,7 +9,7 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.scheduler import Scheduler
-from draftproof.engine.stages import GenerationRequest, ImageSpan, StepPlan
+from draftproof.engine.stages import GenerationRequest, ImageSpan, KeptState, StepPlan
 from draftproof.engine.states.slots import StateSlots
 
 KEPT = 5
@@ -43,7 +43,7 @@ def test_of_two_states_for_one_slot_in_a_step_the_one_that_has_it_is_kept() -> N
     owner = next(sequence for sequence in scheduler.live if kept in sequence.cached)
     assert len(plan.prefill) == 2
     assert cache.prefix(kept) == owner.request.prompt == (4, 5, 6)
-    assert retired.kept == {KEPT: owner.state_slot}
+    assert retired.kept == (KeptState(KEPT, owner.state_slot, owner.request.id, tokens=3),)
 
 
 def test_a_resumed_request_has_the_images_of_its_prompt() -> None:

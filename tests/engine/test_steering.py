@@ -61,7 +61,7 @@ def test_a_switch_passes_every_call_on_to_who_is_there() -> None:
 
 
 def test_a_silent_recorder_does_nothing_but_steer() -> None:
-    assert {name for name in vars(SilentRecorder) if not name.startswith("_")} == {"known", "steer"}
+    assert {name for name in vars(SilentRecorder) if not name.startswith("_")} == {"on_known", "steer"}
 
 
 def row_of(script: Script, request: int, round_: int, count: int) -> DecodeRow:

@@ -56,6 +56,7 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
         "overlap.schedule",
         "prefix_cache.matched",
         "prefix_cache.pages",
+        "prefix_cache.state",
         "prefix_cache.states",
         "rank.collectives",
         "rank.idle",

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from math import lcm
 
 import numpy as np
 import pytest
@@ -181,6 +182,8 @@ def declared(made: Scenario) -> set[str]:
         without.add("commit.intermediate")
     if made.model.linear is None or not made.states.checkpoint:
         without.add("commit.checkpoint")
+    if made.model.linear is None or not (made.states.checkpoint and made.schedule.prefix_cache):
+        without.add("commit.cached")
     known = {name for name in CHANNELS if name == "round.drafts" or not name.startswith(alone)}
     return (known - without - drafts) | TOLD[algorithm(made.draft)]
 
@@ -201,6 +204,12 @@ def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScri
         keys += window(made, index, number, range(n, n + len(round_.emitted)), number == last)
         n += len(round_.emitted)
         keys += state_keys(made, index, number, n, number == last, round_)
+    if made.schedule.prefix_cache and made.states.checkpoint:
+        linear = [layer for layer, kind in enumerate(made.model.types) if kind == "linear_attention"]
+        size = lcm(made.states.checkpoint, made.memory.page_size)
+        keys += [
+            ("commit.cached", Key(index, 0, layer=layer, row=at)) for layer in linear for at in range(size, n + 1, size)
+        ]
     return keys
 
 

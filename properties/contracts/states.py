@@ -169,13 +169,13 @@ def _cached(evidence: Evidence) -> Differences:
     layers, of_step = {key.layer for key in (*known, *told)}, Counter(key.step for key in told)
     expected = {Key(-1, step): len(texts) * len(layers) for step, texts in evidence.prefixes.copied.items()}
     given = {key: of_step[key.round] for key in expected}
-    yield first_divergence("prefix_cache.state", "commit.cached", expected, given)
+    yield first_divergence("commit.cached", "commit.cached", expected, given)
     # Nothing is said of a round in which its request is aborted.
     aborted = {number for number, one in enumerate(evidence.scenario.requests) if one.abort_at is not None}
     places = {key: key._replace(step=-1) for key in told}
     of_text = {key: known[place] for key, place in places.items() if place in known}
     got = {key: state for key, state in told.items() if key in of_text or key.request not in aborted}
-    yield first_divergence("prefix_cache.state", "commit.cached", of_text, got, order=evidence.order)
+    yield first_divergence("commit.cached", "commit.cached", of_text, got, order=evidence.order)
 
 
 def _bounds(evidence: Evidence) -> Differences:
@@ -236,7 +236,7 @@ CONTRACTS = (
         minimum=_CHECKPOINTS,
     ),
     contract(
-        "prefix_cache.state",
+        "commit.cached",
         _cached,
         ("commit.cached",),
         reads=("round.cached", "round.rows", "round.table", "round.attempt", "pool.owners"),

@@ -129,7 +129,7 @@ CONTRACTS = (
     equals(
         "accept.greedy",
         *("accept.correct_len", "accept.index", "accept.bonus", "accept.emitted"),
-        cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8, S-TREE-8",
+        cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8, S-LIMIT-19, S-TREE-8",
         minimum="accept_none accept_partial accept_all rounds_without_drafts",
         explain=_bonus,
     ),
@@ -159,7 +159,7 @@ CONTRACTS = (
         cites="S-ROUND-5, S-TREE-9, S-KV-1, S-KV-4, S-KV-6",
         minimum=f"{_PARTIAL} page_crossings quantized_targets",
     ),
-    equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
+    equals("commit.length", cites="S-ROUND-5, S-LIMIT-9, S-LIMIT-19", minimum=_PARTIAL),
     contract(
         "output.lossless",
         _lossless,

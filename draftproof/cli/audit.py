@@ -153,7 +153,7 @@ def audit(
 
             inputs.write_text("--save-log", save_log, log_lines(recorded.log, audited.budgets(given, budget)))
     with screen.ticking("decoding with the target"):
-        simulator = audited.simulator(pair, seen, given, passes)
+        simulator = audited.simulator(pair, spec, seen, given, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, passes.steps, seen, mistakes, seed), simulator, advance)
     if recorded is not None:

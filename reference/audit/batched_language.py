@@ -67,6 +67,7 @@ class BatchedLanguage:
         """Make the entries of what was committed since; rows beyond it are made again before any row sees them."""
         width = int((context - self._done).max())
         places = self._done[:, None] + torch.arange(width, device=context.device)
-        self._model.run(self._ids.gather(1, places), places)
+        if width:
+            self._model.run(self._ids.gather(1, places), places)
         self._model.blank(self._holes & (torch.arange(self._holes.shape[1], device=context.device) < context[:, None]))
         self._done = context

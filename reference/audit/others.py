@@ -45,7 +45,7 @@ class LanguagePlayer:
         self._model, self._text, self._rules = model, text, rules
         self._other: dict[int, int] = {}
         self._holes: set[int] = set()
-        self._context = text.prompt
+        self._context = text.context
 
     def propose(self, context: int, count: int) -> tuple[int, ...]:
         """See `Player`."""
@@ -95,7 +95,7 @@ class LookupPlayer:
 
     def __init__(self, spec: Ngram, text: Text, rules: LookupRules) -> None:
         self._spec, self._text, self._rules = spec, text, rules
-        self._history, self._known = text.tokens[: text.prompt], text.prompt
+        self._history, self._known = text.tokens[: text.context], text.context
 
     def propose(self, context: int, count: int) -> tuple[int, ...]:
         """See `Player`."""

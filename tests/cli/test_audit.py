@@ -210,6 +210,18 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     assert "rounds went otherwise; none of the known mistakes explains it" in report["says"]
 
 
+def test_drafts_of_the_prompts_own_round_are_audited_and_judged_alike(files: Files):
+    log, again = files.folder / "early.jsonl", [{"prompt": prompt + prompt[:2]} for prompt in PROMPTS]
+    ran = ("--prompts", files.write("again.jsonl", again), "--tokens", 12, "--steps", 3, "--save-log", log)
+    code, report = files.audit(*ran, "--subject", "tests.harness.test_follow:WithPrompt")
+    assert (code, report["same_rounds"]) == (0, report["observed_rounds"])
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any(line.get("drafts") for line in lines if line.get("round") == 0)
+    code, of_log = files.audit("--log", log)
+    assert (code, of_log["positions"]) == (0, report["positions"])
+    assert run(["judge", str(log), "--model", str(files.target), "--draft", "ngram"]) == 0
+
+
 def test_tokens_that_are_not_the_targets_are_in_the_verdict(files: Files):
     log = files.folder / "whole.jsonl"
     ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log)
@@ -343,6 +355,11 @@ BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
         ],
         "expected at most 2 tokens",
     ),
+    "more emitted by the prompt's round": (
+        "--log",
+        [REQUEST, {"request": 0, "round": 0, "drafts": [], "emitted": [1, 1]}],
+        "round 0: expected at most 1 tokens",
+    ),
     "more accepted than drafts": ("--observed", [{"drafts": 4, "accepted": [5]}], "expected at most 4, the drafts"),
     "more at a later position": ("--observed", [{"drafts": 9, "accepted": [5, 6]}], "those of position 1"),
     "fewer rounds than drafts": ("--observed", [{"drafts": 9, "accepted": [5], "rounds": 3}], "at least 9"),
@@ -382,6 +399,12 @@ def test_options_that_do_not_go_together(
 ):
     assert run([*files.options, *options]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_drafts_with_the_prompt_of_a_head_are_refused(files: Files, capsys: pytest.CaptureFixture[str]):
+    log = files.write("head.jsonl", [REQUEST, {"request": 0, "round": 0, "drafts": [1], "emitted": [1, 1]}])
+    assert run([*files.eagle, "--log", log]) == 2
+    assert "request 0 has drafts in round 0: expected none" in capsys.readouterr().err
 
 
 def test_a_draft_of_another_target_is_refused(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -83,8 +83,9 @@ class FastSimulator:
 
     def _look_up(self, spec: Ngram, mistake: Mistake) -> Sequence[Sequence[Played]]:
         assert isinstance(mistake.rules, LookupRules)
-        nothing, known = TargetPass(torch.empty(0), torch.empty(0), ()), zip(self._texts, self._own, strict=True)
-        texts = [Text(context, one, nothing, own) for context, (one, own) in zip(self._contexts, known, strict=True)]
+        nothing = TargetPass(torch.empty(0), torch.empty(0), ())
+        known = zip(self._lengths, self._contexts, self._texts, self._own, strict=True)
+        texts = [Text(prompt, context, one, nothing, own) for prompt, context, one, own in known]
         players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
         if self._log:
             three = zip(texts, players, self._log, strict=True)

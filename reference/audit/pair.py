@@ -58,13 +58,13 @@ class AuditedPair(NamedTuple):
         tokens = prompt
         for _ in range(count):
             tokens = (*tokens, int(self.target.forward(tokens).logits[-1].argmax()))
-        return Text(len(prompt), tokens, self.target.forward(tokens), tokens)
+        return Text(len(prompt), len(prompt), tokens, self.target.forward(tokens), tokens)
 
     def read(self, logged: LoggedText) -> Text:
         """Return a text that another engine decoded."""
         whole = self.target.forward(logged.tokens)
-        own = own_choices(len(logged.prompt), logged.tokens, whole.logits)
-        return Text(logged.context, logged.tokens, whole, own)
+        prompt, tokens = len(logged.prompt), logged.tokens
+        return Text(prompt, logged.context, tokens, whole, own_choices(prompt, tokens, whole.logits))
 
 
 def load_pair(path: str, draft: CheckpointDraft | Ngram) -> AuditedPair:

@@ -15,12 +15,13 @@ from draftproof.reference.models.target import TargetPass
 
 
 class Text(NamedTuple):
-    """What a request ran: `tokens` are the prompt's and what followed, `whole` the target's pass over them.
+    """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them.
 
     `context` of them are committed before its first round. `own` is the target's choice at each place behind the
     prompt; it equals `tokens` unless another engine decoded them.
     """
 
+    prompt: int
     context: int
     tokens: tuple[int, ...]
     whole: TargetPass

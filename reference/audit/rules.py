@@ -81,8 +81,8 @@ class ChainRules(NamedTuple):
 class LanguageRules(NamedTuple):
     """Of a standalone draft: entry i is t_{i + `shift`} at position i (S-AUDIT-7).
 
-    The first step takes t_{n + `pending`} in place of t_n, if that is no token of the prompt. Where a round leaves the cache short, all later entries move
-    up to its end.
+    The first step takes t_{n + `pending`} in place of t_n, if that is no token of the prompt. Where a round leaves the
+    cache short, all later entries move up to its end.
     """
 
     shift: int = 0

@@ -38,7 +38,7 @@ from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
 """At least this share of a log's rounds go as played if they are played right; rounding explains the rest."""
-_ROUNDED = 0.1
+_ROUNDED = 0.15
 """Of a log whose drafts are as they should be no rounding sends a larger share elsewhere."""
 _SURE = 0.05
 """Counts that are less probable are no PASS, even where they are no alarm."""

@@ -31,10 +31,17 @@ def _lossless(evidence: Evidence) -> Differences:
             keys = [key for key in got if key.request == request for _ in got[key]]
             key = keys[first] if first < len(keys) else Key(request, len(script.rounds))
             end = _end(evidence, request, text)
-            relation = Resized(len(text) - end) if first == min(len(text), end) else NotGreedy()
+            is_end = first == min(len(text), end)
+            relation = Resized(len(text) - end) if is_end else _not_greedy(evidence, request, first)
             place = Mismatch("accept.emitted", key, script.tokens, text, relation)
             yield place.divergence("output.lossless")
             return
+
+
+def _not_greedy(evidence: Evidence, request: int, number: int) -> NotGreedy:
+    """Return the relation of a wrong token of a text; of a real model's by how much it is worse than the best."""
+    gaps = evidence.reference.token_gaps.get(request, ())
+    return NotGreedy(number, gaps[number].below) if number < len(gaps) else NotGreedy()
 
 
 def _first_wrong(evidence: Evidence, request: int, text: tuple[int, ...]) -> int | None:

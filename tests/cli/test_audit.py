@@ -220,9 +220,7 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     # As many are accepted as before; the drafts are others, as `judge` says, too.
     assert (code, report["verdict"]) == (1, "FAIL")
     assert run(["judge", str(files.folder / "other.jsonl"), "--model", str(files.target), "--draft", "ngram"]) == 1
-    assert (
-        "rounds went otherwise, more than rounding explains; none of the known mistakes" in report["says"]
-    )
+    assert "rounds went otherwise, more than rounding explains; none of the known mistakes" in report["says"]
 
 
 def test_drafts_of_the_prompts_own_round_are_audited_and_judged_alike(files: Files):

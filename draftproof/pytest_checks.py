@@ -34,7 +34,7 @@ from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_failures import ContractError, Failure
-from draftproof.pytest_summary import ENGINE, JUDGED, LACKING, SCENARIOS
+from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS, UNNAMED
 from draftproof.reference.solved import solved
 from draftproof.report.commands import command
 from draftproof.report.text import sentence
@@ -169,7 +169,7 @@ class Check:
                 told += "; name one with --draftproof-model"
             raise type(error)(told) from None
         if subject is None and self.choice == BUILT_IN_SUBJECT and is_engine(held):
-            self.record((ENGINE, "yes"))
+            self.record((UNNAMED, "yes"))
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
         not_seen = _not_seen(judged, counted)

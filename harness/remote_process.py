@@ -68,8 +68,8 @@ class SubjectLog:
     def show(self) -> None:
         """Print on stderr what was printed since the last time, if it is shown."""
         if self._is_shown and self.size > self._told:
-            sys.stderr.write(os.pread(self._reader.fileno(), self.size - self._told, self._told).decode(errors="replace"))
-            sys.stderr.flush()
+            new = os.pread(self._reader.fileno(), self.size - self._told, self._told)
+            print(new.decode(errors="replace"), end="", file=sys.stderr, flush=True)
         self._told = self.size
 
     def close(self) -> None:

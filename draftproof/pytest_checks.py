@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from draftproof.harness.chat_turns import with_turns
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
@@ -161,7 +162,9 @@ class Check:
         drawn, to_fit = (own, fit_generated) if scenarios is None else (scenarios, fit)
         choice = self.choice if subject is None else BUILT_IN_SUBJECT
         try:
-            judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
+            judged, counted, found = self._run(
+                held, (with_turns(to_fit(one, held.limits), held.limits) for one in drawn), wanted, choice
+            )
         except (UnfitError, CheckpointError) as error:
             # What cannot be run is told in a sentence; where in here it was noticed says nothing.
             told = str(error)

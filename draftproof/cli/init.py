@@ -16,7 +16,7 @@ DraftName = Annotated[str, typer.Option("--draft", help=f"The draft that it has:
 Level = Annotated[str, typer.Option("--level", help=f"What it can be made to tell: {', '.join(SUBJECT_LEVELS)}.")]
 
 
-def init(engine: Engine, draft: DraftName = "standalone", level: Level = "drafts") -> None:
+def init(engine: Engine, draft: DraftName, level: Level = "drafts") -> None:
     """Write a subject to fill in, NAME_subject.py, into this folder."""
     of, told = inputs.choose(draft, ALGORITHMS, "--draft"), inputs.choose(level, SUBJECT_LEVELS, "--level")
     module = module_of(engine)

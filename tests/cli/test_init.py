@@ -83,8 +83,8 @@ def test_a_file_that_is_there_stays(
 ):
     monkeypatch.chdir(tmp_path)
     Path("mine_subject.py").write_text("kept")
-    assert run(["init", "--engine", "mine"]) == 2
+    assert run(["init", "--engine", "mine", "--draft", "ngram"]) == 2
     assert "expected another name, as mine_subject.py exists" in capsys.readouterr().err
     assert Path("mine_subject.py").read_text() == "kept"
-    assert run(["init", "--engine", "!!"]) == 2
+    assert run(["init", "--engine", "!!", "--draft", "ngram"]) == 2
     assert "expected a name that begins with a letter" in capsys.readouterr().err

@@ -25,7 +25,9 @@ def subject_file(engine: str, draft: str, level: str) -> str:
     import jinja2
 
     told = sorted(name for of_level in _CHANNELS[: 1 + SUBJECT_LEVELS.index(level)] for name in of_level)
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     template = resources.files("draftproof.report").joinpath("subject.py.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         name=engine,

@@ -27,7 +27,7 @@ BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
 .PHONY: demo check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
-# The first thing to run: a known bug, brought back, found and explained, in a minute.
+# The first thing to run: a known bug, brought back, found and explained, in half a minute.
 demo: $(READY)
 	$(BIN) -m draftproof.cli demo $(ARGS)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftproof.pytest_apart import has_options, pytest_cmdline_main, pytest_sessionfinish, pytest_sessionstart
-from draftproof.pytest_options import check_case, check_draft, choice, option
+from draftproof.pytest_options import check_case, check_draft, check_rootdir, choice, option
 from draftproof.pytest_summary import summary, workflow_commands
 
 __all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
@@ -89,6 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, what in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {what} (Draftproof)")
     _check_options(config)
+    check_rootdir(config)
     wanted = config.getoption("--hypothesis-profile", None) or ""
     profile = option(config, "profile")
     if profile or wanted.startswith("draftproof-"):
@@ -267,15 +268,16 @@ def without_share(name: str) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Give a failure of ours a section of its own, and properties for JUnit."""
+    """Give a failure of ours properties for JUnit, and a section of its own where the error does not say all of it."""
     report = yield
     failures = sys.modules.get("draftproof.pytest_failures")
     if failures is not None and call.excinfo is not None and (found := failures.found_in(call.excinfo.value)):
         found = failures.replayable(found, without_share(item.nodeid))
-        report.sections.append(("draftproof", failures.describe_failures(found)))
-        told = failures.properties(found)
-        item.user_properties.extend(told)
-        report.user_properties.extend(told)
+        told = failures.describe_failures(found)
+        report.sections += [("draftproof", told)] if told not in str(call.excinfo.value) else []
+        properties = failures.properties(found)
+        item.user_properties.extend(properties)
+        report.user_properties.extend(properties)
     return report
 
 

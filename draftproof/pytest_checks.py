@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from draftproof.harness.chat_turns import with_turns
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
@@ -34,7 +35,7 @@ from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_failures import ContractError, Failure
-from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS
+from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS, UNNAMED
 from draftproof.reference.solved import solved
 from draftproof.report.commands import command
 from draftproof.report.text import sentence
@@ -161,13 +162,17 @@ class Check:
         drawn, to_fit = (own, fit_generated) if scenarios is None else (scenarios, fit)
         choice = self.choice if subject is None else BUILT_IN_SUBJECT
         try:
-            judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
+            judged, counted, found = self._run(
+                held, (with_turns(to_fit(one, held.limits), held.limits) for one in drawn), wanted, choice
+            )
         except (UnfitError, CheckpointError) as error:
             # What cannot be run is told in a sentence; where in here it was noticed says nothing.
             told = str(error)
             if scenarios is None and told.endswith("expected checkpoint, for this subject"):
                 told += "; name one with --draftproof-model"
             raise type(error)(told) from None
+        if subject is None and self.choice == BUILT_IN_SUBJECT and is_engine(held):
+            self.record((UNNAMED, "yes"))
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
         not_seen = _not_seen(judged, counted)

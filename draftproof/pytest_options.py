@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+_PATHS = tuple(f"--draftproof-{name}" for name in ("model", "draft-model", "case", "python"))
 if TYPE_CHECKING:
     from draftproof.properties.values.subject_choice import SubjectChoice
 
@@ -15,6 +17,17 @@ def option(config: pytest.Config, name: str, default: Any = None) -> Any:
     """Return what --draftproof-NAME says, or a default."""
     given = config.getoption(f"--draftproof-{name}")
     return default if given is None else given
+
+
+def check_rootdir(config: pytest.Config) -> None:
+    """Raise UsageError for a path that pytest took for one of tests: before it knows our options it reads them so."""
+    params, own = config.invocation_params, config.invocation_params.dir.resolve()
+    if config.inipath is not None or any(one.startswith("--rootdir") for one in params.args):
+        return
+    for name, value in itertools.pairwise(map(str, params.args)):
+        path = (own / value).resolve()
+        if name in _PATHS and path.exists() and not path.is_relative_to(own):
+            raise pytest.UsageError(f"invalid {name} {value}: expected {name}={value}, as pytest takes it for tests")
 
 
 def choice(config: pytest.Config) -> SubjectChoice:

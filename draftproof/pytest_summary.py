@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import pytest
 
 SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
+UNNAMED = "draftproof.unnamed"
+"""Told of a test that names no subject, and so has the built-in engine."""
 FINDING_PROPERTIES = tuple(
     f"draftproof.{name}" for name in ["contract", "channel", "identity", "case", "replay", "divergence"]
 )
@@ -43,13 +45,14 @@ def summary(reports: Iterable[pytest.TestReport], plain: Callable[[str], str]) -
     told = ((scenarios, "scenario"), (len(tests), "test"), (len(ran), "share"), (len(found), "finding"))
     told_scenarios, told_tests, told_shares, told_findings = (plural(number, noun) for number, noun in told)
     yield f"{told_scenarios} in {told_tests} ({told_shares}), {told_findings}"
+    for test in sorted({plain(report.nodeid) for report in ran if _values(report, UNNAMED)}):
+        yield f"{test}: no subject was named, so this is the built-in engine: draftproof_check(SUBJECT)"
     for test in sorted(tests):
         lacking = _lacking([report for report in ran if plain(report.nodeid) == test])
         if lacking:
             yield f"{test}: not enough was exercised to judge {', '.join(lacking)}"
     for one in found.values():
-        yield one["divergence"]
-        yield f"  replay: {one['replay']}"
+        yield f"{one['contract']}, replay: {one['replay']}"
 
 
 def _counts(report: pytest.TestReport) -> bool:

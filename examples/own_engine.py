@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.generation import PromptLookupCandidateGenerator
+
+try:
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers.generation import PromptLookupCandidateGenerator
+except ImportError as error:
+    sys.exit(f"{error}: this example is about transformers (pip install 'transformers>=5.17')")
 
 import draftproof
 from draftproof.subject import (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,11 @@ import typer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss
-from transformers import LlamaConfig, LlamaForCausalLM
+
+try:
+    from transformers import LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    sys.exit(f"{error}: this example trains models of transformers (pip install 'transformers>=5.17')")
 
 VOCAB, LAG, NOISE = 64, 12, 0.03
 BRANCHES = range(0, VOCAB, 5)

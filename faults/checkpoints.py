@@ -94,7 +94,7 @@ def _write(folder: Path) -> None:
     if find_spec("transformers") is None:
         raise CheckpointError(
             "no transformers: expected them to write the tiny checkpoints that faults of real models meet;"
-            " try pip install 'draftproof[demo]'"
+            " try pip install transformers"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="tiny-") as part:

@@ -5,15 +5,20 @@
         --subject vllm --python ENV/bin/python
 
 vLLM's attention on a CPU takes heads of 32 lanes and more, of compressed attention 512 and 64 lanes, in pages of 32 (of
-compressed attention 16). Targets are those of tiny_checkpoints.py with one MTP layer, since vLLM runs one: `llama`,
-`qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`; `eagle-llama` is a head of random weights for `llama`, `eagle3-qwen3` an
-EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary of its own.
+compressed attention 16). A server wants more: a tokenizer, and texts that no end id cuts (`--server`). Targets are
+those of tiny_checkpoints.py with one MTP layer, since vLLM runs one: `llama`, `qwen3`, `glm4-moe`, `deepseek-v3`,
+`mimo`; `eagle-llama` is a head of random weights for `llama`, `eagle3-qwen3` an EAGLE-3 head for `qwen3` of a width, an
+embedding and a vocabulary of its own.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.head_files import write_head
@@ -47,3 +52,15 @@ def write_all(directory: Path, seed: int = tiny.SEED) -> None:
     tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", alike)
     llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **_SIZES}), directory / "llama", alike)
     write_head(llama, directory / "eagle-llama", None, seed)
+
+
+def make_servable(directory: Path) -> None:
+    """Give every target in a folder a tokenizer whose words are its ids in digits, and take its end id away."""
+    for path in (*directory.glob("*/config.json"), *directory.glob("*/generation_config.json")):
+        fields = json.loads(path.read_text())
+        path.write_text(json.dumps({**fields, "eos_token_id": None}, indent=2) + "\n")
+        if path.name == "generation_config.json":
+            words = {str(number): number for number in range(tiny.VOCAB)}
+            tokenizer = Tokenizer(models.WordLevel(words, unk_token="0"))
+            tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path.parent)

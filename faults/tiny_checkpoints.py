@@ -1,6 +1,6 @@
 """Write tiny checkpoints of every architecture that can be checked, targets and drafts, with random weights.
 
-    pip install 'draftproof[demo]'
+    pip install 'transformers>=5.17'
     draftproof lab checkpoints .draftproof/tiny
     draftproof check --model .draftproof/tiny/glm4-moe --draft all --draft-model .draftproof/tiny/dflash
     draftproof check --model .draftproof/tiny/deepseek-v3 --draft standalone --draft-model .draftproof/tiny/llama

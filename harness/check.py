@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from draftproof.harness.chat_turns import with_turns
 from draftproof.harness.execute import SCENARIO_DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.side_by_side import SideBySide
@@ -171,7 +172,7 @@ class Checker:
         """
         require_subject(self.subject)
         limits = self.subject.limits
-        listed, tally = fitted(scenarios, limits), _CheckTally()
+        listed, tally = [with_turns(one, limits) for one in fitted(scenarios, limits)], _CheckTally()
         has_probes = any(isinstance(one.model, ProbeModel) for one in listed)
         guard = WeightGuard(self.subject, seed) if self.guarded and (has_probes or not listed) else None
         processes = self.processes if len(listed) >= _MANY else 1

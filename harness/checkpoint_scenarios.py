@@ -286,18 +286,21 @@ def checkpoint_scenarios(
     path: Path | str,
     *,
     draft: Algorithm = ALGORITHMS[0],
+    draft_model: Path | str | None = None,
     seed: int = 0,
     count: int = 24,
     limits: Limits = _GREEDY,
 ) -> list[Scenario]:
-    """Return `count` scenarios of the Hugging Face checkpoint in `path`; the draft has no directory of its own.
+    """Return `count` scenarios of the Hugging Face checkpoint in `path`, with a draft of the directory `draft_model`.
 
-    They are fitted to the `limits` of a subject, by default to greedy requests without penalties. Raises ValueError for
-    a bad checkpoint or a draft that it cannot have, and UnfitError for a draft that the subject does not take.
+    Without one the draft is of the checkpoint itself, an EAGLE head of random weights, or looks tokens up. They are
+    fitted to the `limits` of a subject, by default to greedy requests without penalties. Raises ValueError for a bad
+    checkpoint or a draft that it cannot have, and UnfitError for a draft that the subject does not take.
     """
     require_seeded(seed, count)
     alone = [name for name in ALGORITHMS if DRAFT_KINDS_BY_NAME[name].checkpoint != "directory"]
-    require_input(draft in alone, "draft", draft, f"one without a directory of its own, {', '.join(alone)}")
+    known, what = (alone, "without") if draft_model is None else (_FROM_FOLDER, "with")
+    require_input(draft in known, "draft", draft, f"one {what} a directory of its own, {', '.join(known)}")
     require_input(isinstance(path, Path | str), "path", path, "the directory of a checkpoint")
-    path = Path(path)
-    return fitted(real_scenarios(path, [one_draft(path, draft, None, seed)], seed, count), limits)
+    path, folder = Path(path), None if draft_model is None else Path(draft_model)
+    return fitted(real_scenarios(path, [one_draft(path, draft, folder, seed)], seed, count), limits)

@@ -84,13 +84,19 @@ def remote_error(
 class RemoteSubject(Subject):
     """A subject in another interpreter. `search` is its PYTHONPATH; `log` a file for its output.
 
-    `versions` are the versions of its packages there. Raises RemoteStartError.
+    That is `shown` on stderr, too. `versions` are the versions of its packages there. Raises RemoteStartError.
     """
 
     def __init__(
-        self, choice: SubjectChoice, *, device: str = "cpu", search: str = "", log: Path | None = None
+        self,
+        choice: SubjectChoice,
+        *,
+        device: str = "cpu",
+        search: str = "",
+        log: Path | None = None,
+        shown: bool = False,
     ) -> None:
-        self._choice, self._search, self._log = choice, search, SubjectLog(log)
+        self._choice, self._search, self._log = choice, search, SubjectLog(log, shown=shown)
         self._settings = {"device": device, **choice.settings}
         self._declared: dict[Scenario, frozenset[str]] = {}
         self._process: SubjectProcess | None = None
@@ -171,8 +177,11 @@ class RemoteSubject(Subject):
     def _exchange(self, order: AnySubjectOrder, seconds: float | None) -> AnySubjectAnswer:
         assert self._process is not None
         self._process.send(order)
-        while isinstance(answer := self._process.receive(seconds), LaunchAnnounced):
-            self.announce(answer.step, answer.launch)
+        try:
+            while isinstance(answer := self._process.receive(seconds), LaunchAnnounced):
+                self.announce(answer.step, answer.launch)
+        finally:
+            self._log.show()
         return answer
 
     def _start(self) -> SubjectMade:

@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -48,9 +49,12 @@ class SilentSubjectError(DraftproofError):
 
 
 class SubjectLog:
-    """What the process prints: a file that it appends to, a worker's own or one without a name."""
+    """What the process prints: a file that it appends to, a worker's own or one without a name.
 
-    def __init__(self, path: Path | None) -> None:
+    It is `shown` on stderr after each order, if that is asked for.
+    """
+
+    def __init__(self, path: Path | None, *, shown: bool = False) -> None:
         if path is None:
             number, name = tempfile.mkstemp(prefix="draftproof-")
             os.close(number)
@@ -58,7 +62,15 @@ class SubjectLog:
             os.unlink(name)
         else:
             self.file, self._reader = path.open("ab"), path.open("rb")
-        self._start = 0
+        self._start = self._told = 0
+        self._is_shown = shown
+
+    def show(self) -> None:
+        """Print on stderr what was printed since the last time, if it is shown."""
+        if self._is_shown and self.size > self._told:
+            new = os.pread(self._reader.fileno(), self.size - self._told, self._told)
+            print(new.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        self._told = self.size
 
     def close(self) -> None:
         """Close the file; one without a name is gone then."""

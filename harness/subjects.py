@@ -58,10 +58,12 @@ def is_engine(subject: Subject) -> bool:
     return f"{type(subject).__module__}:{type(subject).__qualname__}" == ENGINE
 
 
-def make_from(spec: SubjectSpec, counters: HunkCounters | None = None, log: Path | None = None) -> Subject:
+def make_from(
+    spec: SubjectSpec, counters: HunkCounters | None = None, log: Path | None = None, *, shown: bool = False
+) -> Subject:
     """Make the subject of a spec; `counters` count its patched hunks, `log` is a worker's own.
 
-    Raises what importing and making it raises.
+    `shown`: what a subject in another Python prints is printed here, too. Raises what importing and making it raises.
     """
     if spec.folder:
         (counters or HunkCounters(spec.hunks)).install()
@@ -69,7 +71,7 @@ def make_from(spec: SubjectSpec, counters: HunkCounters | None = None, log: Path
     if spec.subject.python:
         from draftproof.harness.remote import RemoteSubject
 
-        return RemoteSubject(spec.subject, device=spec.device, search=spec.search, log=log)
+        return RemoteSubject(spec.subject, device=spec.device, search=spec.search, log=log, shown=shown)
     return make(spec.subject, spec.device)
 
 

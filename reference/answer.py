@@ -13,7 +13,7 @@ from functools import partial
 from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, Place
 from draftproof.properties.evidence.tolerances import right_part, slack_of_entries
 from draftproof.properties.values.fp8 import draft_keeps, target_keeps
-from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits, num_accepted
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -124,13 +124,13 @@ def _resolved(known: Solved, observed: ObservedRun, limits: Limits, texts: Texts
         parents=observed.parents,
         ended=batches.ended,
     )
-    done, control = traced(scenario, script, memo, limits), tuple(_control(scenario, batches, script))
+    done, control = traced(scenario, script, memo, limits), tuple(_control(scenario, batches, script, limits))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 
 
-def _control(scenario: Scenario, batches: ObservedBatches, script: Script) -> Iterator[Observation]:
+def _control(scenario: Scenario, batches: ObservedBatches, script: Script, limits: Limits) -> Iterator[Observation]:
     correct = {
-        (request, number): round_.correct_len
+        (request, number): num_accepted(round_.correct_len, len(round_.emitted), limits)
         for request, of_request in enumerate(script.requests)
         for number, round_ in enumerate(of_request.rounds, start=1)
     }

@@ -153,7 +153,7 @@ class RequestSolver:
         self._followed = self._request.prompt + solved.followed
         if ended == 0:
             return msgspec.structs.replace(solved, tokens=(), rounds=(), aborted=True)
-        first = self._first(verified.get(0, ()))
+        first = self._first(verified.get(0, ()), chosen.get(0, 0))
         emitted, rounds = first.emitted if first else (solved.followed or solved.tokens)[:1], list[RoundScript]()
         while not (is_over := self._limits.ended(emitted)) and len(rounds) + 1 != ended:
             number = len(rounds) + 1
@@ -166,17 +166,17 @@ class RequestSolver:
             emitted += rounds[-1].emitted
         return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first, aborted=not is_over)
 
-    def _first(self, verified: TokenIds) -> RoundScript | None:
+    def _first(self, verified: TokenIds, chosen: int) -> RoundScript | None:
         """Return round 0 of a subject that verified drafts with the prompt: the last prompt token is pending.
 
-        How many drafts these are is up to the subject, within the limits (S-FOLLOW-6).
+        How many drafts these are is up to the subject, within the limits (S-FOLLOW-6), or else is `chosen`.
         """
         request, limits = self._request, self._limits
         context = len(request.prompt) - 1
         allowed = drafts_allowed(
             self._scenario.steps, context=context, max_len=limits.max_len, budget_left=request.budget
         )
-        count = min(len(verified), allowed)
+        count = chosen or min(len(verified), allowed)
         return self._round(0, (), count, None, verified) if verified and is_free(self._scenario.draft) else None
 
     def _allowed(self, number: int, emitted: int) -> int:

@@ -286,14 +286,16 @@ class _RequestTrace:
         of_minimum = minimum.counted(self._request, emitted, paths, verified)
         self.told[number] = changed.union(of_grammar, of_minimum)
         self._allowed(number, emitted, paths)
-        self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
+        if self._finish == "token":
+            verified = verified._replace(accepted=verified.accepted[: len(new) + 1])
+        self._verified(number, (tokens[-1], *drafts), verified)
         self._say("accept.emitted", number, new)
         walked = [verified.rows[row] for row in verified.accepted[: len(new)]]
         self._logprobs(number, new, [whole.logits[position] for whole, position in walked])
         ended = self._limits.ended(emitted + new)
         self._allowed_next(number, emitted + new, ended)
-        end = len(tokens) - 1 + len(verified.emitted if self._finish == "uncut" else new)
+        end = len(tokens) - 1 + len(new if self._finish == "cut" else verified.emitted)
         self._commit(number, verified.whole, range(before, end))
         rows = verified.rows if number else ()
         self._commit_states(number, verified.whole, Span(before, end - before, rows, verified.accepted), ended)

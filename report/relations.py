@@ -8,6 +8,8 @@ from typing import Any
 from draftproof.properties.values import relations as of
 from draftproof.properties.values.relations import Relation, StridePair, TensorLocation, VerifyRow, direction
 
+_CLOSE = 0.5
+"""A logit that is as near to the best may be the best in bfloat16, or with a KV cache in 8 bits."""
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -40,6 +42,14 @@ def _other_state(relation: of.OtherState) -> str:
     left = ", left by an earlier round" if relation.earlier_round else ""
     whose = f" of request {relation.request}" if relation.request >= 0 else f", {_apart(relation.by)}"
     return f"the state of row {relation.row}{whose}{left}"
+
+
+def _not_greedy(relation: of.NotGreedy) -> str:
+    told = "not plain greedy decoding"
+    if relation.token < 0:
+        return told
+    told += f"; token number {relation.token} is {relation.below:.2g} below the best logit"
+    return f"{told}: a lower precision may be why, be it of a KV cache" if relation.below < _CLOSE else told
 
 
 def _wrong_feature(relation: of.WrongFeature) -> str:
@@ -99,7 +109,7 @@ _WORDS: Mapping[type, str | Callable[[Any], str]] = {
     of.Unowned: "owned by no request",
     of.OutsidePools: "outside of all pools",
     of.GuardOverwritten: "guard bytes overwritten",
-    of.NotGreedy: "not plain greedy decoding",
+    of.NotGreedy: _not_greedy,
     of.OffBy: lambda relation: _apart(relation.by),
     of.Resized: lambda relation: f"{relation.change} by {abs(relation.by)}",
     of.Stale: lambda relation: f"stale: {_of_round(relation)}",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from draftproof.properties.lib.files import write_whole
-from draftproof.report import channel_tables, feature_tables
+from draftproof.report import channel_tables, feature_tables, scenario_tables
 from draftproof.report.definitions import contents
 from draftproof.report.markdown import written
 
@@ -28,6 +28,7 @@ TABLES: tuple[MadePart, ...] = (
     MadePart("docs/semantics/channels.md", "channels", channel_tables.channels),
     MadePart("docs/semantics/channels.md", "structs", channel_tables.structs),
     MadePart("docs/semantics/channels.md", "enums", channel_tables.enums),
+    MadePart("docs/semantics/plan.md", "scenario", scenario_tables.fields),
     MadePart("docs/semantics/beside.md", "overview", feature_tables.overview),
     MadePart("docs/semantics/beside.md", "pairs", feature_tables.beside),
     MadePart("docs/cli.md", "features", feature_tables.features),

@@ -88,6 +88,9 @@ def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path, warm: Warm
     done = cli(FAILURE[1], tmp_path, warm)
     assert done.returncode == 0
     assert " ".join(FAILURE[2].split()) in " ".join(done.stdout.split()), done.stdout
+    page = (tmp_path / ".draftproof/demo/report.html").read_text(encoding="utf-8")
+    assert page.count('class="first"') == 1
+    assert "draftproof replay .draftproof/demo/shrunk.json" in page
 
 
 def links(page: Path) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,15 @@ def load() -> Any:
 
 
 own_engine = load()
+
+
+@pytest.mark.parametrize("name", ["own_engine", "smollm2", "train_tiny"])
+def test_an_example_says_in_a_sentence_what_it_lacks(name: str):
+    code = f"import sys, runpy; sys.modules['transformers'] = None; runpy.run_path({str(FILE.with_stem(name))!r})"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert ": this example " in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture(scope="module")

@@ -111,13 +111,14 @@ def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*- draftproof -*",
-            "FAIL verify.positions: *expected position *(one ahead)*first seen in verify.positions*",
-            "  case: .draftproof/cases/*/verify-positions-*.json",
-            "  replay: pytest *::test_wrong --draftproof-case .draftproof/cases/*",
+            "E *FAIL verify.positions: *expected position *(one ahead)*first seen in verify.positions*",
+            "E *case: .draftproof/cases/*/verify-positions-*.json",
+            "E *replay: pytest *::test_wrong --draftproof-case .draftproof/cases/*",
             "*= draftproof =*",
+            "verify.positions, replay: pytest *::test_wrong --*",
         ]
     )
+    assert result.stdout.str().count("first seen in verify.positions") == 1
     found = properties(project.path / "junit.xml")
     assert found["draftproof.contract"] == "verify.positions"
     assert found["draftproof.channel"] == "verify.positions"
@@ -206,7 +207,7 @@ def test_crashes_and_empty_traces_fail(project):
     result.assert_outcomes(failed=2, passed=2)
     result.stdout.fnmatch_lines_random(
         [
-            "CRASH crash: IndexError: page 9 is out of range, in *",
+            "*CRASH crash: IndexError: page 9 is out of range, in *",
             "*Traceback (most recent call last):*",
             "*INCONCLUSIVE: reference reports nothing that any contract could judge*",
             "*: not enough was exercised to judge *",
@@ -317,6 +318,13 @@ def test_wrong_options_are_named(project, arguments, message):
     result = run(project, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert message in result.stderr.str()
+
+
+def test_a_folder_that_pytest_takes_for_one_of_tests_is_told(project, tmp_path):
+    project.makepyfile(CHECK)
+    result = run(project, "--draftproof-model", str(tmp_path))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"expected --draftproof-model={tmp_path}, as pytest takes it for tests" in result.stderr.str()
 
 
 def test_a_subject_by_its_name(project):

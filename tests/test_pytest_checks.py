@@ -188,6 +188,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
         raise IndexError("page 9 is out of range")
 
     scenarios = [named("eagle_padded")]
+    recorded: list[tuple[str, object]] = []
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
     check = Check(
         subject=lambda: make_subject(BUILT_IN_SUBJECT, "cpu"),
@@ -195,6 +196,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
         cases=tmp_path,
         test="t",
         device="cpu",
+        record=recorded.append,
     )
     with pytest.raises(
         ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+-\w+\.json --device cpu"
@@ -203,6 +205,8 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     (found,) = caught.value.found
     assert read_case(Path(found.case))[0] == scenarios[0]
     assert found.outcome == "CRASH"
+    told = list(summary([Report("t", *recorded)], without_share))
+    assert "t: no subject was named, so this is the built-in engine: draftproof_check(SUBJECT)" in told
     with pytest.raises(ContractError, match="replay: draftproof replay"):
         assert_holds(make_subject(BUILT_IN_SUBJECT, "cpu"), scenarios[0], cases=tmp_path)
 

@@ -28,6 +28,7 @@ from draftproof.cli import (
     fuzz,
     head,
     history,
+    init,
     inputs,
     judge,
     kernels,
@@ -84,6 +85,7 @@ app.command("report")(report.write_report)
 app.command("judge")(judge.judge)
 app.command("audit")(audit.audit)
 app.add_typer(faults.app, name="faults")
+app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.add_typer(lab, name="lab")
 

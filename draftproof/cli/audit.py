@@ -100,6 +100,7 @@ def audit(
     min_n: MinN = None,
     match: Match = None,
     slow: Slow = False,
+    debug: subjects.Debug = False,
     seed: Seed = 0,
     html: Page = None,
     json: inputs.Json = None,
@@ -146,14 +147,14 @@ def audit(
     recorded = None
     if ran:
         with screen.ticking("running the subject on the prompts"):
-            recorded = audited.record(under_test, model, spec, given, passes)
+            recorded = audited.record(under_test._replace(debug=debug), model, spec, given, passes)
         seen = Seen(recorded.log)
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
             inputs.write_text("--save-log", save_log, log_lines(recorded.log, audited.budgets(given, budget)))
     with screen.ticking("decoding with the target"):
-        simulator = audited.simulator(pair, seen, given, passes)
+        simulator = audited.simulator(pair, spec, seen, given, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, passes.steps, seen, mistakes, seed), simulator, advance)
     if recorded is not None:

@@ -75,16 +75,29 @@ def read(model: Path, spec: CheckpointDraft | Ngram, passes: Passes) -> ReadPair
     return load_pair(str(model), spec)
 
 
-def simulator(pair: ReadPair | AuditedPair, seen: Seen, given: Sequence[Prompt], passes: Passes) -> Simulator:
-    """Decode the prompts, or follow a log. Raises LogError for a log of tokens that the target has not."""
+def simulator(
+    pair: ReadPair | AuditedPair,
+    spec: CheckpointDraft | Ngram,
+    seen: Seen,
+    given: Sequence[Prompt],
+    passes: Passes,
+) -> Simulator:
+    """Decode the prompts, or follow a log. Raises LogError for a log of tokens or drafts that there cannot be."""
     import torch
 
-    from draftproof.properties.formats.round_log import check_vocabulary
+    from draftproof.properties.formats.round_log import LogError, check_vocabulary
+    from draftproof.properties.values.drafts import is_free
     from draftproof.reference.audit.fast import FastSimulator
     from draftproof.reference.audit.pair import AuditedPair
     from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
 
     log = seen.log or ()
+    early = next((number for number, text in enumerate(log) if not text.first), None)
+    if early is not None and not is_free(spec):
+        raise LogError(
+            f"--log: request {early} has drafts in round 0: expected none, as the draft takes what the target makes of"
+            " the prompt"
+        )
     check_vocabulary((text.tokens for text in log), pair.target.config.vocab_size, "--log")
     if not isinstance(pair, AuditedPair):
         on = pair.on(torch.device(passes.device))

@@ -58,6 +58,7 @@ def check(
     contract: Contracts = None,
     with_: selected.With = None,
     verbose: Verbose = False,
+    debug: subjects.Debug = False,
     json: inputs.Json = None,
 ) -> None:
     """Run generated scenarios and check every contract.
@@ -79,7 +80,7 @@ def check(
             " kernels are called beside probes of the built-in engine only"
         )
     # The engine is imported last: that changes what is drawn.
-    subject = None if own else under_test.made()
+    subject = None if own else under_test._replace(debug=debug).made()
     options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
     model = options.model
     count = examples or (MODEL_EXAMPLES if model else selected.FEATURE_EXAMPLES if features else CHECK_EXAMPLES)

@@ -1,15 +1,21 @@
-"""`draftproof demo`: a known bug, brought back into the built-in engine, found and explained, in less than a minute."""
+"""`draftproof demo`: a known bug, brought back into the built-in engine, found and explained, in half a minute."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from draftproof.cli import cases, explain, inputs, screen, subjects
+from draftproof.cli import cases, explain, inputs, parts, screen, subjects
 from draftproof.properties.values.drafts import Algorithm, drafts_of
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.numbers import plural
+
+if TYPE_CHECKING:
+    from draftproof.fuzz.explain import ExplainReport
 
 _FAULT, _SEED, DEMO_EXAMPLES = "draft-positions-advanced-early", 0, 24
 _SECONDS = 20.0
@@ -18,7 +24,10 @@ _CASE = Path(".draftproof/demo/case.json")
 
 
 def demo(json: inputs.Json = None) -> None:
-    """Bring a known bug back, find it and explain it, in a minute."""
+    """Bring a known bug back, find it and explain it, in half a minute.
+
+    A page of it opens, if this is a terminal.
+    """
     from draftproof.faults.catalogue import catalogue, find
 
     fault = find(_FAULT, catalogue()).fault
@@ -33,8 +42,36 @@ def demo(json: inputs.Json = None) -> None:
         cases.given(_CASE), under_test, NO_LIMITS, _CASE.with_name("shrunk.json"), _SECONDS, subjects.MOST_WORKERS
     )
     done = explain.rest(done, under_test, NO_LIMITS, subjects.MOST_WORKERS)
+    page = _CASE.with_name("report.html")
+    inputs.write_text("the page", page, _page(under_test, done, fault.mechanism))
+    screen.line(f"As a page: {page}")
+    if sys.stdout.isatty():
+        webbrowser.open(page.resolve().as_uri())
     screen.line("\nThat took a known bug. For others: draftproof check, and draftproof explain CASE of what it finds.")
     inputs.finish(json, done, done.outcome)
+
+
+def _page(under_test: subjects.UnderTest, done: ExplainReport, mechanism: str) -> str:
+    """Return the smaller case as a page, run once more to see where the two sides part."""
+    from draftproof.harness.workers.messages import Order
+    from draftproof.harness.workers.pool import Pool
+    from draftproof.report.commands import command
+    from draftproof.report.html.case import case_page
+    from draftproof.report.text import describe_scenario
+
+    path = Path(done.shrunk.shrunk)
+    scenario = cases.given(path).scenario
+    with (
+        under_test.patched() as spec,
+        tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
+        Pool(spec, 1, Path(journals)) as pool,
+    ):
+        (answer,) = pool.run([Order(number=0, scenario=scenario, timeline=True)])
+    assert answer.first is not None
+    found = done.parts.found if done.parts else None
+    facts = {"Smallest case": describe_scenario(scenario), "Parts": parts.describe_parts(found) if found else ""}
+    replay = command("replay", done.shrunk.shrunk, **under_test.of_cases)
+    return case_page(_FAULT, mechanism, answer.first, answer.timeline, facts, replay)
 
 
 def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int | None:

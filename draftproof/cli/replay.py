@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @with_option_groups(case=cases.given, under_test=subjects.chosen)
-def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
+def replay(
+    case: cases.GivenCase, under_test: subjects.UnderTest, debug: subjects.Debug = False, json: inputs.Json = None
+) -> None:
     """Run one case again and show its first divergence.
 
     It also says what the case is and what was judged. The script that the reference makes of the scenario must be the
@@ -31,7 +33,7 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
 
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
-    with under_test.patched() as spec, closing(under_test.made(spec)) as made:
+    with under_test.patched() as spec, closing(under_test._replace(debug=debug).made(spec)) as made:
         require_fit(case.scenario, made.limits, str(case.path))
         without = case.missing_fault(under_test)
         done, assumes = replays.replay(made, known, str(case.path), without), assumed(made)

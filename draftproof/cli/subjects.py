@@ -50,6 +50,9 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="With --subject: an argument of its own (may be repeated).", metavar="NAME=VALUE"),
 ]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="With --subject: show on stderr what it prints, also in another Python.")
+]
 Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="Processes that run scenarios.")]
 CaseFile = Annotated[
     Path, typer.Argument(help="A case file that check, fuzz or a test wrote, or a scenario alone.", metavar="CASE.json")
@@ -74,7 +77,8 @@ def is_made() -> bool:
 class UnderTest(NamedTuple):
     """What the options say of the subject; `device` is None where nothing was said.
 
-    `is_named`: they say which engine it is. A fault says that, too: the built-in one has it.
+    `is_named`: they say which engine it is. A fault says that, too: the built-in one has it. `debug`: what it prints is
+    shown.
     """
 
     choice: SubjectChoice = BUILT_IN_SUBJECT
@@ -82,6 +86,7 @@ class UnderTest(NamedTuple):
     fault: str | None = None
     patch: Path | None = None
     is_named: bool = False
+    debug: bool = False
 
     @property
     def arguments(self) -> dict[str, object]:
@@ -156,7 +161,7 @@ class UnderTest(NamedTuple):
         if self.choice == BUILT_IN_SUBJECT and not wanted.folder:
             return inputs.engine(wanted.device)
         try:
-            subject = make_from(wanted)
+            subject = make_from(wanted, shown=self.debug)
         except WheelImportError as error:
             raise inputs.InputError(f"invalid --subject {self.choice.name!r}: {error}") from error
         except (ImportError, AttributeError) as error:

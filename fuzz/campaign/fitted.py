@@ -7,6 +7,7 @@ from pathlib import Path
 
 from draftproof.fuzz.campaign.batches import Planner
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
+from draftproof.harness.chat_turns import with_turns
 from draftproof.harness.checkpoint_scenarios import AUTO, KvDtypes, RealTarget, every_draft, one_draft
 from draftproof.properties.fit import fit_generated
 from draftproof.properties.values.drafts import Algorithm, read_from
@@ -34,7 +35,7 @@ class FittedPlanner:
 
     def _runnable(self, scenario: Scenario, turn: int) -> Scenario:
         made = self._target.exchanged(scenario, turn) if self._target else scenario
-        return fit_generated(made, self._limits)
+        return with_turns(fit_generated(made, self._limits), self._limits)
 
 
 def offered(model: str, folder: str, limits: Limits, kv_dtypes: KvDtypes = AUTO) -> tuple[Algorithm, ...]:

@@ -38,6 +38,10 @@ from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
 """At least this share of a log's rounds go as played if they are played right; rounding explains the rest."""
+_ROUNDED = 0.15
+"""Of a log whose drafts are as they should be no rounding sends a larger share elsewhere."""
+_SURE = 0.05
+"""Counts that are less probable are no PASS, even where they are no alarm."""
 _FEW = 10
 """This many rounds of a log that went otherwise are investigated, however small their share is."""
 _OF_A_LOG = 0.5
@@ -130,21 +134,25 @@ class _Comparison:
         return Uncounted(self.rounds, seen, int(tallied.rounds.sum()), int(played.sum()), with_idle=whole)
 
     @property
-    def unnoticed(self) -> Unnoticed | UnnoticedInLog | Unrejected | None:
-        """Return what would have been noticed, if it is more than all that is expected (S-AUDIT-14)."""
+    def is_elsewhere(self) -> bool:
+        """Return whether more rounds of a log went otherwise than rounding can send there."""
+        return self.otherwise > _ROUNDED * sum(map(len, self._same or ()))
+
+    def unnoticed(self, test: Tested | None) -> Unnoticed | UnnoticedInLog | Unrejected | None:
+        """Return what would have been noticed, if that is too much, or leaves what was seen open (S-AUDIT-14)."""
         tallied, seed, log = self.expected, self._question.seed, self._question.observed.log
         if log is not None and has_only_accepted_drafts(log, self._question.steps):
             return Unrejected(self._question.steps)
         if self._seen is not None:
             return UnnoticedInLog(tallied.mean) if self._passes_without_drafts(self._seen) else None
-        if self.rounds is None:
+        if self.rounds is None or test is None or self.rates is None:
             return None
-        least = noticeable(tallied, self.rounds, seed)
-        return (
-            Unnoticed(tallied.mean, least, enough_prompts(tallied, self.rounds, seed))
-            if least >= tallied.mean
-            else None
-        )
+        least, differs = noticeable(tallied, self.rounds, seed), abs(tallied.mean - float(self.rates.sum()))
+        if least < tallied.mean and test.mean >= _SURE:
+            return None
+        is_left_open = least < tallied.mean
+        enough = enough_prompts(tallied, self.rounds, seed, differs if is_left_open else tallied.mean)
+        return Unnoticed(tallied.mean, least, differs if is_left_open else None, enough)
 
     def _passes_without_drafts(self, seen: Tally) -> bool:
         """Return whether a log that has no tokens of drafts would pass, too, if none of them had been accepted."""
@@ -192,9 +200,12 @@ class _Comparison:
             return None
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
-        is_seen = self.uncounted is None and self.unnoticed is None and not self.is_without_drafts
-        is_enough = self.prompts >= LEAST_PROMPTS and not self.otherwise and is_seen
-        return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
+        is_seen = self.uncounted is None and self.unnoticed(test) is None and not self.is_without_drafts
+        if self.prompts < LEAST_PROMPTS or not is_seen:
+            return Outcome.INCONCLUSIVE
+        if self.is_elsewhere:
+            return Outcome.FAIL
+        return Outcome.INCONCLUSIVE if self.otherwise else Outcome.PASS
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
         """Return every known mistake, the likeliest first."""
@@ -265,7 +276,7 @@ class _Comparison:
             self.prompts,
             copies=len(self._right) - len(self.expected.rounds),
             uncounted=self.uncounted,
-            unnoticed=self.unnoticed,
+            unnoticed=self.unnoticed(test),
             other_texts=self._simulator.other_texts,
             is_without_drafts=self.is_without_drafts,
         )

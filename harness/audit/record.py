@@ -113,17 +113,17 @@ def _text(trace: Trace, index: int, prompt: tuple[int, ...]) -> LoggedText:
     }
     if sorted(emitted) != list(range(len(emitted))) or not emitted:
         raise LogError(f"{trace.subject}: expected what request {index} emitted in rounds 0, 1, .. (accept.emitted)")
-    if len(emitted) == 1 and len(emitted[0]) > 1:
+    drafts = trace.typed("propose.tokens", TokenIds)
+    if len(emitted) == 1 and len(emitted[0]) > 1 and Key(index, 0) not in drafts:
         raise LogError(
             f"{trace.subject} tells the whole text of request {index} at once: expected its rounds (a server:"
             " --set rounds=yes), or an audit of counts (--observed, --metrics)"
         )
-    drafts = trace.typed("propose.tokens", TokenIds)
     rounds = [
         LoggedRound(request=index, round=number, drafts=drafts.get(Key(index, number)), emitted=emitted[number])
-        for number in range(1, len(emitted))
+        for number in range(len(emitted))
     ]
-    return LoggedText(prompt, emitted[0], tuple(rounds))
+    return LoggedText.of(prompt, rounds)
 
 
 def log_lines(log: Sequence[LoggedText], budgets: Sequence[int]) -> str:
@@ -131,7 +131,8 @@ def log_lines(log: Sequence[LoggedText], budgets: Sequence[int]) -> str:
     lines = list[Any]()
     for index, (text, most) in enumerate(zip(log, budgets, strict=True)):
         lines.append({"request": index, "prompt": text.prompt, "max_tokens": most})
-        lines.append({"request": index, "round": 0, "emitted": text.first})
+        if text.first:
+            lines.append({"request": index, "round": 0, "emitted": text.first})
         for one in text.rounds:
             fields = msgspec.to_builtins(msgspec.structs.replace(one, request=index))
             lines.append({name: value for name, value in fields.items() if value is not None})

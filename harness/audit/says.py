@@ -35,16 +35,22 @@ class Uncounted(NamedTuple):
 
 
 class Unnoticed(NamedTuple):
-    """What a shortfall would be at most, the least that is noticed, and how many such prompts notice that much."""
+    """What a shortfall would be at most, the least that is noticed, and how many such prompts notice that much.
+
+    Where counts differ by less than is noticed, and yet hardly by chance, it is the prompts that notice `differs`.
+    """
 
     expected: float
     noticeable: float
+    differs: float | None
     enough: int | None
 
     def __str__(self) -> str:
-        told = (
-            f"only a shortfall of {self.noticeable:.2f} would have been noticed, and there is no more than"
-            f" {self.expected:.2f} to fall short of"
+        told = f"only a shortfall of {self.noticeable:.2f} would have been noticed, "
+        told += (
+            f"and there is no more than {self.expected:.2f} to fall short of"
+            if self.differs is None
+            else f"which leaves the difference of {self.differs:.2f} open"
         )
         if self.enough is None:
             return f"{told}: this draft is right too seldom for counts of these prompts; give other prompts, or a log"
@@ -112,10 +118,10 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
     off = f"{result.off} of {result.rounds} rounds went otherwise"
     if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
         return f"{told}: no difference that {_prompts(result)} could show; give at least {LEAST_PROMPTS}"
-    if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
-        return f"{told}: as many as there should be, but {result.uncounted}"
     if outcome is Outcome.INCONCLUSIVE and result.unnoticed is not None:
         return f"{told}: {result.unnoticed}"
+    if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
+        return f"{told}: as many as there should be, but {result.uncounted}"
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {_prompts(result)} could show, but {off}"
         return f"{why}; {_explanation(result, found)}"
@@ -123,6 +129,8 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         told += f" ({chance(result.p)})"
     elif result.sided is not None:
         told += f", and {off} ({chance(result.sided)})"
+    else:
+        told += f", but {off}, more than rounding explains"
     return f"{told}; {_explanation(result, found)}"
 
 

@@ -100,13 +100,13 @@ def noticeable(expected: Tally, rounds: int, seed: int) -> float:
     return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
 
 
-def enough_prompts(expected: Tally, rounds: int, seed: int) -> int | None:
-    """Return how many such prompts it takes until counts show that nothing is accepted; None if no number does."""
+def enough_prompts(expected: Tally, rounds: int, seed: int, shortfall: float) -> int | None:
+    """Return how many such prompts it takes until counts show a shortfall; None if no number does."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     of_one = float(spread(expected, seed).covariance.sum()) * share * len(expected.rounds)
     tail, count = AUDIT_FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
     while count <= _MOST_PROMPTS:
-        if (_quantile(tail, count) + _NOTICED) * math.hypot(math.sqrt(of_one / count), _FLOOR) < expected.mean:
+        if (_quantile(tail, count) + _NOTICED) * math.hypot(math.sqrt(of_one / count), _FLOOR) < shortfall:
             return count
         count += max(1, count // 10)
     return None

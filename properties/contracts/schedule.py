@@ -203,6 +203,8 @@ def _cached(evidence: Evidence) -> Iterator[Mismatch]:
 def _known_before(evidence: Evidence, request: int, round_: int) -> int:
     """Return how many tokens of a round may come from the cache: tokens that were run before, except the last one.
 
+    Of another request they are those that it committed at most: whoever goes on from its text finds the last token of
+    that in no cache, unless it was an accepted draft (S-LIMIT-9, S-LIMIT-19).
     Which requests ran before the round, or beside it, is known from `round.rows`; without that channel any request may
     have.
     """
@@ -216,11 +218,12 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
     if evidence.limits.persistent or round_:
         return context
     spans, shared = evidence.schedule.spans, 0
+    held = {key.request: length for key, length in sorted(evidence.reference.typed("commit.length", int).items())}
     for other, of in enumerate(evidence.scenario.requests):
         if other != request and not (spans and spans.get(other, (1,))[0] > spans.get(request, (0,))[0]):
             pairs = zip(whole, of.prompt + texts.get(other, ()), strict=False)
             same = next((at for at, (one, two) in enumerate(pairs) if one != two), context)
-            shared = max(shared, min(same, context))
+            shared = max(shared, min(same, context, held.get(other, context)))
     return shared
 
 

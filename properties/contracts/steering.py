@@ -13,6 +13,7 @@ from typing import NamedTuple
 from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.limits import num_accepted
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Different, off_by
 from draftproof.properties.values.scenario import Request, RoundPlan
@@ -92,6 +93,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         chosen = one.choices[: len(one.emitted)]
         if one.emitted != chosen:
             yield Mismatch("accept.emitted", key, chosen, one.emitted, Different())
+        right = num_accepted(right, len(one.emitted), evidence.limits)
         if correct_len.get(key, right) != right:
             yield Mismatch("accept.correct_len", key, right, correct_len[key], off_by(right, correct_len[key]))
 

@@ -12,6 +12,7 @@ from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_close
+from draftproof.properties.values.limits import num_accepted
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import Missing, off_by
 from draftproof.properties.values.script import RoundScript
@@ -93,7 +94,8 @@ def _expected(evidence: Evidence) -> list[_Counted]:
 
 def _round(evidence: Evidence, request: int, round_: RoundScript) -> _Counted:
     """Return what a round adds; a subject that chooses its drafts may have more of them near a limit (S-TOTAL-2)."""
-    scenario, drafts, right = evidence.scenario, round_.num_verified, round_.correct_len
+    scenario, drafts = evidence.scenario, round_.num_verified
+    right = num_accepted(round_.correct_len, len(round_.emitted), evidence.limits)
     asked = scenario.requests[request]
     left = asked.budget - (round_.context + 1 - len(asked.prompt))
     is_limited = min(scenario.memory.max_len - 1 - round_.context, left - 1) < scenario.steps

@@ -14,6 +14,7 @@ from draftproof.properties.contracts.base import Contract, equals, listed
 from draftproof.properties.contracts.steering import goes_another_way
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.limits import num_accepted
 from draftproof.properties.values.observed import StepsInForce, TokenIds
 from draftproof.properties.values.relations import Different, Missing, off_by
 from draftproof.properties.values.scenario import RoundPlan, drafts_allowed, round_plan
@@ -105,7 +106,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         is_drawn = evidence.scenario.requests[one.key.request].sampling is not None
         if shape and one.parents == shape.parents and not is_drawn:
             yield from _forced(evidence, one, plan, shape)
-            right = len(shape.path)
+            right = num_accepted(len(shape.path), len(one.emitted), evidence.limits)
             accepted = correct_len.get(one.key, right)
             if accepted != right:
                 yield Mismatch("accept.correct_len", one.key, right, accepted, off_by(right, accepted))

@@ -65,11 +65,21 @@ class LoggedRound(Value, frozen=True, kw_only=True):
 
 
 class LoggedText(NamedTuple):
-    """A request with its rounds in order, from round 1 on; `first` is what the prompt emitted."""
+    """A request with its rounds in order, round 0 among them if it had drafts; else `first` is what it emitted."""
 
     prompt: tuple[int, ...]
     first: tuple[int, ...]
     rounds: tuple[LoggedRound, ...]
+
+    @classmethod
+    def of(cls, prompt: tuple[int, ...], rounds: Sequence[LoggedRound]) -> LoggedText:
+        """Return a request with its rounds 0, 1, .."""
+        return cls(prompt, (), tuple(rounds)) if rounds[0].asked else cls(prompt, rounds[0].emitted, tuple(rounds[1:]))
+
+    @property
+    def context(self) -> int:
+        """Return how many tokens were committed before the first of its rounds."""
+        return len(self.prompt) + len(self.first) - 1
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -115,11 +125,11 @@ def _text(request: LoggedRequest, rounds: dict[int, LoggedRound], source: str) -
         )
     for one in rounds.values():
         _check(one, source)
-    return LoggedText(request.prompt, rounds[0].emitted, tuple(rounds[number] for number in range(1, last + 1)))
+    return LoggedText.of(request.prompt, [rounds[number] for number in range(last + 1)])
 
 
 def _check(one: LoggedRound, source: str) -> None:
-    if one.round and (one.drafts is not None or one.num_drafts is not None) and len(one.emitted) > one.asked + 1:
+    if len(one.emitted) > one.asked + 1:
         raise LogError(
             f"{source}: invalid emitted of request {one.request}, round {one.round}: expected at most {one.asked + 1}"
             f" tokens, the drafts and one more, not {len(one.emitted)}"

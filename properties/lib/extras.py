@@ -8,6 +8,8 @@ from draftproof.properties.lib.errors import DraftproofError
 
 NEEDED = {"cluster": "ray", "releases": "packaging"}
 """The module that tells whether an extra is installed."""
+_PACKAGES = {"cluster": "'ray[client]'", "releases": "packaging"}
+"""What pip installs for it: not the extra itself, since whoever has our name on an index is not us."""
 
 
 class MissingExtraError(DraftproofError):
@@ -21,7 +23,7 @@ def is_installed(extra: str) -> bool:
 
 def lacking(extra: str) -> str:
     """Return what is expected where an extra is not installed."""
-    return f"expected {NEEDED[extra]} to be installed, as by pip install 'draftproof[{extra}]'"
+    return f"expected {NEEDED[extra]} to be installed, as by pip install {_PACKAGES[extra]}"
 
 
 def require_extra(extra: str, asked: str) -> None:

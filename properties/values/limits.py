@@ -74,7 +74,8 @@ class Limits(Value, frozen=True, kw_only=True):
     variants: tuple[Variant, ...] = VARIANTS
     """The variants, runs with one change that must change nothing, that it can run."""
     finish: Finish = "cut"
-    """What the round that ends a request commits: the tokens that it emits, or all that were accepted (S-LIMIT-11)."""
+    """What the round that ends a request commits: all that it emits but the last token ("cut"), all that was accepted
+    ("uncut", S-LIMIT-11), or all that it emits but a last token that was no draft ("token", S-LIMIT-19)."""
     start_seconds: Annotated[float, Meta(ge=0)] = 0.0
     """The seconds that loading a model takes, which the first scenario may take besides its own."""
 
@@ -95,6 +96,11 @@ class Limits(Value, frozen=True, kw_only=True):
 
 
 NO_LIMITS = Limits(features="all")
+
+
+def num_accepted(right: int, emitted: int, limits: Limits) -> int:
+    """Return how many of a round's right drafts it accepts: a loop of tokens looks at no more than it emits."""
+    return min(right, emitted) if limits.finish == "token" else right
 
 
 def finish_of(scenario: Scenario, limits: Limits) -> Finish:

@@ -103,7 +103,15 @@ class GuardOverwritten(_Relation, frozen=True):
 
 
 class NotGreedy(_Relation, frozen=True):
-    """The text is not what plain greedy decoding gives."""
+    """The text is not what plain greedy decoding gives: of a real model token number `token`, `below` the best."""
+
+    token: int = -1
+    below: float = 0.0
+
+    @property
+    def exact(self) -> str:
+        """Return it without its numbers: which token it is changes with every prompt."""
+        return self.general
 
 
 class OffBy(_Relation, frozen=True):

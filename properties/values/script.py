@@ -9,8 +9,9 @@ import msgspec
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-Finish = Literal["cut", "uncut"]
-"""What the round that ends a request commits: the run cut at the end, or all of it (S-LIMIT-11)."""
+Finish = Literal["cut", "uncut", "token"]
+"""What the round that ends a request commits: the run cut at the end, all of it (S-LIMIT-11), or what a loop of tokens
+has come to (S-LIMIT-19)."""
 
 
 class RoundScript(Value, frozen=True, kw_only=True):

@@ -26,28 +26,32 @@ class LanguageDraft(NamedTuple):
 
     def player(self, whole: TargetPass, tokens: Tensor, prompts: Tensor, rules: LanguageRules) -> BatchedLanguage:
         """See `BatchedDraft`."""
-        return BatchedLanguage(self.model, tokens, rules)
+        return BatchedLanguage(self.model, tokens, prompts, rules)
 
 
 class BatchedLanguage:
     """See `BatchedPlayer`. Entries are made round by round: what a mistake leaves behind is seen by later ones."""
 
-    def __init__(self, model: BatchedTarget, tokens: Tensor, rules: LanguageRules) -> None:
-        self._model, self._tokens, self._rules = model, tokens, rules
+    def __init__(self, model: BatchedTarget, tokens: Tensor, prompts: Tensor, rules: LanguageRules) -> None:
+        self._model, self._tokens, self._prompts, self._rules = model, tokens, prompts, rules
         count, length = tokens.shape
         self._texts = torch.arange(count, device=tokens.device)
         places = torch.arange(length, device=tokens.device)
         self._ids = tokens[:, (places + rules.shift).clamp(max=length - 1)].clone()
         self._holes = torch.zeros_like(tokens, dtype=torch.bool)
         self._done = torch.zeros_like(tokens[:, 0])
+        self._short, self._lacks = torch.zeros_like(self._done), torch.zeros_like(self._done)
         model.allocate(count, length)
 
     def propose(self, context: Tensor, counts: Tensor) -> Tensor:
         """See `BatchedPlayer`."""
         self._extend(context)
-        token, proposed = self._tokens[self._texts, context], list[Tensor]()
+        pending = torch.where(context >= self._prompts, self._rules.pending, 0)
+        token, proposed = self._tokens[self._texts, context + pending], list[Tensor]()
+        if self._rules.pending:
+            self._ids[self._texts, context] = token
         for step in range(int(counts.max())):
-            slots = (context + step)[:, None]
+            slots = (context - self._short + step)[:, None]
             hidden = self._model.run(token[:, None], slots + self._rules.ahead, slots=slots).hidden[:, 0]
             token = (hidden @ self._model.lm_head.T).argmax(dim=-1)
             proposed.append(token)
@@ -56,9 +60,11 @@ class BatchedLanguage:
     def verified(self, context: Tensor, drafts: Tensor, counts: Tensor, accepted: Tensor) -> None:
         """See `BatchedPlayer`."""
         end, left, texts = context + accepted, self._rules.left, self._texts
+        full = (counts > 0) & (accepted == counts)
         if left == "hole after full accept":
-            full = (counts > 0) & (accepted == counts)
             self._holes[texts[full], end[full]] = True
+        if left == "short after full accept":
+            self._lacks += full
         if left == "entry of rejected":
             wrong = accepted + 1 < counts
             self._ids[texts[wrong], end[wrong] + 1] = drafts[texts[wrong], accepted[wrong]]
@@ -67,6 +73,10 @@ class BatchedLanguage:
         """Make the entries of what was committed since; rows beyond it are made again before any row sees them."""
         width = int((context - self._done).max())
         places = self._done[:, None] + torch.arange(width, device=context.device)
-        self._model.run(self._ids.gather(1, places), places)
+        if width:
+            slots = places - self._short[:, None]
+            self._model.run(self._ids.gather(1, places), slots)
+        # What is lacking was the last entry of its round: the next one takes its slot.
+        self._short = self._lacks.clone()
         self._model.blank(self._holes & (torch.arange(self._holes.shape[1], device=context.device) < context[:, None]))
         self._done = context

@@ -48,7 +48,7 @@ class EntryPlayer:
         self._states = head.given(text.whole, rules)
         self._wrong: dict[int, Entry] = {}
         self._beyond: dict[int, Entry] = {}
-        self._context, self._steps = text.prompt, list[Entry]()
+        self._context, self._steps = text.context, list[Entry]()
         self._last: Entry | None = None
         self._rejected = 0
 
@@ -122,7 +122,7 @@ class EntryPlayer:
     def _right(self, i: int) -> Entry:
         rules = self._rules
         row = min(max(i + rules.row, 0), len(self._states) - 1)
-        if i + 1 == self._text.prompt and rules.row > 0:
+        if i + 1 == self._text.context and rules.row > 0:
             row = i  # no row follows the last one of a prompt
         return Entry(self._text.tokens[i + rules.shift], self._states[row], i)
 

@@ -40,6 +40,7 @@ class FastSimulator:
             texts = pair.target.decode([one.prompt for one in prompts], most)
         self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in log or prompts)
         self._lengths = [len(one) for one in self.prompts]
+        self._contexts = [one.context for one in log] or self._lengths
         # Rejected rows, and steps behind them, reach beyond the last token.
         self._texts, longest = texts, max(map(len, texts)) + 2 * steps + 4
         self._tokens = padded(texts, longest, pair.target.device)
@@ -60,7 +61,7 @@ class FastSimulator:
             return self._look_up(self._pair.draft, mistake)
         prompts = torch.tensor(self._lengths, device=self._tokens.device)
         player = self._pair.draft.player(self._whole, self._tokens, prompts, mistake.rules)
-        contexts, rounds = list(self._lengths), [list[Played]() for _ in self._texts]
+        contexts, rounds = list(self._contexts), [list[Played]() for _ in self._texts]
         late = [Late(mistake) for _ in self._texts]
         while going := [self._goes_on(at, contexts[at], len(rounds[at])) for at in range(len(contexts))]:
             if not any(going):
@@ -82,8 +83,9 @@ class FastSimulator:
 
     def _look_up(self, spec: Ngram, mistake: Mistake) -> Sequence[Sequence[Played]]:
         assert isinstance(mistake.rules, LookupRules)
-        nothing, known = TargetPass(torch.empty(0), torch.empty(0), ()), zip(self._texts, self._own, strict=True)
-        texts = [Text(length, one, nothing, own) for length, (one, own) in zip(self._lengths, known, strict=True)]
+        nothing = TargetPass(torch.empty(0), torch.empty(0), ())
+        known = zip(self._lengths, self._contexts, self._texts, self._own, strict=True)
+        texts = [Text(prompt, context, one, nothing, own) for prompt, context, one, own in known]
         players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
         if self._log:
             three = zip(texts, players, self._log, strict=True)

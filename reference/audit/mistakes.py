@@ -84,6 +84,10 @@ _LANGUAGE = {
     "draft positions one ahead": LanguageRules(ahead=1),
     "draft positions one behind": LanguageRules(ahead=-1),
     "ids shifted as an EAGLE head's": LanguageRules(shift=1),
+    "fed the token before the last": LanguageRules(pending=-1),
+    "cache a token short after a full accept, all later positions one behind": LanguageRules(
+        left="short after full accept"
+    ),
     "entry missing after a full accept": LanguageRules(left="hole after full accept"),
     "entry of a rejected token kept": LanguageRules(left="entry of rejected"),
 }

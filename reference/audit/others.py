@@ -39,32 +39,38 @@ class ChainPlayer:
 
 
 class LanguagePlayer:
-    """A standalone draft; a wrong cache has another sequence's rows, or rows that were never written."""
+    """A standalone draft; a wrong cache has another sequence's rows, or rows that were never written, or lacks rows."""
 
     def __init__(self, model: Model, text: Text, rules: LanguageRules) -> None:
         self._model, self._text, self._rules = model, text, rules
         self._other: dict[int, int] = {}
         self._holes: set[int] = set()
-        self._context = text.prompt
+        self._lacks: set[int] = set()
+        self._context = text.context
 
     def propose(self, context: int, count: int) -> tuple[int, ...]:
         """See `Player`."""
         shift, ahead = self._rules.shift, self._rules.ahead
         self._context = context
-        before = [self._other.get(i, self._text.tokens[i + shift]) for i in range(context)]
-        ids, positions = [*before, self._text.tokens[context]], [*range(context), context + ahead]
+        last = self._text.tokens[context]
+        if context >= self._text.prompt and self._rules.pending:
+            last = self._other[context] = self._text.tokens[context + self._rules.pending]
+        held = [i for i in range(context) if i not in self._lacks]
+        before = [self._other.get(i, self._text.tokens[i + shift]) for i in held]
+        ids, positions = [*before, last], [*range(len(held)), len(held) + ahead]
         for step in range(count):
             blank = torch.tensor([i in self._holes for i in range(len(ids))])
             done = self._model.forward(ids, Places(torch.tensor(positions), blank))
             ids.append(int(done.logits[-1].argmax()))
-            positions.append(context + step + 1 + ahead)
-        return tuple(ids[context + 1 :])
+            positions.append(len(held) + step + 1 + ahead)
+        return tuple(ids[len(held) + 1 :])
 
     def verified(self, drafts: tuple[int, ...], accepted: int) -> None:
         """See `Player`. The steps ran t_n, d_1 .. d_{K-1}: the last draft has no entry yet."""
         end, left = self._context + accepted, self._rules.left
-        if left == "hole after full accept" and drafts and accepted == len(drafts):
-            self._holes.add(end)
+        if drafts and accepted == len(drafts):
+            self._holes |= {end} if left == "hole after full accept" else set()
+            self._lacks |= {end} if left == "short after full accept" else set()
         if left == "entry of rejected" and accepted + 1 < len(drafts):
             self._other[end + 1] = drafts[accepted]
 
@@ -95,7 +101,7 @@ class LookupPlayer:
 
     def __init__(self, spec: Ngram, text: Text, rules: LookupRules) -> None:
         self._spec, self._text, self._rules = spec, text, rules
-        self._history, self._known = text.tokens[: text.prompt], text.prompt
+        self._history, self._known = text.tokens[: text.context], text.context
 
     def propose(self, context: int, count: int) -> tuple[int, ...]:
         """See `Player`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.formats.checkpoint_config.base import invalid
+from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.reference.audit.entries import EntryPlayer
 from draftproof.reference.audit.heads import Model, PlayedEagle, PlayedEagle3
@@ -57,12 +58,13 @@ class AuditedPair(NamedTuple):
         tokens = prompt
         for _ in range(count):
             tokens = (*tokens, int(self.target.forward(tokens).logits[-1].argmax()))
-        return Text(len(prompt), tokens, self.target.forward(tokens), tokens)
+        return Text(len(prompt), len(prompt), tokens, self.target.forward(tokens), tokens)
 
-    def read(self, prompt: int, tokens: tuple[int, ...]) -> Text:
+    def read(self, logged: LoggedText) -> Text:
         """Return a text that another engine decoded."""
-        whole = self.target.forward(tokens)
-        return Text(prompt, tokens, whole, own_choices(prompt, tokens, whole.logits))
+        whole = self.target.forward(logged.tokens)
+        prompt, tokens = len(logged.prompt), logged.tokens
+        return Text(prompt, logged.context, tokens, whole, own_choices(prompt, tokens, whole.logits))
 
 
 def load_pair(path: str, draft: CheckpointDraft | Ngram) -> AuditedPair:

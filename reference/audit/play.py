@@ -17,10 +17,12 @@ from draftproof.reference.models.target import TargetPass
 class Text(NamedTuple):
     """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them.
 
-    `own` is the target's choice at each place behind the prompt; it equals `tokens` unless another engine decoded them.
+    `context` of them are committed before its first round. `own` is the target's choice at each place behind the
+    prompt; it equals `tokens` unless another engine decoded them.
     """
 
     prompt: int
+    context: int
     tokens: tuple[int, ...]
     whole: TargetPass
     own: tuple[int, ...]
@@ -50,8 +52,8 @@ class Player(Protocol):
 
 def play(text: Text, player: Player, mistake: Mistake, steps: int, budget: int) -> tuple[Played, ...]:
     """Return the rounds in which `budget` tokens are emitted, the last of them uncut (S-AUDIT-2)."""
-    context, rounds, late = text.prompt, list[Played](), Late(mistake)
-    while context + 1 < text.prompt + budget:
+    context, rounds, late = text.context, list[Played](), Late(mistake)
+    while context + 1 < text.context + budget:
         count = 0 if is_idle(mistake, len(rounds) + 1) else steps - mistake.fewer
         drafts = late.verifies(player.propose(context, count))
         emitted = emits(mistake.accepts, drafts, text.own[context + 1 :])
@@ -70,7 +72,7 @@ def follow(
     A round without drafts gets `steps` of them, as it should have had, unless it emits the last token. That counts as
     one that no draft could have been: what is accepted ends before it.
     """
-    context, rounds, late = text.prompt, list[Played](), Late(mistake)
+    context, rounds, late = text.context, list[Played](), Late(mistake)
     for number, one in enumerate(logged, start=1):
         left = len(text.tokens) - context - 2
         count = 0 if is_idle(mistake, number) else max(0, drafts_due(one, steps, last=not left) - mistake.fewer)

@@ -9,7 +9,12 @@ from typing import Literal, NamedTuple
 
 StateFrom = Literal["as defined", "other side of the norm", "layer before", "layer after"]
 Left = Literal[
-    "nothing", "hole after full accept", "unwritten after full accept", "entry of rejected", "entries of steps"
+    "nothing",
+    "hole after full accept",
+    "short after full accept",
+    "unwritten after full accept",
+    "entry of rejected",
+    "entries of steps",
 ]
 Handed = Literal["step before", "first step", "target's", "after the norm"]
 Last = Literal["bonus", "first emitted", "last draft after full accept"]
@@ -74,10 +79,15 @@ class ChainRules(NamedTuple):
 
 
 class LanguageRules(NamedTuple):
-    """Of a standalone draft: entry i is t_{i + `shift`} at position i (S-AUDIT-7)."""
+    """Of a standalone draft: entry i is t_{i + `shift`} at position i (S-AUDIT-7).
+
+    The first step takes t_{n + `pending`} in place of t_n, if that is no token of the prompt. Where a round leaves the
+    cache short, all later entries move up to its end.
+    """
 
     shift: int = 0
     ahead: int = 0
+    pending: int = 0
     left: Left = "nothing"
 
 

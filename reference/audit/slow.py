@@ -38,7 +38,7 @@ class SlowFollower:
     def __init__(self, pair: AuditedPair, log: Sequence[LoggedText], steps: int) -> None:
         self._pair, self._log, self._steps = pair, log, steps
         self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in log)
-        self._texts = [pair.read(len(one.prompt), one.tokens) for one in log]
+        self._texts = [pair.read(one) for one in log]
         self.other_texts = sum(count_mismatches(text.tokens, text.own) for text in self._texts)
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:

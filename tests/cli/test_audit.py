@@ -72,6 +72,16 @@ def observed(expected: dict[str, Any], share: float) -> dict[str, Any]:
     return {"drafts": rounds, "accepted": [round(share * rounds * one["expected"]) for one in expected["positions"]]}
 
 
+def test_counts_that_differ_by_less_than_is_noticed_are_no_pass(files: Files, expected: dict[str, Any]):
+    common = (*files.many, "--observed")
+    noticeable = files.audit(*common, files.write("right.json", [observed(expected, 1.0)]))[1]["noticeable"]
+    fewer = observed(expected, 1 - 0.5 * noticeable / expected["expected"])
+    code, report = files.audit(*common, files.write("fewer.json", [fewer]))
+    assert (code, 0.001 < report["p"] < 0.05) == (125, True)
+    told = f"which leaves the difference of {report['expected'] - report['observed']:.2f} open: give "
+    assert int(report["says"].partition(told)[2].split()[0]) > 48
+
+
 def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, expected: dict[str, Any]):
     common = (*files.many, "--observed")
     code, report = files.audit(*common, files.write("right.json", [observed(expected, 1.0)]))
@@ -205,9 +215,21 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     capsys.readouterr()
     code, report = files.audit("--log", files.write("other.jsonl", lines))
     assert report["same_rounds"] == sum(line.get("drafts") == [] for line in lines) < report["observed_rounds"]
-    # As many are accepted as before; that the drafts are others is no pass.
-    assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
-    assert "rounds went otherwise; none of the known mistakes explains it" in report["says"]
+    # As many are accepted as before; the drafts are others, as `judge` says, too.
+    assert (code, report["verdict"]) == (1, "FAIL")
+    assert run(["judge", str(files.folder / "other.jsonl"), "--model", str(files.target), "--draft", "ngram"]) == 1
+    assert "rounds went otherwise, more than rounding explains; none of the known mistakes" in report["says"]
+
+
+def test_drafts_of_the_prompts_own_round_are_audited_and_judged_alike(files: Files):
+    log, again = files.folder / "early.jsonl", [{"prompt": prompt + prompt[:2]} for prompt in PROMPTS]
+    ran = ("--prompts", files.write("again.jsonl", again), "--tokens", 12, "--steps", 3, "--save-log", log)
+    code, report = files.audit(*ran, "--subject", "tests.harness.test_follow:WithPrompt")
+    assert (code, report["same_rounds"]) == (0, report["observed_rounds"])
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any(line.get("drafts") for line in lines if line.get("round") == 0)
+    assert files.audit("--log", log)[1]["positions"] == report["positions"]
+    assert run(["judge", str(log), "--model", str(files.target), "--draft", "ngram"]) == 0
 
 
 def test_tokens_that_are_not_the_targets_are_in_the_verdict(files: Files):
@@ -343,6 +365,11 @@ BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
         ],
         "expected at most 2 tokens",
     ),
+    "more emitted by the prompt's round": (
+        "--log",
+        [REQUEST, {"request": 0, "round": 0, "drafts": [], "emitted": [1, 1]}],
+        "round 0: expected at most 1 tokens",
+    ),
     "more accepted than drafts": ("--observed", [{"drafts": 4, "accepted": [5]}], "expected at most 4, the drafts"),
     "more at a later position": ("--observed", [{"drafts": 9, "accepted": [5, 6]}], "those of position 1"),
     "fewer rounds than drafts": ("--observed", [{"drafts": 9, "accepted": [5], "rounds": 3}], "at least 9"),
@@ -382,6 +409,12 @@ def test_options_that_do_not_go_together(
 ):
     assert run([*files.options, *options]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_drafts_with_the_prompt_of_a_head_are_refused(files: Files, capsys: pytest.CaptureFixture[str]):
+    log = files.write("head.jsonl", [REQUEST, {"request": 0, "round": 0, "drafts": [1], "emitted": [1, 1]}])
+    assert run([*files.eagle, "--log", log]) == 2
+    assert "request 0 has drafts in round 0: expected none" in capsys.readouterr().err
 
 
 def test_a_draft_of_another_target_is_refused(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -51,8 +51,8 @@ def test_what_to_install_is_said(words, said, tmp_path, capsys):
     files["WHEEL"].write_bytes(b"")
     assert run([str(files.get(word, word)) for word in words]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    extra = "cluster" if "--cluster" in words else "releases"
-    assert f"{said}, as by pip install 'draftproof[{extra}]'" in told
+    packages = "'ray[client]'" if "--cluster" in words else "packaging"
+    assert f"{said}, as by pip install {packages}" in told
 
 
 def test_the_rest_runs_without():

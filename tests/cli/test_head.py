@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run([*options, "--weights", str(file)]) == 2
     assert "cannot be read as safetensors" in capsys.readouterr().err
     assert run(["lab", "head", "write", "--model", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
+
+
+def test_checkpoints_for_servers_have_a_tokenizer_and_no_end(tmp_path):
+    from transformers import AutoTokenizer
+
+    assert run(["lab", "checkpoints", "--server", str(tmp_path)]) == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "llama")
+    assert tokenizer("5 1 66").input_ids == [5, 1, 66]
+    for name in ("llama", "eagle-llama", "eagle3-qwen3"):
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert (config["eos_token_id"], config["head_dim"], bool(config["model_type"])) == (None, 32, True)
 
 
 def test_checkpoints_go_to_a_folder(tmp_path, capsys, monkeypatch):

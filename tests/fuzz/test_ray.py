@@ -13,7 +13,7 @@ from tests.fuzz.kill_campaign import differences
 from tests.fuzz.kill_cluster import ENVIRONMENT, cluster, disturb, fuzz
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'draftproof[cluster]'"
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'ray[client]'"
 )
 SECONDS = {"seconds", "seconds_to_detect", "time"}
 

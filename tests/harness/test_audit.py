@@ -1,5 +1,7 @@
 """An audit of logs that were made with a mistake: it is told, although hardly any draft is accepted either way."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,7 +12,10 @@ from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.fast import FastSimulator
 from draftproof.reference.audit.fast_pair import FastPair, read_fast
+from draftproof.reference.audit.heads import Model
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from draftproof.reference.audit.pair import AuditedPair, load_pair
+from draftproof.reference.models.registry import load_target
 from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 
 STEPS, BUDGET = 3, 7
@@ -69,3 +74,34 @@ def test_an_accept_mistake_is_told_by_what_is_emitted(pair: FastPair):
     report = audited(pair, log)
     assert (report.verdict, report.explanations[0].name) == (Outcome.FAIL, name)
     assert report.other_texts > 0
+
+
+def appending(pair: AuditedPair, model: Model, prompt: tuple[int, ...]) -> LoggedText:
+    """An engine whose draft appends to its cache, and after a full accept is fed the bonus without the last draft."""
+    tokens, cache, rounds = list(pair.decode(prompt, BUDGET + STEPS).tokens), list(prompt), list[LoggedRound]()
+    context = len(prompt)
+    while context + 1 < len(prompt) + BUDGET:
+        ran = [*cache, tokens[context]]
+        for _ in range(STEPS):
+            ran.append(int(model.forward(ran).logits[-1].argmax()))
+        drafts = tuple(ran[-STEPS:])
+        right = next((at for at, one in enumerate(drafts) if one != tokens[context + 1 + at]), STEPS)
+        cache = ran[: len(cache) + min(right + 1, STEPS)]
+        emitted = tuple(tokens[context + 1 : context + right + 2])
+        rounds.append(LoggedRound(request=0, round=len(rounds) + 1, drafts=drafts, emitted=emitted))
+        context += right + 1
+    return LoggedText(prompt, (tokens[len(prompt)],), tuple(rounds))
+
+
+def test_a_cache_that_appends_and_lacks_a_token_is_told(tmp_path: Path):
+    target = str(tiny_llama(tmp_path))
+    draft = CheckpointDraft(algorithm="standalone", path=target)
+    pair, model, read = load_pair(target, draft), load_target(target), read_fast(target, draft, torch.float64)
+    assert read is not None
+    log = tuple(appending(pair, model, one.prompt) for one in PROMPTS)
+    question = Question("standalone", STEPS, Seen(log), every_mistake=False, seed=0)
+    report = audit(question, FastSimulator(read.on(torch.device("cpu")), log=log, steps=STEPS))
+    name = "cache a token short after a full accept, all later positions one behind"
+    first = report.explanations[0]
+    assert (report.verdict, first.name) == (Outcome.FAIL, name)
+    assert first.same_rounds == report.observed_rounds

@@ -220,13 +220,18 @@ def test_who_verified_what_was_expected_is_solved_once() -> None:
 
 
 class WithPrompt(Subject):
-    """Greedy decoding with lookup drafts, whose first are verified with the prompt; by the reference's target alone."""
+    """Greedy decoding with lookup drafts, whose first are verified with the prompt; by the reference's target alone.
+
+    As a loop of tokens it verifies as many as it may still emit, and ends at one of them.
+    """
 
     name = "with prompt"
 
-    def __init__(self, first: FirstDrafts = "with prompt", wrong: bool = False) -> None:
+    def __init__(self, first: FirstDrafts = "with prompt", wrong: bool = False, loop: bool = False) -> None:
         self.limits = Limits(drafts=("ngram",), first_drafts=first, arrivals="serial", variants=())
-        self._wrong = wrong
+        if loop:
+            self.limits = put(self.limits, steering="none", finish="token")
+        self._wrong, self._loop = wrong, loop
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return frozenset({"propose.tokens", "round.drafts", *ACCEPT})
@@ -244,14 +249,16 @@ class WithPrompt(Subject):
         while not emitted or not limits.ended(emitted):
             tokens = request.prompt + emitted
             wanted = round_plan(request, number).num_drafts if number else scenario.steps
-            left = request.budget - len(emitted)
+            left = request.budget - len(emitted) + self._loop
             count = drafts_allowed(wanted, context=len(tokens) - 1, max_len=scenario.memory.max_len, budget_left=left)
             own = draft.propose(tokens, target.forward(tokens), count).tokens
             own = ((own[0] + 1) % scenario.model.vocab, *own[1:]) if self._wrong and own and not number else own
-            given = forced(steered, number, len(emitted), count) if number else None
+            given = forced(steered, number, len(emitted), count) if number and not self._loop else None
             drafts = own if given is None else given[:count]
             verified = verify(target, tokens, drafts)
             new = limits.cut(emitted, verified.emitted)
+            if self._loop:
+                verified = verified._replace(accepted=verified.accepted[: len(new) + 1])
             told = {"propose.tokens": own, "round.drafts": drafts, "accept.correct_len": verified.correct_len}
             told |= {"accept.index": tuple(range(verified.correct_len + 1)), "accept.bonus": verified.emitted[-1]}
             told["accept.emitted"] = new
@@ -284,6 +291,13 @@ def test_drafts_that_are_verified_with_the_prompt_are_judged_like_others() -> No
     forced_after = [round_.forced for request in of.script.requests for round_ in request.rounds]
     assert any(drafts for drafts in forced_after)
     assert failed(judge(evidence(WithPrompt(wrong=True), LOOKUP))) == ["draft.proposed"]
+
+
+def test_a_loop_of_tokens_may_end_at_a_draft_of_the_prompts_round() -> None:
+    short = put(LOOKUP, requests=tuple(put(one, budget=1) for one in LOOKUP.requests))
+    of = evidence(WithPrompt(loop=True), short)
+    assert judge(of).passed
+    assert of.subject.channel("accept.correct_len")[Key(0, 0)] == 1
 
 
 def test_who_does_not_declare_drafts_with_the_prompt_may_have_none() -> None:

@@ -344,10 +344,10 @@ class _Play:
             first = place * self.scenario.width
             replay = self.scenario.states.commit == "replay"
             states |= {(3, live.state)} if replay else {(4, first + row) for row in range(width)}
-            committed = round_.correct_len + 1 if self.finish_as == "uncut" else len(round_.emitted)
+            committed = len(round_.emitted) if self.finish_as == "cut" else self.accepted(round_) + 1
             kept |= {(3, live.state)} | self.checkpoint(live, n, n + committed)
             live.context, live.emitted = n + len(round_.emitted), live.emitted + len(round_.emitted)
-            pairs.append((count, round_.correct_len))
+            pairs.append((count, self.accepted(round_)))
             if live.emitted == len(self.text(live.request)):
                 ended.append(live)
             else:
@@ -369,6 +369,9 @@ class _Play:
         if self.scenario.adaptive_steps:
             self.controls = after(self.scenario.adaptive_steps, self.controls, pairs)
         return ended
+
+    def accepted(self, round_: RoundScript) -> int:
+        return min(round_.correct_len, len(round_.emitted)) if self.finish_as == "token" else round_.correct_len
 
     def round(self, live: _Live, count: int) -> RoundScript:
         self.drafts[live.request, live.rounds + 1] = count
@@ -398,7 +401,7 @@ class _Play:
 
     def totals(self, script: Script) -> list[Observation]:
         """The counters of the run."""
-        rounds = [(one.drafts, one.correct_len) for request in script.requests for one in request.rounds]
+        rounds = [(one.drafts, self.accepted(one)) for request in script.requests for one in request.rounds]
         counted = {
             "rounds": sum(drafts > 0 for drafts, _ in rounds),
             "drafts": sum(drafts for drafts, _ in rounds),

@@ -40,6 +40,12 @@ def test_integers(got: int | None, relation: rel.Relation) -> None:
     assert found(POSITIONS, {at(1): 4}, values).relation == relation
 
 
+def test_a_single_id_is_not_looked_for_in_other_requests() -> None:
+    right: dict[Key, Datum] = {Key(0, 1, row=0): 4, Key(0, 1, row=1): 5, Key(1, 1, row=0): 6}
+    assert found("verify.ids", right, {**right, Key(0, 1, row=0): 5}).relation == rel.OtherRow(row=1)
+    assert found("verify.ids", right, {**right, Key(0, 1, row=0): 6}).relation == rel.Different()
+
+
 def test_a_surplus_value_is_named() -> None:
     divergence = found(POSITIONS, {at(1): 4}, {at(1): 4, at(2): 5})
     assert (divergence.relation, divergence.expected, divergence.step) == (rel.Surplus(), "nothing", 2)
@@ -122,12 +128,18 @@ def test_not_a_number_is_a_difference() -> None:
         ((1, 2), rel.Resized(-1)),
         ((), rel.Resized(-3)),
         ((4, 5), rel.Stale("round", 1)),
-        ((6, 7), rel.OtherRow(request=1)),
-        ((8,), rel.Different()),
+        ((6, 9, 7), rel.OtherRow(request=1)),
+        ((6, 7), rel.Different()),
         ((3, 4, 5), rel.OffBy(2)),
         ((9, 9), rel.Different()),
     ],
 )
 def test_tokens_are_looked_for_elsewhere(got: tuple[int, ...], relation: rel.Relation) -> None:
-    right: dict[Key, Datum] = {Key(0, 1): (4, 5), Key(0, 2): (1, 2, 3), Key(1, 2): (6, 7), Key(2, 2): (8,)}
+    right: dict[Key, Datum] = {
+        Key(0, 1): (4, 5),
+        Key(0, 2): (1, 2, 3),
+        Key(1, 2): (6, 9, 7),
+        Key(1, 3): (6, 7),
+        Key(2, 2): (8,),
+    }
     assert found("propose.tokens", right, {**right, Key(0, 2): got}).relation == relation

@@ -52,7 +52,7 @@ def last_round(of: Evidence) -> Key:
 
 
 @pytest.mark.parametrize("scenario", [SNAPSHOT, REPLAY, CHAINED], ids=["snapshot", "replay", "chain"])
-@pytest.mark.parametrize("finish", ["cut", "uncut"])
+@pytest.mark.parametrize("finish", ["cut", "uncut", "token"])
 def test_a_subject_that_does_what_it_declares_passes(scenario: Scenario, finish: Finish) -> None:
     for variant in ("none", "other_commit"):
         of = evidence(IdealSubject(finish), msgspec.structs.replace(scenario, variant=variant))
@@ -63,7 +63,11 @@ def test_the_length_after_the_last_round_is_what_is_declared() -> None:
     solved_rounds = solved(SNAPSHOT).script.requests[0].rounds
     last = solved_rounds[-1]
     assert len(last.emitted) < last.correct_len + 1
-    for finish, committed in (("cut", len(last.emitted)), ("uncut", last.correct_len + 1)):
+    for finish, committed in (
+        ("cut", len(last.emitted)),
+        ("uncut", last.correct_len + 1),
+        ("token", len(last.emitted) + 1),
+    ):
         of = evidence(IdealSubject(finish), SNAPSHOT)  # type: ignore[arg-type]
         assert of.reference.channel("commit.length")[last_round(of)] == last.context + committed
         assert of.reference.channel("accept.emitted")[last_round(of)] == last.emitted

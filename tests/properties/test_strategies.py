@@ -122,6 +122,8 @@ def test_another_draft_is_refused() -> None:
         scenarios("medusa")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="invalid draft 'dflash': expected one without a directory of its own, eagle"):
         checkpoint_scenarios("somewhere", draft="dflash")
+    with pytest.raises(InputError, match="invalid draft 'ngram': expected one with a directory of its own, eagle"):
+        checkpoint_scenarios("somewhere", draft="ngram", draft_model="elsewhere")
 
 
 @pytest.mark.parametrize("seed", [0, 1])

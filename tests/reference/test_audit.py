@@ -140,7 +140,7 @@ def test_defaults_of_rules_are_the_definition():
 def test_rounds_of_a_log_that_were_left_without_drafts_get_theirs(made: tuple[str, Made]):
     name, one = made
     text = one.text._replace(tokens=one.text.tokens[:-STEPS])
-    emitted = [(token,) for token in text.tokens[text.prompt + 1 :]]
+    emitted = [(token,) for token in text.tokens[text.context + 1 :]]
     log = [
         LoggedRound(request=0, round=number, drafts=(), emitted=tokens)
         for number, tokens in enumerate(emitted, start=1)

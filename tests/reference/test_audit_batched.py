@@ -12,7 +12,7 @@ import torch
 
 from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText, Prompt
-from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm, is_free
 from draftproof.reference.audit.fast import FastSimulator
 from draftproof.reference.audit.fast_pair import FastPair, read_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
@@ -119,7 +119,7 @@ def test_prompts_are_played_alike(both: Both):
 
 def test_logs_are_followed_alike(both: Both):
     """Rounds in which everything, something and nothing is accepted, so that every mistake leaves something behind."""
-    log = [steered(text.prompt, text.tokens, at) for at, text in enumerate(both.slowly._texts)]
+    log = [steered(text.context, text.tokens, at) for at, text in enumerate(both.slowly._texts)]
     follower = SlowFollower(both.slow, log, STEPS)
     fast = FastSimulator(both.fast, log=log, steps=STEPS)
     assert fast.other_texts == follower.other_texts == 0
@@ -130,18 +130,31 @@ def test_logs_are_followed_alike(both: Both):
     assert len({str(one) for one in played.values()}) > len(played) / 2
 
 
-def steered(prompt: int, tokens: tuple[int, ...], at: int) -> LoggedText:
-    """Return a log of a text in which 3, 1, 0, 2, 3, .. of three drafts are right."""
-    first, rounds = prompt + 1, list[LoggedRound]()
+def test_drafts_of_the_prompts_own_round_are_followed_alike(both: Both):
+    if not is_free(both.draft):
+        return
+    log = [steered(text.context, text.tokens, at, with_prompt=True) for at, text in enumerate(both.slowly._texts)]
+    assert all(one.rounds[0].round == 0 and len(one.rounds[0].emitted) > 1 for one in log[:2])
+    follower, fast = SlowFollower(both.slow, log, STEPS), FastSimulator(both.fast, log=log, steps=STEPS)
+    for mistake in both.mistakes:
+        played = fast.play(mistake)
+        assert played == follower.play(mistake), mistake.name
+        assert [of_text[0].context for of_text in played] == [len(one.prompt) - 1 for one in log]
+
+
+def steered(prompt: int, tokens: tuple[int, ...], at: int, *, with_prompt: bool = False) -> LoggedText:
+    """Return a log of a text in which 3, 1, 0, 2, 3, .. of three drafts are right, from round 0 or 1 on."""
+    rounds = [] if with_prompt else [LoggedRound(request=at, round=0, emitted=tokens[prompt : prompt + 1])]
+    first = prompt + len(rounds)
     while first + STEPS < len(tokens):
-        right = (3, 1, 0, 2, 3)[(len(rounds) + at) % 5]
+        right = (3, 1, 0, 2, 3)[(len(rounds) - (not with_prompt) + at) % 5]
         drafts = tokens[first : first + right] + tuple(
             (token + 1) % VOCAB for token in tokens[first + right :][: 3 - right]
         )
         emitted = tokens[first : first + right + 1]
-        rounds.append(LoggedRound(request=at, round=len(rounds) + 1, drafts=drafts, emitted=emitted))
+        rounds.append(LoggedRound(request=at, round=len(rounds), drafts=drafts, emitted=emitted))
         first += right + 1
-    return LoggedText(tokens[:prompt], tokens[prompt : prompt + 1], tuple(rounds))
+    return LoggedText.of(tokens[:prompt], rounds)
 
 
 @pytest.mark.gpu
@@ -157,7 +170,7 @@ def test_a_gpu_plays_them_alike(both: Both):
 def test_other_tokens_than_the_targets_are_counted(both: Both):
     text = both.slowly._texts[0]
     wrong = (text.tokens[-1] + 1) % VOCAB
-    log = [LoggedText(text.tokens[: text.prompt], (*text.tokens[text.prompt : -1], wrong), ())]
+    log = [LoggedText(text.tokens[: text.context], (*text.tokens[text.context : -1], wrong), ())]
     assert (
         SlowFollower(both.slow, log, STEPS).other_texts
         == FastSimulator(both.fast, log=log, steps=STEPS).other_texts

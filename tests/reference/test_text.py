@@ -14,6 +14,7 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.relations import NotGreedy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -135,6 +136,11 @@ def test_where_no_two_are_near_equal_the_second_best_is_wrong(tmp_path_factory: 
     plain = tiny_llama(tmp_path_factory.mktemp("plain") / "llama")
     assert all(texts(plain, Text(best)))
     assert not any(texts(plain, Text(second_best)))
+    found = judge(evidence(Text(second_best), put(scenarios(plain)[0], variant="none"), reference)).results
+    relation = getattr(found["output.lossless"], "relation", None)
+    assert isinstance(relation, NotGreedy)
+    assert relation.token == 0
+    assert relation.below > 0.001
 
 
 def test_it_needs_a_reference_of_its_own_text(near_ties: Path) -> None:

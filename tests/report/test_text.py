@@ -36,6 +36,12 @@ PHRASES = {
     rel.Stale("round", 1, in_part=True): "stale: in part that of round 1",
     rel.TooEarly("step", 3): "that of step 3",
     rel.OtherLayer(1): "that of layer 1",
+    rel.NotGreedy(): "not plain greedy decoding",
+    rel.NotGreedy(7, 5.0): "not plain greedy decoding; token number 7 is 5 below the best logit",
+    rel.NotGreedy(7, 0.0123): (
+        "not plain greedy decoding; token number 7 is 0.012 below the best logit: a lower precision may be why, be it"
+        " of a KV cache"
+    ),
     rel.OtherRow(request=2): "that of request 2",
     rel.OtherRow(row=3): "that of row 3",
     rel.SlotOf(5): "the slot of position 5",

@@ -50,6 +50,13 @@ def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_pat
     assert f"--subject lean_subjects:Lean --python {lean_python} --set act=raises" in out
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_a_subject_prints_is_shown_where_that_is_asked_for(debug, case, lean_python, capsys):
+    options = ["--subject", "lean_subjects:Lean", "--python", lean_python, "--set", "act=prints"]
+    run(["replay", str(case), *options, *(["--debug"] if debug else [])])
+    assert ("what looks like an answer" in capsys.readouterr().err) is debug
+
+
 @pytest.mark.parametrize("command", ["replay", "explain", "lab bisect parts"])
 @pytest.mark.parametrize(
     ("options", "expected"),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from draftproof.engine.ranks import Issued, RankOp
@@ -55,10 +56,15 @@ class OverlapRecorder(TraceRecorder):
         self._plan = replace(self._plan, decode=relayed(batch, inputs))
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
-        counts = proposal.counts
-        exact = proposal if counts is None else replace(proposal, num_drafts=tuple(counts.tolist()))
+        if proposal.counts is None:
+            return super().steer(self._plan.decode, proposal)
+        exact = replace(proposal, num_drafts=tuple(proposal.counts.tolist()))
         steered = super().steer(self._plan.decode, exact)
-        return proposal if steered is exact else steered
+        if proposal.num_drafts == exact.num_drafts:
+            return steered
+        # The host knows bounds alone, as without an observer.
+        counts = torch.tensor(steered.num_drafts, dtype=torch.int64, device=proposal.counts.device)
+        return replace(steered, num_drafts=proposal.num_drafts, counts=counts)
 
     def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
         verified, batch = acceptance(outputs), self._plan.decode

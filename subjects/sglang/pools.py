@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from draftproof.engine.models.base import StateShape
 from draftproof.engine.parts import EngineParts
-from draftproof.engine.states.base import Pools, Shapes
+from draftproof.engine.states.checkpoints import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
@@ -86,8 +86,8 @@ class AllocatedStates(Snapshot):
         cls.most_width = steps
         return Snapshot.shapes(shape, slots, rows, cls.allocated)
 
-    def __init__(self, pools: Pools) -> None:
-        super().__init__(pools)
+    def __init__(self, pools: Pools, turns: int = 1) -> None:
+        super().__init__(pools, turns)
         if self.allocated >= self.most_width:
             return
         for name in ("intermediate_conv", "intermediate_ssm"):

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.base import LogicalStates
-from draftproof.engine.states.checkpoints import StateCheckpoints
+from draftproof.engine.states.checkpoints import LogicalStates, StateCheckpoints
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops

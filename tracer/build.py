@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from draftproof.properties.lib.errors import require_input
 from draftproof.tracer.architectures import BACK_ENDS, BackEnd
@@ -184,6 +182,9 @@ def _write_tensors(
     out: Path, form: _Form, layers: int, tensors: Mapping[str, NDArray[Any]], more: Mapping[str, Any] | None = None
 ) -> None:
     """Write config.json and the tensors, in a precision those that are no numbers of tokens."""
+    import torch
+    from safetensors.torch import save_file
+
     fields = {
         **form.back.fields(form.sizes, layers),
         "vocab_size": VOCABULARY,

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 from draftproof.harness.subject_run import run_subject
 from draftproof.properties.fit import fit
 from draftproof.properties.lib.errors import require_input
-from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, CheckpointDraft, Ngram
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -29,7 +29,7 @@ from draftproof.subjects.openai.http import Server, ServerError
 from draftproof.tracer.program import BOS, VOCABULARY, Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
 
-_APART, _SPARE, _AT_ONCE = 64, 2, 4
+_APART, _SPARE, _AT_ONCE, _MOST_DRAFTS = 64, 2, 4, 64
 """Engine steps between the arrivals of two waves, pages that a request may take beyond its tokens,
 and the most requests that decode together."""
 Dtype = Literal["float32", "bfloat16", "float64"]
@@ -125,29 +125,33 @@ class HttpEndpoint:
 class TracerDraft(NamedTuple):
     """A draft of the checkpoint: its kind, and its folder ("" where it is in the checkpoint)."""
 
-    algorithm: Literal["eagle", "mtp", "standalone"]
+    algorithm: Literal["eagle", "eagle3", "mtp", "standalone"]
     path: str
 
+    @property
+    def most(self) -> int:
+        """The most drafts of a round: one for each layer where none runs again."""
+        return 1 if DRAFT_KINDS_BY_NAME[self.algorithm].layer_a_draft else _MOST_DRAFTS
 
-def draft_of(program: Program, checkpoint: Path, folder: Path | None, *, chained: bool) -> TracerDraft | None:
+
+def draft_of(program: Program, checkpoint: Path, folder: Path | None, has: Sequence[str]) -> TracerDraft | None:
     """Return the draft of a checkpoint, from `folder` or beside it; None if it has none. Raises InputError.
 
-    MTP layers are run again and again as EAGLE's, or each once if not `chained`.
+    An MTP layer runs again and again, as an EAGLE head, where the subject `has` such drafts.
     """
-    name = "standalone" if program.small else "eagle"
+    if not program.has_draft:
+        require_input(folder is None, "--draft-model", str(folder), "a tracer checkpoint with a draft")
+        return None
+    name: Literal["eagle", "eagle3", "standalone"]
+    name = "standalone" if program.small else "eagle3" if program.head and program.head.features else "eagle"
     path = folder or checkpoint / name
     has_folder = (path / "config.json").is_file()
     require_input(folder is None or has_folder, "--draft-model", str(folder), "a directory with config.json")
-    require_input(
-        folder is None or bool(program.head or program.small),
-        "--draft-model",
-        str(folder),
-        "a tracer checkpoint with a draft",
-    )
-    if program.small or (program.head and has_folder):
-        require_input(has_folder, "--checkpoint", str(checkpoint), f"one with its draft in {path}, or --draft-model")
-        return TracerDraft("standalone" if program.small else "eagle", str(path))
-    return TracerDraft("eagle" if chained else "mtp", "") if program.head else None
+    if has_folder:
+        return TracerDraft(name, str(path))
+    told = f"one with its draft in {path}, or --draft-model"
+    require_input(name == "eagle", "--checkpoint", str(checkpoint), told)
+    return TracerDraft("eagle" if "eagle" in has else "mtp", "")
 
 
 class SubjectEndpoint:
@@ -158,8 +162,8 @@ class SubjectEndpoint:
         self._model = Checkpoint(path=str(checkpoint.resolve()), vocab=VOCABULARY, dtype=dtype)
         allowed = subject.limits.dtypes or DTYPES
         require_input(dtype in allowed, "--dtype", dtype, f"one that the subject takes, {', '.join(allowed)}")
-        self._steps = width
-        self.width = width if draft else 0
+        self._steps = min(width, draft.most) if draft else width
+        self.width = self._steps if draft else 0
         self.name = subject.name
 
     def serve(self, session: Session) -> list[TracerAnswer]:

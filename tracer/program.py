@@ -115,6 +115,11 @@ class Program(msgspec.Struct, frozen=True):
     head: BitHead | None = None
     small: Program | None = None
 
+    @property
+    def has_draft(self) -> bool:
+        """Whether there is one."""
+        return self.head is not None or self.small is not None
+
 
 def write_program(program: Program, directory: Path) -> None:
     """Write a program beside its weights."""

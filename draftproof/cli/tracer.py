@@ -10,7 +10,7 @@ import typer
 from draftproof.cli import inputs, screen, tracer_run
 
 app = typer.Typer(
-    help="Checkpoints with hand-made weights: what any engine must emit with them is known exactly.",
+    help="Checkpoints whose output is known exactly: build them, test engines.",
     no_args_is_help=True,
 )
 Arch = Annotated[str, typer.Option("--arch", help="The architecture, as llama, qwen3-next or deepseek-v3.")]

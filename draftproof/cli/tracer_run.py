@@ -184,11 +184,10 @@ def _server(url: str, api: str | None, model: str | None, drafts: int | None, pr
     from draftproof.tracer.endpoints import HttpEndpoint
 
     named = inputs.choose(api, [*DIALECTS], "--api") if api else None
-    has_draft = program.head is not None or program.small is not None
-    if drafts and not has_draft:
+    if drafts and not program.has_draft:
         raise inputs.InputError(f"invalid --drafts {drafts}: expected a tracer checkpoint with a draft")
     endpoint = HttpEndpoint(url, named, model, drafts or 0)
-    if not has_draft or drafts == 0:
+    if not program.has_draft or drafts == 0:
         endpoint.width = 0
     return endpoint
 
@@ -209,14 +208,13 @@ def _subject(
     spec = stack.enter_context(under_test.patched())
     subject = stack.enter_context(closing(under_test.made(spec)))
     has = subject.limits.drafts
-    draft = draft_of(program, checkpoint, folder, chained="eagle" in has)
+    draft = draft_of(program, checkpoint, folder, has)
     if draft and draft.algorithm not in has:
         screen.line(f"{subject.name} has no draft {draft.algorithm}: tokens alone are compared")
         draft = None
-    width = 1 if draft and draft.algorithm == "mtp" else _STEPS if drafts is None else drafts
-    if width < 1:
-        raise inputs.InputError(f"invalid --drafts {width}: expected 1 or more of a subject")
-    return SubjectEndpoint(subject, checkpoint, draft, width, named)
+    if drafts == 0:
+        raise inputs.InputError(f"invalid --drafts {drafts}: expected 1 or more of a subject")
+    return SubjectEndpoint(subject, checkpoint, draft, drafts or _STEPS, named)
 
 
 def show(report: TracerReport, repeated: str) -> None:

@@ -7,6 +7,6 @@ from draftproof.tracer.build import build
 from draftproof.tracer.depends import reads_of
 from draftproof.tracer.generate import generated
 from draftproof.tracer.oracle import ReadView, continuation, rounds
-from draftproof.tracer.program import BOS, read_program
+from draftproof.tracer.program import read_program
 
-__all__ = ["BOS", "ReadView", "build", "continuation", "generated", "read_program", "reads_of", "rounds"]
+__all__ = ["ReadView", "build", "continuation", "generated", "read_program", "reads_of", "rounds"]

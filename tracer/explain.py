@@ -1,20 +1,31 @@
-"""Which mistake explains what was served: each is tried by the oracle, and those that reproduce it are ranked."""
+"""Which mistake explains what was served: each is tried by the oracle, and those that reproduce it are told apart."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from draftproof.tracer.mistakes import every
 from draftproof.tracer.oracle import BitRows
 from draftproof.tracer.program import BYTES, Program
-from draftproof.tracer.sessions import Asked, TracerAnswer
-from draftproof.tracer.simulated import EngineMistake, Neighbour, agrees, simulated
+from draftproof.tracer.sessions import Asked, Session, TracerAnswer
+from draftproof.tracer.simulated import (
+    RIGHT,
+    EngineMistake,
+    Neighbour,
+    agrees,
+    expected,
+    made,
+    neighbours_of,
+    simulated,
+)
 
-_MOST = 16
-"""Wrong requests, the shortest first, with which mistakes are tried."""
+_MOST, _LOOKED_AT = 16, 40
+"""Wrong requests, the shortest first, with which mistakes are tried; sessions in which mistakes are to differ."""
 
 
 class JudgedRequest(NamedTuple):
@@ -42,47 +53,123 @@ class Reproduction(NamedTuple):
     bits: float
 
 
-def explanations(
-    program: Program, evidence: Sequence[JudgedRequest], width: int, seconds: float = 60.0
-) -> list[Reproduction]:
-    """Return the mistakes that reproduce a wrong request exactly, the best first, as far as the seconds suffice."""
-    wrong = sorted((one for one in evidence if one.is_wrong), key=lambda one: len(one.asked.prompt))[:_MOST]
-    right = [one for one in evidence if not one.is_wrong][:_MOST]
-    told = {id(one): surprise(program, one, width) for one in wrong}
-    until, tried = time.monotonic() + seconds, 0
-    found = dict[str, tuple[EngineMistake, list[JudgedRequest]]]()
-    for one in wrong:
-        known = [name for name, (mistake, _) in found.items() if _reproduces(program, one, width, mistake)]
-        for name in known:
-            found[name][1].append(one)
-        # What explains a request is not looked for again; what explains none of the others is.
-        for mistake in () if known else _possible(program, one, width):
-            if time.monotonic() > until:
-                break
-            tried += 1
-            if mistake.name not in found and _reproduces(program, one, width, mistake):
-                found[mistake.name] = (mistake, [one])
-    ranked = []
-    for mistake, of_wrong in found.values():
-        of_right = sum(_reproduces(program, one, width, mistake) for one in right)
-        bits = sum(told[id(one)] for one in of_wrong) - math.log2(tried)
-        ranked.append(
-            Reproduction(mistake.name, mistake.family, len(of_wrong), len(wrong), of_right, len(right), max(bits, 0.0))
+@dataclass
+class Explainer:
+    """The mistakes of an endpoint that reproduce some wrong request exactly, and the requests that each reproduces.
+
+    `serve` asks the endpoint again.
+    """
+
+    program: Program
+    width: int
+    serve: Callable[[Session], Sequence[JudgedRequest]]
+    until: float
+    evidence: list[JudgedRequest] = field(default_factory=list)
+    found: dict[str, tuple[EngineMistake, list[JudgedRequest]]] = field(default_factory=dict)
+    tried: int = 0
+
+    def look(self, evidence: Sequence[JudgedRequest]) -> None:
+        """Try every mistake with the wrong requests, as far as the time suffices."""
+        wrong = sorted((one for one in evidence if one.is_wrong), key=lambda one: len(one.asked.prompt))[:_MOST]
+        for one in wrong:
+            self.add(one)
+            # What explains a request is not looked for again; what explains none of the others is.
+            is_explained = any(known and known[-1] is one for _, known in self.found.values())
+            for mistake in () if is_explained else self._possible(one):
+                if time.monotonic() > self.until:
+                    break
+                self.tried += 1
+                if mistake.name not in self.found and self.reproduces(one, mistake):
+                    known = [other for other in self.evidence if other is one or self.reproduces(other, mistake)]
+                    self.found[mistake.name] = (mistake, known)
+        for one in [one for one in evidence if not one.is_wrong][:_MOST]:
+            self.add(one)
+
+    def add(self, one: JudgedRequest) -> None:
+        """Hold what was found to one more request."""
+        self.evidence.append(one)
+        for mistake, known in self.found.values():
+            if self.reproduces(one, mistake):
+                known.append(one)
+
+    def tell_apart(self, drawn: Iterable[Session]) -> None:
+        """Serve sessions in which the best explanations say different things, until one is left or none is drawn."""
+        left = iter(drawn)
+        while len(best := self.best()) > 1 and time.monotonic() < self.until:
+            telling = next((one for one in islice(left, _LOOKED_AT) if self._differ(one, best)), None)
+            if telling is None:
+                return
+            for one in self.serve(telling):
+                self.add(one)
+
+    def best(self) -> list[EngineMistake]:
+        """Return the mistakes that reproduce most."""
+        most = max((len(known) for _, known in self.found.values()), default=0)
+        return [mistake for mistake, known in self.found.values() if len(known) == most]
+
+    def ranked(self) -> list[Reproduction]:
+        """Return what reproduces how much, the best first."""
+        of_wrong = sum(one.is_wrong for one in self.evidence)
+        told = {id(one): surprise(self.program, one, self.width) for one in self.evidence if one.is_wrong}
+        ranked = []
+        for mistake, known in self.found.values():
+            wrong = [one for one in known if one.is_wrong]
+            bits = max(sum(told[id(one)] for one in wrong) - math.log2(self.tried), 0.0)
+            right, of_right = len(known) - len(wrong), len(self.evidence) - of_wrong
+            ranked.append(Reproduction(mistake.name, mistake.family, len(wrong), of_wrong, right, of_right, bits))
+        return sorted(ranked, key=lambda one: (one.wrong + one.right, one.bits), reverse=True)
+
+    def reproduces(self, one: JudgedRequest, mistake: EngineMistake) -> bool:
+        """Return whether what was served is what the mistake makes, with whatever neighbour it reads."""
+        return any(
+            agrees(one.asked, simulated(self.program, one.asked.prompt, self.width, mistake, near), one.served)
+            for near in (one.neighbours if mistake.reads_other else (None,))
         )
-    return sorted(ranked, key=lambda one: (one.wrong + one.right, one.bits), reverse=True)
 
+    def _possible(self, one: JudgedRequest) -> list[EngineMistake]:
+        """Return the mistakes to try: where all tokens are right they are the draft's."""
+        is_text = agrees(
+            one.asked, simulated(self.program, one.asked.prompt, 0), TracerAnswer(tokens=one.served.tokens)
+        )
+        return every(self.program, len(one.asked.prompt), self.width, of_draft=is_text)
 
-def _possible(program: Program, one: JudgedRequest, width: int) -> list[EngineMistake]:
-    """Return the mistakes to try: where all tokens are right they are the draft's."""
-    is_text = agrees(one.asked, simulated(program, one.asked.prompt, 0), TracerAnswer(tokens=one.served.tokens))
-    others = range(1, len(one.neighbours) + 1)
-    return every(program, len(one.asked.prompt), others, width, of_draft=is_text)
-
-
-def _reproduces(program: Program, one: JudgedRequest, width: int, mistake: EngineMistake) -> bool:
-    if mistake.other is not None and mistake.other > len(one.neighbours):
+    def _differ(self, session: Session, best: Sequence[EngineMistake]) -> bool:
+        """Return whether the mistakes make different answers, in what this endpoint tells."""
+        right = [expected(self.program, one, self.width) for one in session.requests]
+        for number, asked in enumerate(session.requests):
+            near = neighbours_of(session.requests, right, number)
+            first, *others = [one for one in best if near or not one.reads_other] or [RIGHT]
+            rounds = simulated(self.program, asked.prompt, self.width, first, next(iter(near), None))
+            answer = made(asked, rounds, told=self.width > 0).as_told(self.evidence[0].served)
+            one = JudgedRequest(asked, answer, near[:1])
+            if not all(self.reproduces(one, mistake) for mistake in others):
+                return True
         return False
-    return agrees(one.asked, simulated(program, one.asked.prompt, width, mistake, one.neighbours), one.served)
+
+
+def explanations(
+    program: Program,
+    evidence: Sequence[JudgedRequest],
+    width: int,
+    seconds: float,
+    serve: Callable[[Session], Sequence[JudgedRequest]],
+    drawn: Iterable[Session],
+) -> list[Reproduction]:
+    """Return the mistakes that reproduce a wrong request exactly, the best first, as far as the seconds suffice.
+
+    Those that explain as much as each other are told apart by sessions of those `drawn` in which they differ.
+    """
+    explainer = Explainer(program, width, serve, time.monotonic() + seconds)
+    explainer.look(evidence)
+    explainer.tell_apart(drawn)
+    return explainer.ranked()
+
+
+def judged(program: Program, session: Session, served: Sequence[TracerAnswer], width: int) -> Iterator[JudgedRequest]:
+    """Yield the requests of a session with what came of them."""
+    for number, (asked, one) in enumerate(zip(session.requests, served, strict=True)):
+        is_wrong = not agrees(asked, simulated(program, asked.prompt, width), one)
+        yield JudgedRequest(asked, one, neighbours_of(session.requests, served, number), is_wrong)
 
 
 def surprise(program: Program, one: JudgedRequest, width: int) -> float:
@@ -109,8 +196,3 @@ def surprise(program: Program, one: JudgedRequest, width: int) -> float:
             break
     ends = {1 + sum(lengths[: k + 1]) for k in range(len(lengths))}
     return len(ends - places - {len(tokens)}) * math.log2(width + 1)
-
-
-def is_right(program: Program, asked: Asked, served: TracerAnswer, width: int) -> bool:
-    """Return whether what was served is right."""
-    return agrees(asked, simulated(program, asked.prompt, width), served)

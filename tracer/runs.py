@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome
 from draftproof.tracer.endpoints import Endpoint
-from draftproof.tracer.explain import JudgedRequest, Reproduction, explanations, is_right
+from draftproof.tracer.explain import JudgedRequest, Reproduction, explanations, judged
 from draftproof.tracer.program import Program
-from draftproof.tracer.sessions import Asked, Session, TracerAnswer
-from draftproof.tracer.simulated import expected, neighbours_of
+from draftproof.tracer.sessions import Asked, Session
+from draftproof.tracer.simulated import expected
 
 _MOST_WRONG, _MOST_TRIES, _SHRINKING, _TOLD = 8, 80, 30.0, 3
 
@@ -59,7 +59,7 @@ class TracerDifference(Value, frozen=True, kw_only=True):
 class TracerReport(Value, frozen=True, kw_only=True):
     """What a run came to. `compared` are requests of which accepted drafts were told, too.
 
-    Of the explanations the first `equal` ones reproduce as much as each other; not all of them may be listed.
+    No prompt that was tried tells the first `equal` explanations apart; not all of them may be listed.
     """
 
     verdict: Outcome
@@ -88,13 +88,21 @@ def judge(
     seconds: float = 60.0,
     *,
     shrink: bool = True,
+    more: Iterable[Session] = (),
 ) -> TracerReport:
-    """Serve sessions until some requests are wrong. Raises what the endpoint raises."""
+    """Serve sessions until some requests are wrong, and `more` of them that tell explanations apart.
+
+    Raises what the endpoint raises.
+    """
     began, width = time.monotonic(), endpoint.width
     evidence, requests, tokens, compared = list[JudgedRequest](), 0, 0, 0
+
+    def serve(session: Session) -> list[JudgedRequest]:
+        return list(judged(program, session, endpoint.serve(session), width))
+
     failing: Session | None = None
     for session in drawn:
-        found = list(_judged(program, session, endpoint.serve(session), width))
+        found = serve(session)
         requests, tokens = requests + len(found), tokens + sum(len(one.served.tokens) for one in found)
         compared += sum(one.served.tells_rounds for one in found)
         evidence += found
@@ -114,31 +122,25 @@ def judge(
         seconds=0.0,
     )
     if failing is not None:
-        short = shrunk(endpoint, program, failing) if shrink else failing
-        served = endpoint.serve(short)
-        more = list(_judged(program, short, served, width))
-        if not any(one.is_wrong for one in more):
-            short, more = failing, [one for one in evidence if one.asked in failing.requests]
-        ranked = explanations(program, [*evidence, *(more if short is not failing else [])], width, seconds)
-        number = next(i for i, one in enumerate(more) if one.is_wrong)
+        short = shrunk(serve, failing) if shrink else failing
+        again = serve(short)
+        if not any(one.is_wrong for one in again):
+            short, again = failing, [one for one in evidence if one.asked in failing.requests]
+        known = [*evidence, *(again if short is not failing else [])]
+        ranked = explanations(program, known, width, seconds, serve, more)
+        number = next(i for i, one in enumerate(again) if one.is_wrong)
         report = replace(
             report,
             case=TracerCase(session=short, program=identity(program), width=width),
-            first=difference(program, more[number], number, width),
+            first=difference(program, again[number], number, width),
             explanations=tuple(map(_explained, ranked[:_TOLD])),
-            equal=sum(one[2:] == ranked[0][2:] for one in ranked),
+            equal=sum(one.wrong + one.right == ranked[0].wrong + ranked[0].right for one in ranked),
         )
     return replace(report, seconds=time.monotonic() - began)
 
 
 def _explained(one: Reproduction) -> Explained:
     return Explained(**{name: value for name, value in one._asdict().items() if name != "family"})
-
-
-def _judged(program: Program, session: Session, served: Sequence[TracerAnswer], width: int) -> Iterator[JudgedRequest]:
-    for number, (asked, one) in enumerate(zip(session.requests, served, strict=True)):
-        near = neighbours_of(session.requests, served, number)
-        yield JudgedRequest(asked, one, near, not is_right(program, asked, one, width))
 
 
 def difference(program: Program, one: JudgedRequest, number: int, width: int) -> TracerDifference:
@@ -159,14 +161,14 @@ def difference(program: Program, one: JudgedRequest, number: int, width: int) ->
     return TracerDifference(request=number, what="rounds", place=-1, right=len(right.lengths or ()), got=rounds)
 
 
-def shrunk(endpoint: Endpoint, program: Program, session: Session) -> Session:
+def shrunk(serve: Callable[[Session], Sequence[JudgedRequest]], session: Session) -> Session:
     """Return a smaller session that is still served wrongly: fewer requests, shorter prompts, fewer tokens."""
     tries, until = 0, time.monotonic() + _SHRINKING
 
     def fails(one: Session) -> bool:
         nonlocal tries
         tries += 1
-        return any(found.is_wrong for found in _judged(program, one, endpoint.serve(one), endpoint.width))
+        return any(found.is_wrong for found in serve(one))
 
     changed = True
     while changed:

@@ -15,7 +15,7 @@ from draftproof.tracer.program import BOS, BYTES, Program
 from draftproof.tracer.simulated import EngineMistake, Neighbour, simulated
 
 WITHIN, DRAFTS_A_ROUND = (4, 16, 32), 3
-_PROMPT, _NEIGHBOURS, _LENGTH = (33, 100), 2, 4096
+_PROMPT, _LENGTH = (33, 100), 4096
 
 
 class Noticed(NamedTuple):
@@ -39,12 +39,11 @@ def noticed(mixers: str, cases: int, advance: Callable[[], object] = lambda: Non
     places: dict[str, list[tuple[int, int]]] = {}
     for seed in range(cases):
         program, chance = generated(seed, _LENGTH, mixers, "eagle"), random.Random(seed)
-        prompts = [(BOS, *chance.choices(range(BYTES), k=chance.randint(*_PROMPT))) for _ in range(_NEIGHBOURS + 1)]
-        prompt, *others = prompts
+        prompt, other = [(BOS, *chance.choices(range(BYTES), k=chance.randint(*_PROMPT))) for _ in range(2)]
         right = list(_until(simulated(program, prompt, DRAFTS_A_ROUND), WITHIN[-1]))
-        neighbours = [_neighbour(program, one) for one in others]
+        neighbour = _neighbour(program, other)
         for family, mistakes in _families(program, len(prompt)).items():
-            rounds = simulated(program, prompt, DRAFTS_A_ROUND, chance.choice(mistakes), neighbours)
+            rounds = simulated(program, prompt, DRAFTS_A_ROUND, chance.choice(mistakes), neighbour)
             places.setdefault(family, []).append(_differ(right, rounds))
         advance()
     return {
@@ -60,7 +59,7 @@ def noticed(mixers: str, cases: int, advance: Callable[[], object] = lambda: Non
 def _families(program: Program, prompt: int) -> dict[str, list[EngineMistake]]:
     found: dict[str, list[EngineMistake]] = {}
     for of_draft in (False, True):
-        for one in every(program, prompt, range(1, _NEIGHBOURS + 1), DRAFTS_A_ROUND, of_draft=of_draft):
+        for one in every(program, prompt, DRAFTS_A_ROUND, of_draft=of_draft):
             found.setdefault(one.family, []).append(one)
     return found
 
@@ -109,7 +108,7 @@ def markdown(tables: Mapping[str, Mapping[str, Noticed]], commit: str) -> str:
         f"Made by `draftproof tracer sensitivity --cases {cases}` at commit {commit}, by the oracle alone: of every"
         " mistake that `tracer run` knows, in how many of a hundred cases the text differs within"
         f" {', '.join(map(str, WITHIN))} tokens, and before it does, the accept lengths. Each case is a program,"
-        f" a prompt of {_PROMPT[0]} to {_PROMPT[1]} tokens, two neighbours, {DRAFTS_A_ROUND} drafts a round, and one of"
+        f" a prompt of {_PROMPT[0]} to {_PROMPT[1]} tokens, a neighbour, {DRAFTS_A_ROUND} drafts a round, and one of"
         " the mistakes of its kind. Architectures with the same layers have the same programs."
     )
     lines = ["# What a tracer checkpoint notices", "", *textwrap.wrap(told, 120, break_on_hyphens=False)]

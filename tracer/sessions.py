@@ -64,6 +64,16 @@ class TracerAnswer(Value, frozen=True, kw_only=True):
         """Whether it says anything of accepted drafts."""
         return self.lengths is not None or self.rounds is not None or self.accepted is not None
 
+    def as_told(self, other: TracerAnswer) -> TracerAnswer:
+        """Return it with no more than another one tells."""
+        lengths = self.lengths or ()
+        return TracerAnswer(
+            tokens=self.tokens,
+            lengths=self.lengths if other.lengths is not None else None,
+            rounds=len(lengths) if other.rounds is not None else None,
+            accepted=sum(lengths) - len(lengths) if other.accepted is not None else None,
+        )
+
 
 def sessions(program: Program, seed: int, requests: int, longest: int, count: int) -> Iterator[Session]:
     """Yield sessions with so many requests in all, of prompts up to `longest` tokens and `count` new ones at most."""

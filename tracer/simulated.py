@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -11,8 +11,9 @@ from draftproof.tracer.oracle import SPAN, BitRows, ReadView, Round
 from draftproof.tracer.program import Program
 from draftproof.tracer.sessions import Asked, TracerAnswer
 
-_SHADOW, STALE = 1000, 999
-"""The request that has the rows of rejected drafts: those that ran are behind the text that they ran behind."""
+_SHADOW, STALE, OTHER = 1000, 999, 1
+"""Requests: those with the rows of rejected drafts (which lie behind the text that they ran behind), the one with rows
+that a chain wrote elsewhere, and the neighbour."""
 
 
 class Neighbour(NamedTuple):
@@ -24,17 +25,17 @@ class Neighbour(NamedTuple):
 
 @dataclass
 class Live:
-    """What a mistake knows of the request that is decoded, which has number 0; its neighbours count from 1.
+    """What a mistake knows of the request that is decoded, which has number 0; its neighbour has number OTHER.
 
     `begin` is the row of the last token that is emitted, with which a round begins; `before` is that of the round
-    before, `begins` are those of all. `rejected` is the request with the
-    rows of the drafts that the round before rejected, `first` the place of the first of them, `end` of the last.
-    `full` has the rows of last drafts in rounds that accepted all, `stale` those that a chain wrote.
+    before, `begins` are those of all. `rejected` is the request with the rows of the drafts that the round before
+    rejected, `first` the place of the first of them, `end` of the last. `full` has the rows of last drafts in rounds
+    that accepted all, `stale` those that a chain wrote.
     """
 
     prompt: int
-    neighbours: Mapping[int, Neighbour]
     width: int
+    neighbour: Neighbour | None = None
     begin: int = 0
     before: int = 0
     begins: set[int] = field(default_factory=set)
@@ -49,8 +50,8 @@ class EngineMistake(NamedTuple):
     """A mistake of an engine: what is read, computed, asked or answered in place of what is right.
 
     `family` are the mistakes that differ in numbers alone. `output` gives the row whose output is taken at a step;
-    `other` is the neighbour that is read, if any. With `runs_rejected` there are the rows of rejected drafts, and with
-    `keeps_chain` those of the draft's chain, so many places further, in request STALE.
+    One that `reads_other` reads rows of a neighbour. With `runs_rejected` there are the rows of rejected drafts, and
+    with `keeps_chain` those of the draft's chain, so many places further, in request STALE.
     """
 
     name: str
@@ -60,7 +61,7 @@ class EngineMistake(NamedTuple):
     prompt: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda prompt: prompt
     output: Callable[[Live, int], int] | None = None
     width: int | None = None
-    other: int | None = None
+    reads_other: bool = False
     runs_rejected: bool = False
     keeps_chain: int = 0
 
@@ -73,15 +74,15 @@ def simulated(
     prompt: Sequence[int],
     width: int,
     mistake: EngineMistake = RIGHT,
-    neighbours: Sequence[Neighbour] = (),
+    neighbour: Neighbour | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds of a request without end; the first one is the prompt's, and has no drafts."""
     made, width = mistake.program(program), width if mistake.width is None else mistake.width
     prompt = mistake.prompt(tuple(prompt))
-    live = Live(len(prompt), dict(enumerate(neighbours, 1)), width)
+    live = Live(len(prompt), width, neighbour)
     rows = BitRows(made, mistake.view(live))
-    if mistake.other is not None:
-        rows.extend(live.neighbours[mistake.other].tokens, mistake.other)
+    if mistake.reads_other and neighbour:
+        rows.extend(neighbour.tokens, OTHER)
 
     def following() -> int:
         row = mistake.output(live, len(rows.tokens[0]) - live.prompt) if mistake.output else -1

@@ -10,7 +10,7 @@ import typer
 from draftproof.cli import inputs, screen, tracer_run
 
 app = typer.Typer(
-    help="Checkpoints whose output is known exactly: build them, test engines.",
+    help="Checkpoints with known output: build one, test an engine.",
     no_args_is_help=True,
 )
 Arch = Annotated[str, typer.Option("--arch", help="The architecture, as llama, qwen3-next or deepseek-v3.")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftproof.tracer.program import Program
     from draftproof.tracer.runs import TracerCase, TracerReport
 
-_LONGEST, _SPARE, _STEPS = 300, 16, 3
+_LONGEST, _SPARE, _STEPS, _MORE = 300, 16, 3, 1000
 Checkpoint = Annotated[Path, typer.Option("--checkpoint", help="The tracer checkpoint, as `tracer build` wrote it.")]
 Api = Annotated[
     str | None,
@@ -133,6 +133,7 @@ def run(
         raise inputs.InputError(f"invalid --longest {chosen}: expected {told}")
     known = _case(replay, program) if replay else None
     drawn = [known.session] if known else list(sessions(program, seed, requests, chosen, tokens))
+    more = sessions(program, seed + 1, _MORE, chosen, tokens)
     with ExitStack() as stack:
         width = known.width if known and drafts is None else drafts
         if tested.url is not None:
@@ -140,7 +141,7 @@ def run(
         else:
             endpoint = _subject(stack, tested.subject, checkpoint, draft_model, width, dtype, program)
         with screen.progress("sessions", len(drawn)) as advance:
-            report = runs.judge(endpoint, program, drawn, advance, seconds, shrink=known is None)
+            report = runs.judge(endpoint, program, drawn, advance, seconds, shrink=known is None, more=more)
     same = {"url": tested.url, **(tested.subject.of_cases if tested.url is None else {})}
     same |= {"checkpoint": checkpoint, "api": api, "model": model, "drafts": drafts, "draft_model": draft_model}
     same |= {} if tested.url else {"dtype": dtype}
@@ -247,9 +248,10 @@ def _show_first(report: TracerReport) -> None:
     for place, one in enumerate(report.explanations):
         chance = f"by chance: 2^-{one.bits:.0f}"
         of = f"{one.wrong} of {one.of_wrong} wrong requests, and {one.right} of {one.of_right} right ones"
-        screen.line(f"  {'explained by' if not place else 'or by'}: {one.name} (reproduces exactly {of}; {chance})")
-    if (more := report.equal - len(report.explanations)) > 0:
-        screen.line(f"  or by {plural(more, 'other')} that reproduce as much")
+        told = "explained by" if not place else "or by" if place < report.equal else "less well by"
+        screen.line(f"  {told}: {one.name} (reproduces exactly {of}; {chance})")
+    if report.equal > 1:
+        screen.line(f"  no prompt that was tried tells these {report.equal} explanations apart")
 
 
 def _told(value: int | None) -> str:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from draftproof.tracer.program import Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
-from draftproof.tracer.simulated import RIGHT, EngineMistake, made, simulated
+from draftproof.tracer.simulated import RIGHT, EngineMistake, Neighbour, made, neighbours_of, simulated
 
 
 class Stock:
@@ -69,17 +69,25 @@ class Stock:
 
 
 class Oracle:
-    """What the oracle says of a mistake, as an endpoint."""
+    """What the oracle says of a mistake, as an endpoint; a request's neighbours are served with it, too."""
 
     def __init__(self, program: Program, width: int, mistake: EngineMistake = RIGHT) -> None:
         self.name, self.width, self._program, self._mistake = "oracle", width, program, mistake
 
     def serve(self, session: Session) -> list[TracerAnswer]:
-        """Decode each request by itself."""
-        return [
-            made(one, simulated(self._program, one.prompt, self.width, self._mistake), told=self.width > 0)
-            for one in session.requests
-        ]
+        """Decode each request again while what its neighbour emits changes."""
+        served = [self._answer(one, []) for one in session.requests]
+        for _ in range(self._mistake.reads_other * max(one.count for one in session.requests)):
+            before, near = served, [neighbours_of(session.requests, served, i) for i in range(len(served))]
+            served = [self._answer(one, some) for one, some in zip(session.requests, near, strict=True)]
+            if served == before:
+                break
+        return served
+
+    def _answer(self, one: Asked, near: Sequence[Neighbour]) -> TracerAnswer:
+        mistake = self._mistake if near or not self._mistake.reads_other else RIGHT
+        rounds = simulated(self._program, one.prompt, self.width, mistake, next(iter(near), None))
+        return made(one, rounds, told=self.width > 0)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -113,6 +113,7 @@ LONG = (
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
     # Every beginning of texts of 2000 tokens, in three precisions.
+    "tests/tracer/test_run.py::test_of_every_family_the_true_mistake_is_named_first",
     "tests/tracer/test_transformers.py::test_tokens_of_thousands_of_long_prompts_are_the_oracles",
 )
 """What takes half a minute and more: before a release, and after changes of what it is about."""

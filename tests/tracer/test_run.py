@@ -10,13 +10,12 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.tracer.build import build
-from draftproof.tracer.explain import JudgedRequest, explanations, is_right
 from draftproof.tracer.generate import generated
 from draftproof.tracer.mistakes import every
-from draftproof.tracer.program import BOS, Program, read_program
+from draftproof.tracer.program import Program, read_program
 from draftproof.tracer.runs import TracerReport, judge
-from draftproof.tracer.sessions import Asked, Session, sessions
-from draftproof.tracer.simulated import EngineMistake, expected, made, neighbours_of, simulated
+from draftproof.tracer.sessions import Session, sessions
+from draftproof.tracer.simulated import EngineMistake
 from tests.tracer.fake_engine import Oracle, Stock, serving
 
 WIDTH = 3
@@ -46,14 +45,14 @@ def test_stock_transformers_is_right(llama: Path, dtype: str):
     [
         ("positions ahead", "positions of decoded tokens one ahead"),
         ("entry missing", "KV entry at distance 1 missing, decoded rows"),
-        ("rows rotated", "rows swapped: output of neighbour"),
+        ("rows rotated", "rows swapped: output of another request"),
         ("prompt truncated", "prompt truncated from the left to its last 19 tokens"),
     ],
 )
 def test_a_mistake_in_transformers_is_named(llama: Path, wrong: str, named: str):
     report = judged(Stock(llama, wrong=wrong), read_program(llama))
     assert report.verdict == "FAIL"
-    assert report.explanations[0].name.startswith(named)
+    assert report.explanations[0].name == named
     assert report.explanations[0].bits > 30
 
 
@@ -64,40 +63,44 @@ def test_a_case_is_short(llama: Path):
     assert len(asked.prompt) + asked.count < 12
 
 
-def of_mistake(program: Program, mistake: EngineMistake, chance: random.Random) -> list[JudgedRequest]:
-    """Return three requests of a wave, served with a mistake."""
-    requests = [Asked(prompt=(BOS, *chance.choices(range(256), k=39)), count=12) for _ in range(3)]
-    right, found = [expected(program, one, WIDTH) for one in requests], []
-    for number, one in enumerate(requests):
-        near = neighbours_of(requests, right, number)
-        served = made(one, simulated(program, one.prompt, WIDTH, mistake, near), told=True)
-        found.append(JudgedRequest(one, served, near, not is_right(program, one, served, WIDTH)))
-    return found
+def explained(program: Program, mistake: EngineMistake, seed: int) -> TracerReport:
+    """Return the report of an engine that makes a mistake, whose case is not made smaller."""
+    drawn, more = sessions(program, seed, 12, 60, 16), sessions(program, seed + 1000, 400, 60, 16)
+    return judge(Oracle(program, WIDTH, mistake), program, drawn, shrink=False, more=more)
 
 
-def test_the_true_mistake_of_a_draft_is_named_first():
-    """Or as good as the first: where no draft is ever accepted, accept lengths do not tell why."""
-    program, chance, seen, first = generated(3, 512, "F", "eagle"), random.Random(2), 0, 0
-    for mistake in every(program, 40, [1, 2], WIDTH, of_draft=True)[::3]:
-        evidence = of_mistake(program, mistake, chance)
-        if any(one.is_wrong for one in evidence):
-            found = explanations(program, evidence, WIDTH)
-            best = [one.family for one in found if one[2:] == found[0][2:]]
-            seen, first = seen + 1, first + (mistake.family in best)
-    assert seen > 6
-    assert first >= 0.9 * seen
+NAMED = (
+    ("F", "draft positions one ahead"),
+    ("F", "draft cache a token short after a full accept"),
+    ("F", "accepted rows keep the draft's own states"),
+    ("F", "KV entry of a rejected draft kept"),
+    ("LF", "state not rolled back"),
+    ("LF", "convolution's window not rolled back"),
+    ("LF", "state not committed where no draft is accepted"),
+)
 
 
-def test_the_true_mistake_of_a_state_is_named_first():
-    program, chance, seen, first = generated(3, 512, "LF", "eagle"), random.Random(2), 0, 0
-    named = ("state rolled back 1 too far", "state not rolled back", "convolution's window not rolled back")
-    for mistake in every(program, 40, [1, 2], WIDTH, of_draft=False):
-        if mistake.name not in named:
-            continue
-        evidence = of_mistake(program, mistake, chance)
-        seen += 1
-        first += explanations(program, evidence, WIDTH)[0].name == mistake.name
-    assert first == seen == len(named)
+@pytest.mark.parametrize(("mixers", "name"), NAMED)
+def test_the_true_mistake_is_named_first(mixers: str, name: str):
+    program = generated(3, 512, mixers, "eagle")
+    mistakes = [one for of_draft in (True, False) for one in every(program, 40, WIDTH, of_draft=of_draft)]
+    (mistake,) = (one for one in mistakes if one.name == name)
+    report = explained(program, mistake, 1)
+    assert (report.explanations[0].name, report.equal) == (name, 1)
+
+
+@pytest.mark.parametrize(("mixers", "of_draft"), [("F", True), ("F", False), ("LF", False)])
+def test_of_every_family_the_true_mistake_is_named_first(mixers: str, of_draft: bool):
+    """Those that no prompt shows are in docs/tracer-sensitivity.md."""
+    program, chance = generated(3, 512, mixers, "eagle"), random.Random(2)
+    families: dict[str, list[EngineMistake]] = {}
+    for one in every(program, 40, WIDTH, of_draft=of_draft):
+        families.setdefault(one.family, []).append(one)
+    chosen = [chance.choice(some) for some in families.values()]
+    named = {one.name: explained(program, one, seed).explanations[:1] for seed, one in enumerate(chosen)}
+    seen = {name: found[0].name for name, found in named.items() if found}
+    assert len(seen) >= 0.8 * len(chosen)
+    assert sum(name == found for name, found in seen.items()) >= 0.9 * len(seen)
 
 
 @pytest.mark.parametrize("wrong", ["", "tells rounds", "wants a name"])
@@ -115,7 +118,7 @@ def test_a_right_server_passes(llama: Path, wrong: str, tmp_path: Path, capsys: 
 
 def test_a_wrong_server_is_explained_and_replayed(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     program, case = read_program(llama), tmp_path / "case.json"
-    ahead = next(one for one in every(program, 30, [], WIDTH, of_draft=True) if one.name == "draft positions one ahead")
+    ahead = next(one for one in every(program, 30, WIDTH, of_draft=True) if one.name == "draft positions one ahead")
     with serving(Oracle(program, WIDTH, ahead), "tells rounds") as url:
         options = ["tracer", "run", "--url", url, "--checkpoint", str(llama), "--drafts", "3"]
         assert run([*options, *OPTIONS, "--case", str(case)]) == 1

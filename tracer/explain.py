@@ -24,8 +24,11 @@ from draftproof.tracer.simulated import (
     simulated,
 )
 
-_MOST, _LOOKED_AT = 16, 40
-"""Wrong requests, the shortest first, with which mistakes are tried; sessions in which mistakes are to differ."""
+_MOST, _LOOKED_AT, _TOLD_APART = 16, 40, 40
+"""Wrong requests, the shortest first, with which mistakes are tried; sessions that are looked at for one in which they
+differ, and that are served at most."""
+_LEAD = 3
+"""By how many requests one must lead: what an engine finds where it has written nothing is known to nobody."""
 
 
 class JudgedRequest(NamedTuple):
@@ -93,31 +96,35 @@ class Explainer:
                 known.append(one)
 
     def tell_apart(self, drawn: Iterable[Session]) -> None:
-        """Serve sessions in which the best explanations say different things, until one is left or none is drawn."""
+        """Serve sessions in which the best explanations say different things, until one leads or none is drawn."""
         left = iter(drawn)
-        while len(best := self.best()) > 1 and time.monotonic() < self.until:
+        for _ in range(_TOLD_APART):
+            scores = {name: self._score(name) for name in self.found}
+            best = [self.found[name][0] for name, score in scores.items() if score > max(scores.values()) - _LEAD]
+            if len(best) < 2 or time.monotonic() > self.until:
+                return
             telling = next((one for one in islice(left, _LOOKED_AT) if self._differ(one, best)), None)
             if telling is None:
                 return
             for one in self.serve(telling):
                 self.add(one)
 
-    def best(self) -> list[EngineMistake]:
-        """Return the mistakes that reproduce most."""
-        most = max((len(known) for _, known in self.found.values()), default=0)
-        return [mistake for mistake, known in self.found.values() if len(known) == most]
-
     def ranked(self) -> list[Reproduction]:
         """Return what reproduces how much, the best first."""
         of_wrong = sum(one.is_wrong for one in self.evidence)
         told = {id(one): surprise(self.program, one, self.width) for one in self.evidence if one.is_wrong}
         ranked = []
-        for mistake, known in self.found.values():
+        for mistake, known in (self.found[name] for name in sorted(self.found, key=self._score, reverse=True)):
             wrong = [one for one in known if one.is_wrong]
             bits = max(sum(told[id(one)] for one in wrong) - math.log2(self.tried), 0.0)
             right, of_right = len(known) - len(wrong), len(self.evidence) - of_wrong
             ranked.append(Reproduction(mistake.name, mistake.family, len(wrong), of_wrong, right, of_right, bits))
-        return sorted(ranked, key=lambda one: (one.wrong + one.right, one.bits), reverse=True)
+        return ranked
+
+    def _score(self, name: str) -> int:
+        """Return how many requests a mistake reproduces; a symptom must lead its causes, too."""
+        mistake, known = self.found[name]
+        return len(known) - _LEAD * mistake.is_symptom
 
     def reproduces(self, one: JudgedRequest, mistake: EngineMistake) -> bool:
         """Return whether what was served is what the mistake makes, with whatever neighbour it reads."""
@@ -135,9 +142,10 @@ class Explainer:
 
     def _differ(self, session: Session, best: Sequence[EngineMistake]) -> bool:
         """Return whether the mistakes make different answers, in what this endpoint tells."""
-        right = [expected(self.program, one, self.width) for one in session.requests]
+        reads = any(one.reads_other for one in best)
+        right = [expected(self.program, one, self.width) for one in session.requests] if reads else []
         for number, asked in enumerate(session.requests):
-            near = neighbours_of(session.requests, right, number)
+            near = neighbours_of(session.requests, right, number) if reads else []
             first, *others = [one for one in best if near or not one.reads_other] or [RIGHT]
             rounds = simulated(self.program, asked.prompt, self.width, first, next(iter(near), None))
             answer = made(asked, rounds, told=self.width > 0).as_told(self.evidence[0].served)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from draftproof.properties.lib.base import Value
 from draftproof.tracer.oracle import continuation
@@ -86,12 +88,22 @@ def sessions(program: Program, seed: int, requests: int, longest: int, count: in
             asked = _with_common_prefix(chance, asked, longest)
         turns = [_turn(program, chance, one, longest, count) for one in asked[: max(0, left - first)]]
         asked += [one for one in turns if one is not None and chance.random() < 0.5]
-        yield Session(
-            requests=tuple(asked),
-            page_size=_PAGES[number % len(_PAGES)],
-            chunk=_CHUNKS[number // 2 % len(_CHUNKS)],
-        )
+        yield _session(asked, number)
         left, number = left - len(asked), number + 1
+
+
+def small_sessions(program: Program, seed: int, longest: int, count: int) -> Iterator[Session]:
+    """Yield sessions of one request and of two in turn, without end: memory is as fresh as it can be."""
+    chance = random.Random(seed)
+    for number in itertools.count():
+        asked = [replace(_fresh(program, chance, longest, 1), count=count, stops=()) for _ in range(1 + number % 2)]
+        yield _session(asked, number // 2)
+
+
+def _session(asked: Sequence[Asked], number: int) -> Session:
+    """Return a session of one of several page sizes and chunks."""
+    page_size, chunk = _PAGES[number % len(_PAGES)], _CHUNKS[number // 2 % len(_CHUNKS)]
+    return Session(requests=tuple(asked), page_size=page_size, chunk=chunk)
 
 
 def _ids(chance: random.Random, count: int) -> tuple[int, ...]:

@@ -11,9 +11,9 @@ from draftproof.tracer.oracle import SPAN, BitRows, ReadView, Round
 from draftproof.tracer.program import Program
 from draftproof.tracer.sessions import Asked, TracerAnswer
 
-_SHADOW, STALE, OTHER = 1000, 999, 1
-"""Requests: those with the rows of rejected drafts (which lie behind the text that they ran behind), the one with rows
-that a chain wrote elsewhere, and the neighbour."""
+_SHADOW, STALE, VOID, OTHER = 1000, 999, 998, 1
+"""Requests: those with the rows of rejected drafts (which lie behind the text that they ran behind), one with rows
+that a chain wrote elsewhere, one whose rows nobody writes, and the neighbour."""
 
 
 class Neighbour(NamedTuple):
@@ -49,9 +49,10 @@ class Live:
 class EngineMistake(NamedTuple):
     """A mistake of an engine: what is read, computed, asked or answered in place of what is right.
 
-    `family` are the mistakes that differ in numbers alone. `output` gives the row whose output is taken at a step;
-    One that `reads_other` reads rows of a neighbour. With `runs_rejected` there are the rows of rejected drafts, and
-    with `keeps_chain` those of the draft's chain, so many places further, in request STALE.
+    `family` are the mistakes that differ in numbers alone. `output` gives the row whose output is taken at a step. One
+    that `reads_other` reads rows of a neighbour. With `runs_rejected` there are the rows of rejected drafts, and with
+    `keeps_chain` those of the draft's chain, so many places further, in request STALE; one that `poisons` leaves there
+    what is no number where the chain has read such. One that `is_symptom` says what is seen, which has many causes.
     """
 
     name: str
@@ -64,6 +65,8 @@ class EngineMistake(NamedTuple):
     reads_other: bool = False
     runs_rejected: bool = False
     keeps_chain: int = 0
+    poisons: bool = False
+    is_symptom: bool = False
 
 
 RIGHT = EngineMistake("right")
@@ -101,7 +104,9 @@ def simulated(
         if mistake.keeps_chain:
             chain = range(live.begin, live.begin + width - 1)
             rows.keep_drafted(chain, [row_of(STALE, row + mistake.keeps_chain) for row in chain])
-            live.stale.update(row + mistake.keeps_chain for row in chain)
+            written = {row + mistake.keeps_chain for row in chain}
+            is_poisoned = mistake.poisons and live.begin not in live.stale
+            live.stale = live.stale - written if is_poisoned else live.stale | written
         while emitted[-1] == [*drafts, None][len(emitted) - 1]:
             rows.extend(emitted[-1:])
             emitted.append(following())

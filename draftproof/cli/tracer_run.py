@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftproof.tracer.program import Program
     from draftproof.tracer.runs import TracerCase, TracerReport
 
-_LONGEST, _SPARE, _STEPS, _MORE = 300, 16, 3, 1000
+_LONGEST, _SPARE, _STEPS = 300, 16, 3
 Checkpoint = Annotated[Path, typer.Option("--checkpoint", help="The tracer checkpoint, as `tracer build` wrote it.")]
 Api = Annotated[
     str | None,
@@ -110,7 +110,7 @@ def run(
     from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.tracer import runs
     from draftproof.tracer.program import read_program
-    from draftproof.tracer.sessions import sessions
+    from draftproof.tracer.sessions import sessions, small_sessions
 
     if not checkpoint.is_dir():
         raise inputs.InputError(
@@ -133,7 +133,7 @@ def run(
         raise inputs.InputError(f"invalid --longest {chosen}: expected {told}")
     known = _case(replay, program) if replay else None
     drawn = [known.session] if known else list(sessions(program, seed, requests, chosen, tokens))
-    more = sessions(program, seed + 1, _MORE, chosen, tokens)
+    more = small_sessions(program, seed, chosen, tokens)
     with ExitStack() as stack:
         width = known.width if known and drafts is None else drafts
         if tested.url is not None:
@@ -248,7 +248,7 @@ def _show_first(report: TracerReport) -> None:
     for place, one in enumerate(report.explanations):
         chance = f"by chance: 2^-{one.bits:.0f}"
         of = f"{one.wrong} of {one.of_wrong} wrong requests, and {one.right} of {one.of_right} right ones"
-        told = "explained by" if not place else "or by" if place < report.equal else "less well by"
+        told = "explained by" if not place else "or by" if place < report.equal else "then by"
         screen.line(f"  {told}: {one.name} (reproduces exactly {of}; {chance})")
     if report.equal > 1:
         screen.line(f"  no prompt that was tried tells these {report.equal} explanations apart")

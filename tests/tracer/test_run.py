@@ -14,7 +14,7 @@ from draftproof.tracer.generate import generated
 from draftproof.tracer.mistakes import every
 from draftproof.tracer.program import Program, read_program
 from draftproof.tracer.runs import TracerReport, judge
-from draftproof.tracer.sessions import Session, sessions
+from draftproof.tracer.sessions import Session, sessions, small_sessions
 from draftproof.tracer.simulated import EngineMistake
 from tests.tracer.fake_engine import Oracle, Stock, serving
 
@@ -65,7 +65,7 @@ def test_a_case_is_short(llama: Path):
 
 def explained(program: Program, mistake: EngineMistake, seed: int) -> TracerReport:
     """Return the report of an engine that makes a mistake, whose case is not made smaller."""
-    drawn, more = sessions(program, seed, 12, 60, 16), sessions(program, seed + 1000, 400, 60, 16)
+    drawn, more = sessions(program, seed, 12, 60, 16), small_sessions(program, seed, 60, 16)
     return judge(Oracle(program, WIDTH, mistake), program, drawn, shrink=False, more=more)
 
 

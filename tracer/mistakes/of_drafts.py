@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -22,9 +22,11 @@ from draftproof.tracer.mistakes.changes import (
     skipped,
     within,
 )
-from draftproof.tracer.oracle import DRAFT_LAYER, Numbers, ReadView, handed
+from draftproof.tracer.oracle import DRAFT_LAYER, SPAN, Numbers, ReadView, handed
 from draftproof.tracer.program import TRUE, Program
-from draftproof.tracer.simulated import OTHER, STALE, EngineMistake, Live, row_of
+from draftproof.tracer.simulated import OTHER, STALE, VOID, EngineMistake, Live, row_of
+
+_POISON = ", of an entry that is no number until it is written"
 
 
 def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]:
@@ -35,14 +37,16 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
         yield reading(name, name, partial(shifted, by, where), DRAFT, any_row)
     if program.head:
         name = "draft positions and slots one ahead"
-        view = partial(changed, partial(_shifted_slots, 1), DRAFT, any_row)
-        yield EngineMistake(name, name, view, keeps_chain=1)
+        for poisons, change in ((False, _shifted_slots), (True, partial(_poisoned, _shifted_slots, _unwritten))):
+            view = partial(changed, change, DRAFT, any_row)
+            yield EngineMistake(name + _POISON * poisons, name, view, keeps_chain=1, poisons=poisons)
     for distance in (0, 1, 2, 3):
         for change, told in ((missing, "missing"), (one_before, "that of its neighbour before")):
             name = f"the draft's KV entry at distance {distance} {told}"
             yield reading(name, f"draft's KV entry {told}", partial(change, distance), DRAFT, any_row)
     name = "draft cache a token short after a full accept"
-    yield reading(name, name, _full_lost, DRAFT, any_row)
+    for told, change in (("", _full_lost), (_POISON, partial(_poisoned, _full_lost, _full))):
+        yield reading(name + told, name, change, DRAFT, any_row)
     for end in range(16, prompt, 16):
         name = f"the draft has not seen the prompt's first {end} tokens"
         yield reading(name, "draft has not seen a prefix", partial(within, 0, end, False), DRAFT, any_row)
@@ -50,7 +54,9 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
         name = f"the draft has not seen the prompt{', but its last token' * kept}"
         yield reading(name, "draft has not seen the prompt", partial(_prompt_unseen, kept), DRAFT, any_row)
     for fewer in range(width):
-        yield EngineMistake(f"{fewer} drafts a round, not {width}", "fewer drafts a round", width=fewer)
+        which = f"no draft behind the first {fewer} of a round" if fewer else "no draft"
+        name = f"{which} is ever accepted"
+        yield EngineMistake(name, "later drafts are never accepted", width=fewer, is_symptom=True)
     if program.small:
         for number in range(len(program.small.layers)):
             yield EngineMistake(
@@ -86,11 +92,24 @@ def _chain(live: Live, at: Numbers) -> Bools:
     return at >= live.begin
 
 
-def _shifted_slots(by: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    """Return the same of a chain that writes to other places, too: where nothing is written lies what was before."""
-    found = shifted(by, _chain, live, at, wanted)
-    stale = (wanted + by == live.begin) & (at >= live.begin) & np.isin(live.begin, [*live.stale])
+def _shifted_slots(live: Live, at: Numbers, wanted: Numbers) -> Numbers:
+    """Return what a chain reads one ahead, where it writes, too: behind the text lies what was there before."""
+    found = shifted(1, _chain, live, at, wanted)
+    stale = (wanted + 1 == live.begin) & (at >= live.begin) & np.isin(live.begin, [*live.stale])
     return np.where(stale, row_of(STALE, live.begin), found)
+
+
+def _unwritten(live: Live) -> set[int]:
+    return {live.begin} - live.stale
+
+
+def _full(live: Live) -> set[int]:
+    return live.full
+
+
+def _poisoned(hole: Change, unwritten: Callable[[Live], set[int]], live: Live, at: Numbers, wanted: Numbers) -> Numbers:
+    """Return the same where a row that sees an unwritten entry is worth nothing, whatever it reads."""
+    return np.where(at >= min(unwritten(live), default=SPAN), row_of(VOID, 0), hole(live, at, wanted))
 
 
 def _prompt_unseen(kept: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:

@@ -37,16 +37,16 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
         yield reading(name, name, partial(shifted, by, where), DRAFT, any_row)
     if program.head:
         name = "draft positions and slots one ahead"
-        for poisons, change in ((False, _shifted_slots), (True, partial(_poisoned, _shifted_slots, _unwritten))):
-            view = partial(changed, change, DRAFT, any_row)
+        for poisons, seen in ((False, _shifted_slots), (True, partial(_poisoned, _shifted_slots, _unwritten))):
+            view = partial(changed, seen, DRAFT, any_row)
             yield EngineMistake(name + _POISON * poisons, name, view, keeps_chain=1, poisons=poisons)
     for distance in (0, 1, 2, 3):
         for change, told in ((missing, "missing"), (one_before, "that of its neighbour before")):
             name = f"the draft's KV entry at distance {distance} {told}"
             yield reading(name, f"draft's KV entry {told}", partial(change, distance), DRAFT, any_row)
     name = "draft cache a token short after a full accept"
-    for told, change in (("", _full_lost), (_POISON, partial(_poisoned, _full_lost, _full))):
-        yield reading(name + told, name, change, DRAFT, any_row)
+    for told, seen in (("", _full_lost), (_POISON, partial(_poisoned, _full_lost, _full))):
+        yield reading(name + told, name, seen, DRAFT, any_row)
     for end in range(16, prompt, 16):
         name = f"the draft has not seen the prompt's first {end} tokens"
         yield reading(name, "draft has not seen a prefix", partial(within, 0, end, False), DRAFT, any_row)

@@ -40,6 +40,7 @@ class BackEnd:
     `mixers` says of the layers in turn whether they have attention (F) or memories (L); `eagle` names the architecture
     of an EAGLE head. `mtp` has the prefix of an MTP layer, the names of what joins it to the target (norms of
     embedding, state and output, and the projection), and the prefix of the layer itself.
+    `windows`: its layers can have them; `beside_tied` are the drafts of one with tied embeddings.
     """
 
     mixer: Callable[[BitLayer, int, Sizes, DistanceKernel], Tensors]
@@ -50,6 +51,8 @@ class BackEnd:
     less: float = 0.0
     eagle: str = "qwen3"
     mtp: tuple[str, tuple[str, ...], str] | None = None
+    windows: bool = False
+    beside_tied: tuple[str | None, ...] = ()
 
     @property
     def drafts(self) -> tuple[str, ...]:
@@ -189,10 +192,18 @@ def _deepseek_fields(sizes: Sizes, layers: int) -> dict[str, Any]:
 _MROPE = {"rope": {"mrope_section": [6, 5, 5], "mrope_interleaved": True}}
 _OF_QWEN = ("mtp.", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc"), "layers.0.")
 _OF_GLM = ("model.layers.{}.", ("enorm", "hnorm", "shared_head.norm", "eh_proj"), "")
-_HALF = Sizes(head_dim=128)
+_HALF, _NO_HEAD = Sizes(head_dim=128), (None, "standalone")
 BACK_ENDS = {
-    "llama": BackEnd(_attention, _dense, partial(_fields, "LlamaForCausalLM", "llama"), eagle="llama"),
-    "qwen3": BackEnd(partial(_attention, normed=True), _dense, partial(_fields, "Qwen3ForCausalLM", "qwen3")),
+    "llama": BackEnd(
+        _attention, _dense, partial(_fields, "LlamaForCausalLM", "llama"), eagle="llama", beside_tied=_NO_HEAD
+    ),
+    "qwen3": BackEnd(
+        partial(_attention, normed=True),
+        _dense,
+        partial(_fields, "Qwen3ForCausalLM", "qwen3"),
+        windows=True,
+        beside_tied=_NO_HEAD,
+    ),
     "qwen3-next": BackEnd(
         partial(_hybrid, joined=True), _sparse, _next_fields, _HYBRID, mixers="LF", less=1.0, mtp=_OF_QWEN
     ),

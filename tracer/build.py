@@ -16,7 +16,7 @@ from draftproof.tracer.architectures import BACK_ENDS, BackEnd
 from draftproof.tracer.generate import generated
 from draftproof.tracer.kernel import ROUNDING, DistanceKernel, kernel
 from draftproof.tracer.margins import Margin, margins
-from draftproof.tracer.matrices import head_matrix, joined, of_features, signs
+from draftproof.tracer.matrices import head_matrix, joined, of_features, signs, tied_weights
 from draftproof.tracer.parts import EXPERT_COUNT, NORM_EPSILON, Sizes, Tensors, dense, joint_attention, norms, under
 from draftproof.tracer.program import (
     BOS,
@@ -32,6 +32,8 @@ from draftproof.tracer.program import (
 )
 from draftproof.tracer.tokenizer import tokenizer_files
 
+_NEAREST = 64
+"""The distances that every layer has a head for."""
 _OF_EAGLE3 = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
 
 
@@ -75,8 +77,12 @@ def build(
     seed: int = 0,
     length: int = 4096,
     dtype: str = "bfloat16",
+    window: int = 0,
+    tied: bool = False,
 ) -> Built:
     """Write the tracer checkpoint of a seed; a draft that is a checkpoint of its own is in a folder of its name.
+
+    With a window every other layer sees so many tokens; with tied embeddings there is no lm_head.
 
     Raises InputError where its margins are too small, and OSError.
     """
@@ -85,7 +91,12 @@ def build(
     require_input(draft is None or draft in back.drafts, "draft", draft, f"one of {', '.join(back.drafts)}")
     require_input(dtype in ROUNDING, "dtype", dtype, f"one of {', '.join(ROUNDING)}")
     require_input(not out.exists() or (out.is_dir() and not any(out.iterdir())), "directory", str(out), "an empty one")
-    program = generated(seed, length, back.mixers, draft)
+    require_input(not window or back.windows, "window", window, "0 for an architecture without windows")
+    require_input(not window or window > _NEAREST, "window", window, f"0, or more than {_NEAREST}")
+    require_input(
+        not tied or draft in back.beside_tied, "tied embeddings", architecture, "llama or qwen3, without a head"
+    )
+    program = generated(seed, length, back.mixers, draft, window=window, tied=tied)
     form = _Form(back, _sizes(program, back.sizes), length, dtype)
     drafting = form if draft in (None, "mtp") else form.of(back.eagle if draft == "eagle" else "llama")
     found = [margins(program, one.scores, length, dtype) for one in (form, drafting)]
@@ -108,12 +119,20 @@ def _write_model(out: Path, form: _Form, program: Program, more: Tensors) -> Non
     tensors = {
         "model.embed_tokens.weight": embedding,
         **norms(("model.norm",), width, form.back.less),
-        "lm_head.weight": head_matrix(program.outputs, VOCABULARY, width),
         **more,
     }
+    fields: dict[str, Any] = {"tie_word_embeddings": program.is_tied}
+    if program.is_tied:
+        tensors["model.norm.weight"] *= tied_weights(program.outputs, program.embedded, width)
+    else:
+        tensors["lm_head.weight"] = head_matrix(program.outputs, VOCABULARY, width)
+    if program.window:
+        kinds = ("sliding_attention", "full_attention")
+        fields |= {"use_sliding_window": True, "sliding_window": program.window}
+        fields["layer_types"] = [kinds[i % 2] for i in range(len(program.layers))]
     for number, layer in enumerate(program.layers):
         tensors |= under(f"model.layers.{number}.", form.layer(layer, number, FIRST))
-    _write_tensors(out, form, len(program.layers), tensors)
+    _write_tensors(out, form, len(program.layers), tensors, fields)
     for name, value in tokenizer_files().items():
         _write_json(out / name, value)
     _write_json(out / "generation_config.json", {"bos_token_id": BOS, "eos_token_id": END, "do_sample": False})
@@ -137,7 +156,7 @@ def _write_eagle3(out: Path, form: _Form, program: Program, head: BitHead) -> No
         "fc.weight": of_features(head, writers, width),
         **norms(("norm", *(f"midlayer.{name}" for name in _OF_EAGLE3)), width),
         **under("midlayer.self_attn.", joint_attention(head, one.sizes, one.scores)),
-        **under("midlayer.mlp.", dense(head.layer, one.sizes, again=True)),
+        **under("midlayer.mlp.", dense(head.layer, one.sizes)),
         "lm_head.weight": head_matrix(program.outputs, VOCABULARY, width)[order],
         "d2t": order - np.arange(BYTES),
         "t2d": np.arange(VOCABULARY) < BYTES,

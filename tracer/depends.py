@@ -34,13 +34,16 @@ def reads_of(program: Program, tokens: Sequence[int]) -> frozenset[Read]:
         writers |= {bit: (number, i, copy) for i, copy in enumerate(layer.copies) for bit in copy.targets}
         writers |= {bit: (number, i, memory) for i, memory in enumerate(layer.memories) for bit in memory.targets}
         writers |= {table.target: (number, i, table) for i, table in enumerate(layer.tables)}
-    left = [(len(tokens) - 1, bit) for bit in program.outputs]
+    # The layer that reads comes third: what it or a later one writes over an embedding is not what it reads.
+    left = [(len(tokens) - 1, bit, len(program.layers)) for bit in program.outputs]
     known, found = set(left), set[Read]()
     while left:
-        row, bit = left.pop()
+        row, bit, before = left.pop()
         if bit not in writers:
             continue
         number, i, writer = writers[bit]
+        if isinstance(writer, Table) and number >= before:
+            continue
         needed: list[tuple[int, int]] = []
         if isinstance(writer, Table):
             needed = [(row, one) for one in (writer.lead, *writer.inputs)]
@@ -60,7 +63,7 @@ def reads_of(program: Program, tokens: Sequence[int]) -> frozenset[Read]:
                 for later in range(written + writer.back if written >= 0 else 0, row + 1):
                     needed += [(later, one) for one in (writer.writes, *writer.clears)]
                     needed += [(later - writer.write.back, one) for one in writer.write.bits]
-        fresh = {one for one in needed if one[0] >= 0} - known
+        fresh = {(*one, number) for one in needed if one[0] >= 0} - known
         known |= fresh
         left += fresh
     return frozenset(found)

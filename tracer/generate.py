@@ -67,15 +67,18 @@ class _Drawn:
                 return Table(target, lead, inputs, tuple(values), routed)
 
 
-def generated(seed: int, length: int, mixers: str = "F", draft: str | None = None) -> Program:
+def generated(
+    seed: int, length: int, mixers: str = "F", draft: str | None = None, *, window: int = 0, tied: bool = False
+) -> Program:
     """Return the target that belongs to a seed, with its draft, which is often right.
 
-    Its layers have in turn what `mixers` says: F copies, L memories.
+    Its layers have in turn what `mixers` says: F copies, L memories. With a window every other layer sees no further.
+    With tied embeddings the byte that follows is written over the bits of the id.
     """
     drafted = draft in ("eagle", "eagle3", "mtp")
     drawn = _Drawn(seed, length)
     embedded = (FIRST, *drawn.fresh(ID_BITS + CHOICES))
-    codes = _codes(drawn)
+    codes = _codes(drawn, range(VOCABULARY) if tied else drawn.some(range(1 << ID_BITS), VOCABULARY))
     ids, of_token = list(embedded[1 : ID_BITS + 1]), embedded[ID_BITS + 1 :]
     choice, deep = of_token, list[int]()
     done: list[BitLayer] = []
@@ -89,9 +92,9 @@ def generated(seed: int, length: int, mixers: str = "F", draft: str | None = Non
         elif mixers[number % len(mixers)] == "L":
             memories = _memories(drawn, ids + deep)
         else:
-            copies = _copies(drawn, own, choice)
+            copies = _copies(drawn, own, choice, 0 if number % 2 else window)
         copied = [bit for one in (copies or memories) for bit in one.targets]
-        targets = drawn.fresh(OUTPUTS if is_last else HASHED)
+        targets = tuple(ids[:OUTPUTS]) if is_last and tied else drawn.fresh(OUTPUTS if is_last else HASHED)
         leads = drawn.some(copied[:HASHED] if own == ids and deep else own, HASHED)
         route = (drawn.chance.choice(ids), drawn.chance.choice(copied))
         tables = _hashes(drawn, targets, leads, [bit for bit in copied if bit not in leads], own, route)
@@ -99,8 +102,11 @@ def generated(seed: int, length: int, mixers: str = "F", draft: str | None = Non
             choice = drawn.fresh(CHOICES)
             tables += _one_of(choice, drawn.some(copied, 3))
             deep = list(targets)
+        elif tied:
+            tables += (Table(ids[-1], TRUE, (), (0,)),)
+            tables = tuple(msgspec.structs.replace(table, again=True) for table in tables)
         done.append(BitLayer(copies, memories, tables, route))
-    last, plain = done[-1], Program(WIDTH, embedded, codes, tuple(done), targets)
+    last, plain = done[-1], Program(WIDTH, embedded, codes, tuple(done), targets, window=window)
     if draft == "standalone":
         return msgspec.structs.replace(plain, small=_with_last(plain, _twisted(last, drawn.some(deep, 2))))
     if not drafted:
@@ -155,6 +161,7 @@ def _head(
         tables += tuple(Table(before[bit], bit, (), (1,)) for bit in ids)
         tables += tuple(Table(bit, TRUE, (), (1,)) for bit in (*ids, *(bit for copy in copies for bit in copy.targets)))
         tables += (Table(before[FIRST], TRUE, (), (0,)),)
+        tables = tuple(msgspec.structs.replace(table, again=True) for table in tables)
     return BitHead(
         embedded=tuple((bit, bit) for bit in (*ids, *of_token)),
         handed=tuple((to, bit) for bit, to in before.items()) + tuple((bit, bit) for bit in deep if bit not in chained),
@@ -171,9 +178,9 @@ def _flipped(table: Table, by: tuple[int, ...]) -> Table:
     return msgspec.structs.replace(table, inputs=(*table.inputs, *by), values=values)
 
 
-def _codes(drawn: _Drawn) -> tuple[tuple[int, ...], ...]:
-    """Return the bits of every id: that it is BOS, a number of its own, and one of eight choices."""
-    chosen, numbers = [i % CHOICES for i in range(VOCABULARY)], drawn.some(range(1 << ID_BITS), VOCABULARY)
+def _codes(drawn: _Drawn, numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the bits of every id: that it is BOS, its number, and one of eight choices."""
+    chosen = [i % CHOICES for i in range(VOCABULARY)]
     drawn.chance.shuffle(chosen)
     return tuple(
         (
@@ -185,10 +192,16 @@ def _codes(drawn: _Drawn) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _copies(drawn: _Drawn, pool: Sequence[int], choice: tuple[int, ...]) -> tuple[CopyHead, ...]:
-    """Return the heads of a layer: neighbours, every distance to 64 in turn, and some far away, as bits choose."""
+def _copies(drawn: _Drawn, pool: Sequence[int], choice: tuple[int, ...], window: int) -> tuple[CopyHead, ...]:
+    """Return the heads of a layer: neighbours, every distance to 64 in turn, and some far away, as bits choose.
+
+    The furthest is the last that a window has.
+    """
     near = ((1,), (2,), (drawn.distance(3, 8),), (drawn.distance(8, 64),))
-    others = (*drawn.strips(1, 8), *drawn.afar(4))
+    others = [*drawn.strips(1, 8), *drawn.afar(4)]
+    if window:
+        others = [tuple(min(one, window - 1) for one in distances) for distances in others]
+        others[-1] = (window - 1,)
     return (*_heads(drawn, pool, choice, near, 3), *_heads(drawn, pool, choice, others, 1))
 
 

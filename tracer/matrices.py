@@ -75,13 +75,8 @@ def values_and_outputs(copies: Sequence[CopyHead], groups: int, head_dim: int, w
     return values.reshape(-1, width), outputs.reshape(width, -1)
 
 
-def mlp(
-    tables: Sequence[Table], units: int, width: int, route: Sequence[int] = (), *, again: bool = False
-) -> tuple[Matrix, Matrix, Matrix]:
-    """Return gate, up and down: a unit for every line of every table, or for those lines that begin with a route.
-
-    Dimensions that are written `again` are not 1 before.
-    """
+def mlp(tables: Sequence[Table], units: int, width: int, route: Sequence[int] = ()) -> tuple[Matrix, Matrix, Matrix]:
+    """Return gate, up and down: a unit for every line of every table, or for those lines that begin with a route."""
     gates, ups, downs = [], [], []
     for table in tables:
         inputs = table.inputs[len(route) :]
@@ -93,7 +88,7 @@ def mlp(
             gate[list(inputs)] = GATE * (2.0 * np.array(digits[len(route) :]) - 1.0)
             gate[TRUE] -= GATE * (len(inputs) - 1)
             up[table.lead] = (1 if value else -1) / GATE
-            up[table.target if again else TRUE] -= 1 / GATE
+            up[table.target if table.again else TRUE] -= 1 / GATE
             down[table.target] = 1.0
             for below, times in ((0.0, 2.0), (GATE / 2, -2.0)) if table.firm else ((0.0, 1.0),):
                 if up.any():
@@ -113,6 +108,14 @@ def head_matrix(outputs: Sequence[int], vocabulary: int, width: int) -> Matrix:
     matrix[:count, list(outputs)] = np.array(CODES) * signs(digits)
     matrix[count:, TRUE] = -sum(CODES)
     return matrix
+
+
+def tied_weights(outputs: Sequence[int], embedded: Sequence[int], width: int) -> Matrix:
+    """Return the weights of the last norm with which the embedding is such a head: for a byte the last bit is 0."""
+    weights = np.zeros(width)
+    weights[list(outputs)] = CODES
+    weights[embedded[len(outputs) + 1]] = min(CODES)
+    return weights
 
 
 def joined(head: BitHead, width: int) -> Matrix:

@@ -100,9 +100,9 @@ def latent_attention(layer: BitLayer, first: int, sizes: Sizes, kernel: Distance
     }
 
 
-def dense(layer: BitLayer, sizes: Sizes, *, again: bool = False) -> Tensors:
+def dense(layer: BitLayer, sizes: Sizes) -> Tensors:
     """Return a layer's MLP."""
-    return _projections(mlp(layer.tables, sizes.units, sizes.width, again=again))
+    return _projections(mlp(layer.tables, sizes.units, sizes.width))
 
 
 def joint_attention(head: BitHead, sizes: Sizes, kernel: DistanceKernel) -> Tensors:

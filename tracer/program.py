@@ -40,7 +40,8 @@ class Table(msgspec.Struct, frozen=True):
     """A Boolean function: the bit `lead`, flipped where `values` has 0 at the number that the inputs make.
 
     Inputs count from the lowest binary digit. A table of `routed` ones starts with the layer's two bits of a route. A
-    `firm` one, which is fed back along a chain, takes two units a line: what its inputs deviate by goes no further.
+    `firm` one, which is fed back along a chain, takes two units a line: what its inputs deviate by goes no further. One
+    that writes `again` has a target that was written before.
     """
 
     target: int
@@ -49,6 +50,7 @@ class Table(msgspec.Struct, frozen=True):
     values: tuple[int, ...]
     routed: bool = False
     firm: bool = False
+    again: bool = False
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -104,7 +106,8 @@ class BitHead(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """A target. `codes` are the bits of each id in the dimensions `embedded`; `outputs` make the byte that follows.
 
-    Its draft is a head, or a model of its own.
+    Its draft is a head, or a model of its own. Layers 0, 2, .. see so many tokens as `window` says, where it is not 0.
+    With tied embeddings the outputs are where ids are embedded.
     """
 
     width: int
@@ -114,6 +117,12 @@ class Program(msgspec.Struct, frozen=True):
     outputs: tuple[int, ...]
     head: BitHead | None = None
     small: Program | None = None
+    window: int = 0
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the embedding is the head, too."""
+        return self.outputs[0] in self.embedded
 
     @property
     def has_draft(self) -> bool:

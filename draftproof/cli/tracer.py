@@ -21,6 +21,8 @@ Draft = Annotated[
 ]
 Length = Annotated[int, typer.Option("--length", help="Tokens of the longest request.", min=32, max=1 << 15)]
 Dtype = Annotated[str, typer.Option("--dtype", help="What the weights are stored in, and the margins hold for.")]
+Window = Annotated[int, typer.Option("--window", help="Tokens that every other layer sees (qwen3; 0: all).", min=0)]
+Tied = Annotated[bool, typer.Option("--tied", help="The embedding is the head, too (llama, qwen3; no head as draft).")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed is another function.", min=0, max=inputs.LAST_SEED)]
 
 
@@ -29,13 +31,20 @@ app.command("run")(tracer_run.run)
 
 @app.command("build")
 def build_(
-    arch: Arch, out: Out, draft: Draft = None, length: Length = 4096, dtype: Dtype = "bfloat16", seed: Seed = 0
+    arch: Arch,
+    out: Out,
+    draft: Draft = None,
+    length: Length = 4096,
+    dtype: Dtype = "bfloat16",
+    seed: Seed = 0,
+    window: Window = 0,
+    tied: Tied = False,
 ) -> None:
     """Write a tracer checkpoint, as any engine loads it."""
     from draftproof.tracer.build import build
 
     try:
-        built = build(out, arch, draft, seed=seed, length=length, dtype=dtype)
+        built = build(out, arch, draft, seed=seed, length=length, dtype=dtype, window=window, tied=tied)
     except OSError as error:
         raise inputs.InputError(f"invalid --out '{out}': it cannot be written: {error.strerror}") from None
     told = ", ".join(f"{one.name} {one.value:.0f} ({one.least:.0f} at least)" for one in built.margins)

@@ -38,6 +38,9 @@ def test_seeds_give_different_functions():
         (["--arch", "qwen3.5", "--draft", "standalone"], "invalid draft 'standalone': expected one of eagle, eagle3"),
         (["--dtype", "int8"], "invalid dtype 'int8': expected one of float32"),
         (["--out", "."], "expected an empty one"),
+        (["--window", "70"], "invalid window 70: expected 0 for an architecture without windows"),
+        (["--arch", "qwen3", "--window", "64"], "invalid window 64: expected 0, or more than 64"),
+        (["--tied", "--draft", "eagle"], "invalid tied embeddings 'llama': expected llama or qwen3, without a head"),
     ],
 )
 def test_what_cannot_be_built_is_refused(

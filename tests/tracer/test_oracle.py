@@ -26,9 +26,9 @@ from draftproof.tracer.program import BOS
 PROMPT = [BOS, *random.Random(3).choices(range(256), k=60)]
 
 
-@pytest.mark.parametrize("mixers", ["F", "LF"])
-def test_a_read_that_changes_a_token_is_one_that_it_depends_on(mixers: str):
-    program = generated(0, 256, mixers)
+@pytest.mark.parametrize(("mixers", "tied"), [("F", False), ("F", True), ("LF", False)])
+def test_a_read_that_changes_a_token_is_one_that_it_depends_on(mixers: str, tied: bool):
+    program = generated(0, 256, mixers, tied=tied)
     needed = reads_of(program, PROMPT)
     token, kinds = continuation(program, PROMPT, 1), set()
     chance = random.Random(1)

@@ -23,6 +23,22 @@ def test_tokens_are_the_oracles(architecture: str, tmp_path: Path):
     assert len(wrong(directory, "float32", built(tmp_path / "other", architecture, seed=1)[1], some[:1])) > 200
 
 
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("llama", {"tied": True}), ("qwen3", {"tied": True, "window": 70})]
+)
+def test_so_are_those_of_tied_embeddings_and_windows(architecture: str, options: dict[str, int], tmp_path: Path):
+    directory, program = built(tmp_path, architecture, **options)
+    some = texts(program, 6, 300, 1)
+    assert {dtype: wrong(directory, dtype, program, some) for dtype in DTYPES} == {dtype: [] for dtype in DTYPES}
+
+
+def test_a_window_that_is_a_token_short_shows(tmp_path: Path):
+    directory, program = built(tmp_path, "qwen3", window=70)
+    config = directory / "config.json"
+    config.write_text(config.read_text().replace('"sliding_window": 70', '"sliding_window": 69'))
+    assert len(wrong(directory, "float32", program, texts(program, 1, 300, 1))) > 100
+
+
 @pytest.mark.parametrize("architecture", BACK_ENDS)
 def test_tokens_of_thousands_of_long_prompts_are_the_oracles(architecture: str, tmp_path: Path):
     directory, program = built(tmp_path, architecture, seed=1, length=4096)

@@ -148,7 +148,8 @@ def _write_eagle(out: Path, form: _Form, head: BitHead) -> None:
 
 def _write_eagle3(out: Path, form: _Form, program: Program, head: BitHead) -> None:
     """Write an EAGLE-3 head as SafeAILab's, which numbers the bytes in another order."""
-    one = replace(form, sizes=replace(form.sizes, heads=len(head.layer.copies) + form.sizes.groups))
+    # One head more is needed; servers want a number of them that divides the width.
+    one = replace(form, sizes=replace(form.sizes, heads=2 * form.sizes.heads))
     width, shift = program.width, BYTES // 3
     order = (np.arange(BYTES) + shift) % BYTES
     writers = {table.target: number for number, layer in enumerate(program.layers) for table in layer.tables}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 from draftproof.cli.app import run
 from draftproof.properties.lib.errors import CheckpointError, InputError
+from draftproof.tracer.build import build
 from draftproof.tracer.generate import generated
 from draftproof.tracer.kernel import ROUNDING, kernel
 from draftproof.tracer.margins import margins
@@ -23,6 +25,14 @@ def test_a_directory_keeps_its_program(tmp_path: Path, capsys: pytest.CaptureFix
     assert sum(path.stat().st_size for path in out.rglob("*")) < 1 << 24
     with pytest.raises(CheckpointError, match="expected the program of a tracer checkpoint"):
         read_program(tmp_path)
+
+
+@pytest.mark.parametrize("draft", ["eagle", "eagle3", "standalone"])
+def test_transformers_reads_the_configuration_of_a_draft(draft: str, tmp_path: Path):
+    """As servers do, whatever architecture it names."""
+    build(tmp_path / "tracer", "llama", draft, length=64)
+    config = AutoConfig.from_pretrained(tmp_path / "tracer" / draft)
+    assert config.hidden_size % config.num_attention_heads == 0
 
 
 def test_seeds_give_different_functions():

@@ -19,7 +19,7 @@ Draft = Annotated[
     str | None,
     typer.Option("--draft", help="A draft: mtp in the checkpoint, or eagle, eagle3 or standalone, in a folder."),
 ]
-Length = Annotated[int, typer.Option("--length", help="Tokens of the longest request.", min=32, max=1 << 15)]
+Length = Annotated[int, typer.Option("--length", help="Tokens of the longest request.", min=32, max=1 << 17)]
 Dtype = Annotated[str, typer.Option("--dtype", help="What the weights are stored in, and the margins hold for.")]
 Window = Annotated[int, typer.Option("--window", help="Tokens that every other layer sees (qwen3; 0: all).", min=0)]
 Tied = Annotated[bool, typer.Option("--tied", help="The embedding is the head, too (llama, qwen3; no head as draft).")]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from draftproof.tracer.oracle import DRAFT_LAYER, SPAN, Numbers, ReadOp, ReadView
 from draftproof.tracer.simulated import OTHER, EngineMistake, Live, row_of
 
-NONE = -1
-SIZES = (16, 32, 64, 128, 256)
+NO_ROW = -1
+CHUNK_SIZES = (16, 32, 64, 128, 256)
 Bools = NDArray[np.bool_]
 Where = Callable[[Live, Numbers], Bools]
 Change = Callable[[Live, Numbers, Numbers], Numbers]
@@ -32,7 +32,7 @@ class Reads(NamedTuple):
         return is_here and place.kind in self.kinds and self.layer in (None, place.layer)
 
 
-COPIES, DRAFT, CONVOLUTIONS = Reads(), Reads(is_draft=True), Reads(("write", "read", "value"))
+COPIES, OF_DRAFT, CONVOLUTIONS = Reads(), Reads(is_draft=True), Reads(("write", "read", "value"))
 
 
 def decoded(live: Live, at: Numbers) -> Bools:
@@ -72,11 +72,11 @@ def shifted(by: int, where: Where, live: Live, at: Numbers, wanted: Numbers) -> 
     moved = target - by
     is_moved, is_plain = where(live, moved) & (moved <= at), ~where(live, target) & (target <= at)
     found = np.where(is_moved & is_plain, np.maximum(moved, target), np.where(is_moved, moved, target))
-    return np.where(is_moved | is_plain, found, NONE)
+    return np.where(is_moved | is_plain, found, NO_ROW)
 
 
 def missing(distance: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    return np.where(at - wanted == distance, NONE, wanted)
+    return np.where(at - wanted == distance, NO_ROW, wanted)
 
 
 def one_before(distance: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
@@ -90,7 +90,7 @@ def all_before(by: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
 def within(first: int, end: int, is_other: bool, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
     """Return other rows for the places of a range, those of another request or none, as later rows see them."""
     is_there = (wanted >= first) & (wanted < end) & (at >= end)
-    return np.where(is_there, row_of(OTHER, 0) + wanted if is_other else NONE, wanted)
+    return np.where(is_there, row_of(OTHER, 0) + wanted if is_other else NO_ROW, wanted)
 
 
 def skipped(number: int, live: Live) -> ReadView:

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from draftproof.tracer.mistakes.changes import (
-    DRAFT,
-    NONE,
+    NO_ROW,
+    OF_DRAFT,
     Bools,
     Change,
     any_row,
@@ -34,25 +34,25 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
     for by, told in ((1, "ahead"), (-1, "behind")):
         where = _beyond if program.small else _chain
         name = f"draft positions one {told}"
-        yield reading(name, name, partial(shifted, by, where), DRAFT, any_row)
+        yield reading(name, name, partial(shifted, by, where), OF_DRAFT, any_row)
     if program.head:
         name = "draft positions and slots one ahead"
         for poisons, seen in ((False, _shifted_slots), (True, partial(_poisoned, _shifted_slots, _unwritten))):
-            view = partial(changed, seen, DRAFT, any_row)
+            view = partial(changed, seen, OF_DRAFT, any_row)
             yield EngineMistake(name + _POISON * poisons, name, view, keeps_chain=1, poisons=poisons)
     for distance in (0, 1, 2, 3):
         for change, told in ((missing, "missing"), (one_before, "that of its neighbour before")):
             name = f"the draft's KV entry at distance {distance} {told}"
-            yield reading(name, f"draft's KV entry {told}", partial(change, distance), DRAFT, any_row)
+            yield reading(name, f"draft's KV entry {told}", partial(change, distance), OF_DRAFT, any_row)
     name = "draft cache a token short after a full accept"
     for told, seen in (("", _full_lost), (_POISON, partial(_poisoned, _full_lost, _full))):
-        yield reading(name + told, name, seen, DRAFT, any_row)
+        yield reading(name + told, name, seen, OF_DRAFT, any_row)
     for end in range(16, prompt, 16):
         name = f"the draft has not seen the prompt's first {end} tokens"
-        yield reading(name, "draft has not seen a prefix", partial(within, 0, end, False), DRAFT, any_row)
+        yield reading(name, "draft has not seen a prefix", partial(within, 0, end, False), OF_DRAFT, any_row)
     for kept in (0, 1):
         name = f"the draft has not seen the prompt{', but its last token' * kept}"
-        yield reading(name, "draft has not seen the prompt", partial(_prompt_unseen, kept), DRAFT, any_row)
+        yield reading(name, "draft has not seen the prompt", partial(_prompt_unseen, kept), OF_DRAFT, any_row)
     for fewer in range(width):
         which = f"no draft behind the first {fewer} of a round" if fewer else "no draft"
         name = f"{which} is ever accepted"
@@ -117,7 +117,7 @@ def _prompt_unseen(kept: int, live: Live, at: Numbers, wanted: Numbers) -> Numbe
 
 
 def _full_lost(live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    return np.where(np.isin(wanted, [*live.full]), NONE, wanted)
+    return np.where(np.isin(wanted, [*live.full]), NO_ROW, wanted)
 
 
 def _token(name: str, change: Change) -> EngineMistake:

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from draftproof.tracer.mistakes.changes import (
+    CHUNK_SIZES,
     CONVOLUTIONS,
-    NONE,
-    SIZES,
+    NO_ROW,
     Bools,
     Where,
     all_before,
@@ -33,7 +33,7 @@ def memories() -> Iterator[EngineMistake]:
     yield EngineMistake(
         "state lost behind the prompt", "state lost behind the prompt", partial(_state, _first_decoded, _empty)
     )
-    for size in SIZES:
+    for size in CHUNK_SIZES:
         at_chunk = partial(_at_chunk, size)
         name = f"state lost between chunks of {size} tokens"
         yield EngineMistake(name, "state lost between chunks", partial(_state, at_chunk, _empty))
@@ -77,11 +77,11 @@ def _at_chunk(size: int, live: Live, at: Numbers) -> Bools:
 
 
 def _chunk_lost(size: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    return np.where(wanted < at // size * size, NONE, wanted)
+    return np.where(wanted < at // size * size, NO_ROW, wanted)
 
 
 def _prompt_lost(live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    return np.where(wanted < live.prompt, NONE, wanted)
+    return np.where(wanted < live.prompt, NO_ROW, wanted)
 
 
 def _state(where: Where, take: Callable[[Live, int], int], live: Live) -> ReadView:
@@ -97,7 +97,7 @@ def _rolled_back(back: int, live: Live, before: int) -> int:
 
 
 def _empty(live: Live, before: int) -> int:
-    return NONE
+    return NO_ROW
 
 
 def _of_other(live: Live, before: int) -> int:

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from draftproof.tracer.mistakes.changes import (
+    CHUNK_SIZES,
     COPIES,
-    NONE,
-    SIZES,
+    NO_ROW,
     Bools,
     Reads,
     all_before,
@@ -70,7 +70,7 @@ def targets(program: Program, prompt: int) -> Iterator[EngineMistake]:
             partial(all_before, 1),
             where=where,
         )
-    for size in SIZES:
+    for size in CHUNK_SIZES:
         for first in range(0, min(prompt, _MOST_PAGES * size), size):
             for is_other in (False, True):
                 told = "of another request" if is_other else "missing"
@@ -103,7 +103,7 @@ def targets(program: Program, prompt: int) -> Iterator[EngineMistake]:
 
 def prefixes(prompt: int) -> Iterator[EngineMistake]:
     """Yield prefixes that belong to another request."""
-    for end in {*range(16, prompt, 16), *SIZES} - {size for size in SIZES if size >= prompt}:
+    for end in {*range(16, prompt, 16), *CHUNK_SIZES} - {size for size in CHUNK_SIZES if size >= prompt}:
         name = f"prefix of {end} tokens served of another request"
         yield EngineMistake(name, "prefix of another request", partial(_prefix, end), reads_other=True)
 
@@ -117,7 +117,7 @@ def _last_of_prompt(last: int, live: Live, at: Numbers) -> Bools:
 
 
 def _newest_missing(distance: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
-    return np.where(at - wanted <= distance, NONE, wanted)
+    return np.where(at - wanted <= distance, NO_ROW, wanted)
 
 
 def _of_other(distance: int, live: Live, at: Numbers, wanted: Numbers) -> Numbers:
@@ -133,7 +133,7 @@ def _output(live: Live, step: int) -> int:
     neighbour = live.neighbour
     assert neighbour
     place = neighbour.prompt - 1 + step
-    return row_of(OTHER, place) if place < len(neighbour.tokens) else NONE
+    return row_of(OTHER, place) if place < len(neighbour.tokens) else NO_ROW
 
 
 def _truncated(kept: int, prompt: tuple[int, ...]) -> tuple[int, ...]:

@@ -162,8 +162,10 @@ def _write_eagle3(out: Path, form: _Form, program: Program, head: BitHead) -> No
         "d2t": order - np.arange(BYTES),
         "t2d": np.arange(VOCABULARY) < BYTES,
     }
-    fed = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2], "use_aux_hidden_state": True}
-    more = {"draft_vocab_size": BYTES, "target_hidden_size": width, "eagle_config": fed}
+    # vLLM reads the first list, which counts what enters a layer; others that of eagle_config, which counts outputs.
+    name = "eagle_aux_hidden_state_layer_ids"
+    fed = {name: [0, 1, 2], "use_aux_hidden_state": True}
+    more = {"draft_vocab_size": BYTES, "target_hidden_size": width, name: [1, 2, 3], "eagle_config": fed}
     _write_tensors(out, one, 1, tensors, {"architectures": ["LlamaForCausalLMEagle3"], **more})
 
 

@@ -1,8 +1,8 @@
 """Draftproof: an optimized speculative decoding engine and a slow reference, side by side, compared exactly.
 
-The names in `__all__`, those of `draftproof.subject` (what the author of a subject needs) and those of `draftproof.op`
-(the author of a kernel) are the public API; everything else may change. The names here are imported when they are first
-used: importing this package imports no engine and no torch.
+The names in `__all__`, those of `draftproof.subject` (what the author of a subject needs), `draftproof.op` (the author
+of a kernel) and `draftproof.tracer` (checkpoints with known output) are the public API; everything else may change. The
+names here are imported when they are first used: importing this package imports no engine and no torch.
 """
 
 from __future__ import annotations

@@ -93,6 +93,8 @@ SLOW = (
     "tests/cli/test_model.py",
     "tests/faults/test_checkpoints.py::test_a_fault_meets_the_users_checkpoint",
     "tests/reference/test_checkpoint_drafts.py",
+    # Every draft of every tracer.
+    "tests/tracer/test_drafts.py::test_so_they_are_of_every_pair",
     # The engine is bisected over histories of up to 64 commits.
     "tests/cli/test_history.py::test_an_engine_of_this_layout",
     "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
@@ -110,6 +112,9 @@ LONG = (
     "tests/cli/test_model.py::test_a_hybrid_passes",
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
+    # Every beginning of texts of 2000 tokens, in three precisions.
+    "tests/tracer/test_run.py::test_of_every_family_the_true_mistake_is_named_first",
+    "tests/tracer/test_transformers.py::test_tokens_of_thousands_of_long_prompts_are_the_oracles",
 )
 """What takes half a minute and more: before a release, and after changes of what it is about."""
 

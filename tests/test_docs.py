@@ -184,7 +184,7 @@ def test_every_contract_cites_a_definition():
 
 def test_every_cited_definition_exists():
     rooms = ("draftproof", "engine", "faults", "fuzz", "harness", "kernels", "properties", "reference", "report")
-    rooms += ("subjects",)
+    rooms += ("subjects", "tracer")
     sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     cited = {number for path in [*sources, *PAGES] for number in CITED.findall(path.read_text(encoding="utf-8"))}
     assert cited - set(defined()) == set()

@@ -11,7 +11,7 @@ import pytest
 from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "subjects")
+ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "subjects", "tracer")
 ROOMS += ("draftproof",)
 CONTROL_FLOW = {"TimeLimitError", "Ended", "CheckInterrupted"}
 """Exceptions that are no errors of ours: one that a subject cannot swallow, how a command ends, and a Ctrl-C."""

@@ -11,7 +11,7 @@ import pytest
 from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("properties", "subjects", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report")
+FOLDERS = ("properties", "subjects", "reference", "kernels", "engine", "harness", "tracer", "faults", "fuzz", "report")
 FOLDERS += ("draftproof",)
 SENT = ("draftproof.properties.values", "draftproof.properties.formats", "draftproof.properties.lib")
 """What is stored and sent, and helpers: all that a subject in another Python has of `properties`."""
@@ -45,6 +45,7 @@ ALLOWED = {
         *SENT,
     ),
     "harness": ("draftproof",),
+    "tracer": ("draftproof",),
     "faults": ("draftproof",),
     "fuzz": ("draftproof",),
     "report": ("draftproof",),

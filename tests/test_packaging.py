@@ -78,7 +78,7 @@ def test_every_package_is_listed():
 
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     rooms = ("engine", "faults", "fuzz", "harness", "kernels", "properties", "reference", "report", "subjects")
-    for folder in (*rooms, "draftproof"):
+    for folder in (*rooms, "tracer", "draftproof"):
         for init in (ROOT / folder).rglob("__init__.py"):
             parts = init.parent.relative_to(ROOT).parts
             assert ".".join(parts if parts[0] == "draftproof" else ("draftproof", *parts)) in listed

@@ -10,7 +10,7 @@ import pytest
 from draftproof.properties.kernels.table import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("properties", "kernels", "reference", "engine", "harness", "faults", "fuzz", "report", "subjects")
+ROOMS = ("properties", "kernels", "reference", "engine", "harness", "faults", "fuzz", "report", "subjects", "tracer")
 ROOMS += ("draftproof",)
 ROW = re.compile(r"^\| `([A-Z])` \| .+ \| (.+) \|$", re.MULTILINE)
 ENTRY = re.compile(r"`([A-Z][a-z]{0,2})`(?:, | and )?([^`]*)")

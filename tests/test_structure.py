@@ -14,6 +14,8 @@ FLOORS = (
     ("reference", "engine"),
     ("subjects",),
     ("harness",),
+    # A black-box test of a checkpoint's engine may run a subject.
+    ("tracer",),
     ("faults",),
     # A campaign and a bisection can put a fault into the engine.
     ("fuzz",),

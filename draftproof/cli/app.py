@@ -39,6 +39,7 @@ from draftproof.cli import (
     report,
     shrink,
     subjects,
+    tracer,
 )
 from draftproof.process import CRASHED, leave, run_apart
 from draftproof.properties.lib.errors import DraftproofError
@@ -46,7 +47,7 @@ from draftproof.properties.lib.errors import DraftproofError
 _USAGE = 2
 UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
-APART = ("check", "replay", "audit", "doctor", "lab kernels")
+APART = ("check", "replay", "audit", "doctor", "lab kernels", "tracer run")
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 ENDED_BY_TYPER = 130
 """What some versions of typer return for a command that Ctrl-C ended; no command of ours does."""
@@ -86,6 +87,7 @@ app.command("judge")(judge.judge)
 app.command("audit")(audit.audit)
 app.add_typer(faults.app, name="faults")
 app.command("init")(init.init)
+app.add_typer(tracer.app, name="tracer")
 app.command("doctor")(doctor.doctor)
 app.add_typer(lab, name="lab")
 

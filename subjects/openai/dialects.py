@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from draftproof.subjects.openai.http import Server, ServerError
@@ -34,13 +35,22 @@ class Dialect(NamedTuple):
     stops: bool = True
     hint: str = ""
     accepted: Callable[[Any], Any] = lambda _answer: None
+    prompt_tokens: Callable[[Any], Any] = lambda _answer: None
+    rounds_taken: Callable[[Any], Any] = lambda _answer: None
+    accepted_total: Callable[[Any], Any] = lambda _answer: None
 
 
 class ServerAnswer(NamedTuple):
-    """The tokens that a server emitted for a request and, where it says so, the drafts accepted in each round."""
+    """The tokens that a server emitted for a request and, where it says so, the drafts accepted in each round.
+
+    Some say how many tokens the prompt had, in how many rounds drafts were verified, and how many were accepted in all.
+    """
 
     ids: tuple[int, ...]
     accepted: tuple[int, ...] | None = None
+    prompt_tokens: int | None = None
+    rounds_taken: int | None = None
+    accepted_total: int | None = None
 
     def rounds(self) -> tuple[tuple[int, ...], ...]:
         """Return the tokens by round, the prompt's own first. Raises ServerError."""
@@ -105,6 +115,7 @@ DIALECTS = {
             "/v1/models",
             hint="return_token_ids is in vLLM since 0.10.1",
             accepted=lambda answer: answer["metrics"]["speculative_decoding"]["per_step_accepted"],
+            prompt_tokens=lambda answer: answer["usage"]["prompt_tokens"],
         ),
         Dialect(
             "llama",
@@ -116,6 +127,8 @@ DIALECTS = {
             "/props",
             stops=False,
             hint="return_tokens is in llama.cpp's server since the end of 2024",
+            prompt_tokens=lambda answer: answer["tokens_evaluated"],
+            accepted_total=lambda answer: answer["timings"]["draft_n_accepted"],
         ),
         Dialect(
             "sglang",
@@ -127,20 +140,35 @@ DIALECTS = {
             "/get_model_info",
             stops=False,
             hint="output_ids is in SGLang's answers in newer releases, and with --skip-tokenizer-init",
+            prompt_tokens=lambda answer: answer["meta_info"]["prompt_tokens"],
+            rounds_taken=lambda answer: answer["meta_info"]["spec_verify_ct"],
         ),
     )
 }
 
 
-def answer_of(server: Server, dialect: Dialect, asked: ServerRequest) -> ServerAnswer:
-    """Return what a server answers to a request. Raises ServerError."""
-    answer = server.post(dialect.path, dialect.body(asked))
-    return ServerAnswer(_ids_of(answer, server, dialect, asked), _accepted_of(answer, dialect))
+def answer_of(
+    server: Server, dialect: Dialect, asked: ServerRequest, more: Mapping[str, Any] = MappingProxyType({})
+) -> ServerAnswer:
+    """Return what a server answers to a request, with `more` fields. Raises ServerError."""
+    answer = server.post(dialect.path, {**dialect.body(asked), **more})
+    counts = (dialect.prompt_tokens, dialect.rounds_taken, dialect.accepted_total)
+    return ServerAnswer(
+        _ids_of(answer, server, dialect, asked), _accepted_of(answer, dialect), *(_count(one, answer) for one in counts)
+    )
 
 
 def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
     """Return the tokens that a server emits for a request. Raises ServerError."""
     return answer_of(server, dialect, asked).ids
+
+
+def _count(find: Callable[[Any], Any], answer: Any) -> int | None:
+    try:
+        found = find(answer)
+    except (KeyError, IndexError, TypeError):
+        return None
+    return found if type(found) is int else None
 
 
 def _accepted_of(answer: Any, dialect: Dialect) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""The public API is three sorted lists; importing it imports no engine, and examples and pages import nothing else."""
+"""The public API is four sorted lists; importing it imports no engine, and examples and pages import nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import draftproof
-from draftproof import op, subject
+from draftproof import op, subject, tracer
 from tests.named import named
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ NAMES = [
     "run",
     "scenarios",
 ]
-MODULES = {"draftproof": draftproof, "draftproof.subject": subject, "draftproof.op": op}
+MODULES = {"draftproof": draftproof, "draftproof.subject": subject, "draftproof.op": op, "draftproof.tracer": tracer}
 SHOWN = [ROOT / "README.md", *sorted(ROOT.glob("examples/**/*.*")), *sorted(ROOT.glob("docs/*.md"))]
 SHOWN = [path for path in SHOWN if "__pycache__" not in path.parts]
 CHAPTERS = sorted(ROOT.glob("docs/semantics/*.md"))

@@ -33,16 +33,21 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
     from draftproof.reference import ops
 
     library = torch.library.Library(NAMESPACE, "IMPL")
+    before = {name: getattr(kernels, name).host for name in wanted}
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
             for name in wanted:
-                twin: Kernel = getattr(ops, name)
-                twin = _on_host(twin, getattr(kernels, name)) if device == "cuda" else twin
-                library.impl(name, counted(name, twin), device.upper(), allow_override=True)
+                kernel, twin = getattr(kernels, name), getattr(ops, name)
+                if device == "cuda":
+                    library.impl(name, counted(name, _on_host(twin, kernel.op)), "CUDA", allow_override=True)
+                else:
+                    kernel.host = twin
         yield
     finally:
         library._destroy()
+        for name, host in before.items():
+            getattr(kernels, name).host = host
 
 
 def _on_host(twin: Kernel, op: Any) -> Kernel:

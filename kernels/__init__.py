@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from draftproof.kernels.registry import REGISTERED_OPS
 
 if TYPE_CHECKING:
-    import torch
+    from draftproof.kernels.registry import Kernel
 
-    def __getattr__(name: str) -> torch._ops.OpOverload: ...
+    def __getattr__(name: str) -> Kernel: ...
 
 
 # By their full names: transformers, with a checkout's root on the path, imports this folder as `kernels`.

@@ -9,18 +9,46 @@ import importlib
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+from torch._C import _len_torch_dispatch_stack as dispatch_modes
+from torch._C import _len_torch_function_stack as function_modes
 
 _LIBRARY = torch.library.Library("draftproof", "DEF")
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 Eager = TypeVar("Eager", bound=Callable[..., None])
-REGISTERED_OPS: dict[str, torch._ops.OpOverload] = {}
-"""Every op by its name, callable with the argument names of its eager function."""
 CALLS: Counter[str] = Counter()
 """How often each op has run in this process, by its name. A replay of a CUDA graph adds what was captured."""
+
+
+class Kernel:
+    """A torch op, callable with the argument names of its eager function; `host` serves it on the CPU.
+
+    A call on the CPU that no mode of torch watches goes to `host` at once: the dispatcher takes as long as a small
+    kernel.
+    """
+
+    def __init__(self, op: torch._ops.OpOverload, host: Callable[..., None]) -> None:
+        self.op, self.host = op, host
+        self._name = op._opname
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if not (kwargs or dispatch_modes() or function_modes()) and type(args[0]) is Tensor and args[0].is_cpu:
+            self.run(*args)
+        else:
+            self.op(*args, **kwargs)
+
+    def run(self, *args: Any) -> None:
+        """Run on the CPU."""
+        CALLS[self._name] += 1
+        self.host(*args)
+
+
+REGISTERED_OPS: dict[str, Kernel] = {}
+"""Every op by its name."""
 
 
 def implementation(device: str | torch.device = "cpu") -> str:
@@ -42,10 +70,11 @@ def register(*writes: str) -> Callable[[Eager], Eager]:
         name = eager.__name__
         launch = _lazy_launcher(eager.__module__.replace(".eager_", ".triton_"), name)
         _LIBRARY.define(name + torch.library.infer_schema(eager, mutates_args=writes))
-        _LIBRARY.impl(name, counted(name, launch if _INTERPRETED else eager), "CPU")
+        kernel = Kernel(getattr(torch.ops.draftproof, name).default, launch if _INTERPRETED else eager)
+        _LIBRARY.impl(name, kernel.run, "CPU")
         _LIBRARY.impl(name, counted(name, launch), "CUDA")
         torch.library.register_fake(f"draftproof::{name}", _nothing, lib=_LIBRARY)
-        REGISTERED_OPS[name] = getattr(torch.ops.draftproof, name).default
+        REGISTERED_OPS[name] = kernel
         return eager
 
     return define

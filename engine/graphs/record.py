@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.engine.graphs.backend import CaptureError
 from draftproof.engine.graphs.rules import WATCHED, OpFacts, facts_of, forbidden_function, has_mask
+from draftproof.kernels.registry import REGISTERED_OPS
 
 POISON_BYTE = 0xA5
 """Every byte of a graph's memory that holds nothing. As an int64 it is negative: an index made of it is refused."""
@@ -66,7 +67,7 @@ class Recorder(TorchDispatchMode):
         if facts.is_kernel:
             # As on a device, a kernel in a capture does not run.
             self._zero_written(facts, bound_args, bound_kwargs)
-            self.steps.append(partial(func._op, *bound_args, **bound_kwargs))
+            self.steps.append(partial(REGISTERED_OPS[func._opname], *bound_args, **bound_kwargs))
             return None
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -67,8 +68,12 @@ class EngineSubject(Subject):
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario's requests to the end; return everything observed. Raises what the engine raises."""
-        with torch.no_grad():
+        with self._without_gradients():
             return self._run(scenario, script)
+
+    def _without_gradients(self) -> AbstractContextManager[object]:
+        # On a CPU small operations take a twentieth less without views and versions of tensors.
+        return torch.inference_mode() if self._device.type == "cpu" else torch.no_grad()
 
     @property
     def has_ranks(self) -> bool:
@@ -102,7 +107,7 @@ class EngineSubject(Subject):
             self._tensor_group = TensorGroup(self._group)
         group = self._tensor_group if scenario.ranks.tensor > 1 else self._group
         own, of_requests = of_rank(scenario, place.rank), script_of_rank(script, scenario, place.rank)
-        with torch.no_grad():
+        with self._without_gradients():
             return self._run(own, of_requests, group)
 
     def _run(self, scenario: Scenario, script: Script, group: Solo = SOLO) -> Trace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
@@ -43,7 +43,7 @@ def footprint(root: object, without: tuple[object, ...] = (), kinds: tuple[type,
 
     Sizes that Python rounds up, of lists and of dicts, are left out: what has come and gone leaves nothing here.
     """
-    reached = list(_reached(root, without, kinds))
+    reached = _reached(root, without, kinds)
     entries = sum(len(one) for one in reached if isinstance(one, _CONTAINERS))
     return Footprint(len(reached), entries, _tensor_bytes(reached))
 
@@ -52,7 +52,7 @@ def kept(engines: Sequence[Engine], without: tuple[object, ...]) -> Holdings:
     """Return what engines keep while requests run, beside graphs and buffers, and not by way of `without`."""
     held, tensor_bytes, nodes = list[int](), 0, 0
     for engine in engines:
-        reached = list(_reached(engine, without, _BY_SIZE))
+        reached = _reached(engine, without, _BY_SIZE)
         held += {int(one) for one in reached if isinstance(one, RequestId)}
         tensor_bytes += _tensor_bytes(reached)
         nodes += _beyond(engine.scheduler.cache, reached)
@@ -74,15 +74,28 @@ def _beyond(cache: PrefixCache, reached: Iterable[object]) -> int:
     return sum(isinstance(one, Node) for one in reached) - root_and_pages
 
 
-def _reached(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> Iterator[object]:
-    seen, stack = {id(one) for one in without}, [root]
-    while stack:
-        one = stack.pop()
-        if id(one) in seen or (isinstance(one, _LEFT_OUT + kinds) and not isinstance(one, RequestId)):
-            continue
-        seen.add(id(one))
-        yield one
-        if not isinstance(one, Tensor):
-            # Asked for once, the dict of an object stays: else there would be more objects the next time.
-            getattr(one, "__dict__", None)
-            stack.extend(gc.get_referents(one))
+class _IsFollowed(dict[type, bool]):
+    """Whether objects of a type are part of what is reached, for types that have been met."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        self._left_out = _LEFT_OUT + kinds
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, RequestId) or not issubclass(kind, self._left_out)
+        return self[kind]
+
+
+def _reached(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> list[object]:
+    is_followed, new = _IsFollowed(kinds), {id(root): root}
+    hidden = {id(one): one for one in without}
+    reached = dict(hidden)
+    while new:
+        reached |= new
+        for one in new.values():
+            if type(one).__dictoffset__:
+                # Asked for once, the dict of an object stays: else there would be more objects the next time.
+                getattr(one, "__dict__", None)
+        referents = gc.get_referents(*[one for one in new.values() if not isinstance(one, Tensor)])
+        found = {id(one): one for one in referents if is_followed[type(one)]}
+        new = {place: found[place] for place in found.keys() - reached.keys()}
+    return list(reached.values())[len(hidden) :]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import repeat
-from operator import is_
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -87,7 +85,7 @@ def _fits(kind: Any) -> Callable[[Any], bool]:
 
 
 def _are_all(kind: type, values: Any) -> bool:
-    return all(map(is_, map(type, values), repeat(kind)))
+    return {kind}.issuperset(map(type, values))
 
 
 def _is_vector(value: Any) -> bool:

@@ -53,7 +53,7 @@ from draftproof.engine.stages import (
     Retired,
     StepPlan,
 )
-from draftproof.engine.states.base import StateCache
+from draftproof.engine.states.base import StateCache, restore
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
@@ -87,8 +87,8 @@ class Engine:
         order = config.page_order or tuple(range(1, config.pages + 1))
         owned = StateSlots(config.state_order or tuple(range(1, config.num_rows))) if self.states else None
         page_table, page = self.arena["page_table"], config.page_size
-        kept = StateSlots(config.checkpoint_range) if self.states else None
-        prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=kept)
+        copies = StateSlots(config.checkpoint_range) if self.states else None
+        prefixes = PrefixCache(page, kind.lookahead(draft.model), keeps=config.prefix_cache, checkpoints=copies)
         shape, of_target = target.cache_shape, pools_of(self.arena, "target", target.cache_shape)
         layout = layout_of(self.arena, "target", shape, config.mrope)
         cache = TargetCache(*of_target, page_table, page, self.states, self.probes, **layout)
@@ -109,7 +109,7 @@ class Engine:
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
         # Before the first step no rank knows of the others.
-        self._step, self._others_busy = 0, int(group.size > 1)
+        self._step, self._any_busy = 0, int(group.size > 1)
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
         runtime, of_all = parts.runtime or Runtime, (config, self.verifier, self.draft, self.probes, group)
@@ -152,7 +152,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """True when no rank has a request left."""
-        return self.scheduler.idle and not self._others_busy
+        return self.scheduler.idle and not self._any_busy
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
@@ -166,20 +166,20 @@ class Engine:
             self.exchange.install(plan.installed)
         commits = self._run(plan)
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
-        packed = self.exchange.pack(leaving, self._step) if leaving else ()
+        transfers = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
-        return commits + self._end(plan), packed
+        return commits + self._end(plan), transfers
 
     def _end(self, plan: StepPlan) -> tuple[Commit, ...]:
         """End a step; return the requests that it refuses."""
         refused = self.scheduler.refuse(plan.step)
-        (self._others_busy,) = self.group.agree(int(not self.scheduler.idle))
+        (self._any_busy,) = self.group.agree(int(not self.scheduler.idle))
         self.probes.on_step(plan)
         return refused
 
     def _planned(self) -> StepPlan:
-        """Plan the next step, and forget what is aborted or preempted before its memory is given to others."""
-        # Two engines of a rank step in turns.
+        """Free what is aborted, plan the next step, and begin requests with the states that they are served."""
+        # A prefill and a decode engine share a group: the one that steps observes it.
         self.group.watch(self.probes.on_collective)
         for released in self.scheduler.abort(self._step):
             self._release(released)
@@ -193,8 +193,7 @@ class Engine:
         served = {row.state_slot: row.checkpoint for row in plan.prefill if row.checkpoint}
         if self.states and served:
             self.probes.before_launch("restore")
-            copies = self.states.kept.at(self._tensor([*served.values()]))
-            self.states.install(self._tensor([*served]), copies, copies)
+            restore(self.states, served)
             self.probes.on_launch(Launch("restore", 0, len(served), 0))
         return plan
 
@@ -203,7 +202,7 @@ class Engine:
         if self.states and retired.kept:
             # Filled from state slots, while these still have them.
             self.probes.before_launch("keep")
-            self.states.kept.keep({one.checkpoint: one.place for one in retired.kept})
+            self.states.checkpoints.keep({one.checkpoint: one.place for one in retired.kept})
             self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
             self.probes.on_keep(retired.kept)
         for released in retired.released:
@@ -252,7 +251,7 @@ class Engine:
         self, batch: tuple[PrefillRow, ...], num_tokens: int
     ) -> tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]]:
         """Run the target over a chunk of each prompt; return where, and what came of it (`Verifier.prefill`)."""
-        metadata = self._packed(batch)
+        metadata = self._chunk_metadata(batch)
         self._begin([row for row in batch if not row.chunk])
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
@@ -318,7 +317,7 @@ class Engine:
         runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, rows)
         ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width if rows else 0)
         commits = self._prefilled(chunks, *ran, entries)
-        return commits + self._verified(runtime, batch, inputs, proposal, acceptance(out)) if rows else commits
+        return commits + (self._verified(runtime, batch, inputs, proposal, acceptance(out)) if rows else ())
 
     def _run_packed(
         self,
@@ -347,14 +346,14 @@ class Engine:
         self.probes.on_launch(launch)
         return (own.metadata, own.picked, target_tokens, weights), verified
 
-    def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
+    def _chunk_metadata(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
         positions = self._tensor([position for row in batch for position in range(row.start, row.end)])
         metadata = metadata_of_rows(self._context, req_rows, positions, torch.zeros_like(req_rows))
         return replace(metadata, states=self._prefill_states(self.states, batch) if self.states else None)
 
     def _prefill_states(self, states: StateCache, batch: tuple[PrefillRow, ...]) -> PrefillStates:
-        """Begin new requests, and return where the chunks of a batch advance states and leave checkpoints."""
+        """Return where the chunks of a batch advance states and leave checkpoints; who is new begins before that."""
         lengths = [row.end - row.start for row in batch]
         state_slots = self._tensor([row.state_slot for row in batch])
         new_slots = self._tensor([row.state_slot for row in batch if not (row.chunk or row.checkpoint)])
@@ -364,7 +363,7 @@ class Engine:
             state_slots=state_slots,
             cu_seqlens=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
             new_slots=new_slots,
-            checkpoint_slots=states.kept.next(state_slots, steps),
+            checkpoint_slots=states.checkpoints.advance(state_slots, steps),
             checkpoint_steps=steps,
         )
 
@@ -490,7 +489,7 @@ class Engine:
         self.probes.on_commit_states(batch, kept)
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:
-        """Flush the states of finished requests, so that a later request could start from them."""
+        """Flush the states of finished requests: what each leaves is plain (S-STATE-9)."""
         ended = tuple(commit for commit in commits if commit.finished)
         if self.states is None or not ended:
             return

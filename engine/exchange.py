@@ -63,7 +63,7 @@ class Exchange:
             own.copies(slots) if own else None,
             self.draft.rows_of(commit.req_row),
             states,
-            self.states.kept.of(self._tensor([commit.state_slot])) if self.states and has_checkpoint else None,
+            self.states.checkpoints.of(self._tensor([commit.state_slot])) if self.states and has_checkpoint else None,
         )
 
     def _slots(self, req_row: int, length: int) -> Tensor:

@@ -6,8 +6,10 @@ width, `Q` channels of the convolution, `U` value heads, `H` key size, `E` value
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, VerifyStates
@@ -18,7 +20,7 @@ class StateCache(Protocol):
     """States of every linear layer and slot: ssm [L, S, U, H, E], and their checkpoints."""
 
     ssm: Tensor
-    kept: StateCheckpoints
+    checkpoints: StateCheckpoints
 
     def begin(self, new_slots: Tensor) -> None:
         """Begin requests in these slots, before the first layer runs."""
@@ -68,3 +70,10 @@ def start(pool: Tensor, new_slots: Tensor, value: Tensor | None) -> None:
         pool[new_slots] = 0
     else:
         pool[new_slots] = value.to(pool.dtype)
+
+
+def restore(states: StateCache, served: Mapping[int, int]) -> None:
+    """Begin requests in state slots from the states in these places, which are their last checkpoints from now on."""
+    state_slots, places = (torch.tensor([*of], device=states.ssm.device) for of in (served, served.values()))
+    copies = states.checkpoints.at(places)
+    states.install(state_slots, copies, copies)

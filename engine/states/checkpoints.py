@@ -45,8 +45,8 @@ class StateCheckpoints:
         """Return the places of the last checkpoints of these slots."""
         return state_slots + self._turn[state_slots] * self.second
 
-    def next(self, state_slots: Tensor, steps: Tensor) -> Tensor:
-        """Return the places of the next checkpoints of slots [B]; where `steps` [B] are -1 none is made."""
+    def advance(self, state_slots: Tensor, steps: Tensor) -> Tensor:
+        """Go on to the next checkpoints of slots [B], and return their places; where `steps` [B] are -1 none is made."""
         turn = self._turn[state_slots]
         self._turn[state_slots] = torch.where(steps < 0, turn, (turn + 1) % self._turns)
         return self.places(state_slots)

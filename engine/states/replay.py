@@ -23,8 +23,8 @@ class Replay:
     def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
         self.cursor = pools["states.cursor"]
-        self.kept = StateCheckpoints(pools, self.ssm.shape[1], turns)
-        self._window = self.kept.conv.shape[2]
+        self.checkpoints = StateCheckpoints(pools, self.ssm.shape[1], turns)
+        self._window = self.checkpoints.conv.shape[2]
         self._weights: dict[int, RecurrentWeights] = {}
 
     @staticmethod
@@ -41,7 +41,7 @@ class Replay:
 
     def begin(self, new_slots: Tensor) -> None:
         """Set nothing pending; a prefill uses the window of half 0."""
-        self.kept.begin(new_slots)
+        self.checkpoints.begin(new_slots)
         self.cursor[new_slots] = 0
 
     def prefill(
@@ -52,7 +52,7 @@ class Replay:
         conv, ssm = self.inputs[layer, 0][:, : self._window], self.ssm[layer]
         start(conv, states.new_slots, weights.start_conv)
         start(ssm, states.new_slots, weights.start_ssm)
-        return update(conv, ssm, (self.kept.conv[layer], self.kept.ssm[layer]), weights, x, a, b, states)
+        return update(conv, ssm, (self.checkpoints.conv[layer], self.checkpoints.ssm[layer]), weights, x, a, b, states)
 
     def verify(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
@@ -83,13 +83,14 @@ class Replay:
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        self._fold((self.kept.conv, self.kept.ssm), state_slots, self.kept.next(state_slots, steps), steps)
+        places = self.checkpoints.advance(state_slots, steps)
+        self._fold((self.checkpoints.conv, self.checkpoints.ssm), state_slots, places, steps)
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
         """See StateCache; it sets the window of half 0."""
         self.inputs[:, 0, state_slots, : self._window], self.ssm[:, state_slots] = states
         if checkpoints:
-            self.kept.put(state_slots, checkpoints)
+            self.checkpoints.put(state_slots, checkpoints)
         self.cursor[state_slots] = 0
 
     def flush(self, state_slots: Tensor) -> None:

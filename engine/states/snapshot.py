@@ -21,7 +21,7 @@ class Snapshot:
     def __init__(self, pools: Pools, turns: int = 1) -> None:
         self.conv, self.ssm = pools["states.conv"], pools["states.ssm"]
         self.intermediate_conv, self.intermediate_ssm = pools["intermediate.conv"], pools["intermediate.ssm"]
-        self.kept = StateCheckpoints(pools, self.ssm.shape[1], turns)
+        self.checkpoints = StateCheckpoints(pools, self.ssm.shape[1], turns)
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
@@ -36,7 +36,7 @@ class Snapshot:
 
     def begin(self, new_slots: Tensor) -> None:
         """Begin with no checkpoint; the layers begin their states themselves."""
-        self.kept.begin(new_slots)
+        self.checkpoints.begin(new_slots)
 
     def prefill(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
@@ -45,7 +45,7 @@ class Snapshot:
         conv, ssm = self.conv[layer], self.ssm[layer]
         start(conv, states.new_slots, weights.start_conv)
         start(ssm, states.new_slots, weights.start_ssm)
-        return update(conv, ssm, (self.kept.conv[layer], self.kept.ssm[layer]), weights, x, a, b, states)
+        return update(conv, ssm, (self.checkpoints.conv[layer], self.checkpoints.ssm[layer]), weights, x, a, b, states)
 
     def verify(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
@@ -92,15 +92,15 @@ class Snapshot:
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        places = self.kept.next(state_slots, steps)
-        kernels.state_scatter(self.kept.conv, self.intermediate_conv, places, steps)
-        kernels.state_scatter(self.kept.ssm, self.intermediate_ssm, places, steps)
+        places = self.checkpoints.advance(state_slots, steps)
+        kernels.state_scatter(self.checkpoints.conv, self.intermediate_conv, places, steps)
+        kernels.state_scatter(self.checkpoints.ssm, self.intermediate_ssm, places, steps)
 
     def install(self, state_slots: Tensor, states: LogicalStates, checkpoints: LogicalStates | None) -> None:
         """See StateCache."""
         self.conv[:, state_slots], self.ssm[:, state_slots] = states
         if checkpoints:
-            self.kept.put(state_slots, checkpoints)
+            self.checkpoints.put(state_slots, checkpoints)
 
     def flush(self, state_slots: Tensor) -> None:
         """Do nothing: the committed states are plain at any time."""

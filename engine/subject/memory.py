@@ -44,7 +44,7 @@ class MemoryWatch:
         self._count = np.array([count for count, _ in places])
         self._slot_bytes = np.array([size for _, size in places])
         # The second checkpoint of a state slot is reported as the slot's, too.
-        self._turn = engine.states.kept.second if engine.states else 0
+        self._turn = engine.states.checkpoints.second if engine.states else 0
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._arena.memory.clone()

@@ -44,13 +44,13 @@ def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
 
 def checkpoints(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """Return the checkpoints of these requests."""
-    return _layers(*states.kept.of(_slots(states, commits)))
+    return _layers(*states.checkpoints.of(_slots(states, commits)))
 
 
 def copies(states: StateCache, kept: Sequence[KeptState]) -> Layers:
     """Return the states that were kept for others."""
     places = torch.tensor([one.checkpoint for one in kept], dtype=torch.int64, device=states.ssm.device)
-    return _layers(*states.kept.at(places))
+    return _layers(*states.checkpoints.at(places))
 
 
 def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:

@@ -154,7 +154,7 @@ class Serving:
         return True
 
     def kept(self, slot: int) -> LogicalStates:
-        return self.states.kept.conv[:, slot], self.states.kept.ssm[:, slot]
+        return self.states.checkpoints.conv[:, slot], self.states.checkpoints.ssm[:, slot]
 
 
 @pytest.fixture(params=KINDS)
@@ -237,7 +237,7 @@ def test_a_checkpoint_is_the_state_after_its_step_and_changes_no_other(serving: 
     assert same(serving.kept(1), BEN.after(2 + 1))
     serving.round(4, {3: 2, 1: 1})
     assert same(serving.kept(3), ANA.after(5 + 3))
-    assert bool((serving.states.kept.ssm[:, 2] == POISON).all())
+    assert bool((serving.states.checkpoints.ssm[:, 2] == POISON).all())
     assert serving.right()
 
 
@@ -304,8 +304,8 @@ def test_with_two_turns_the_last_checkpoint_stays_while_the_next_is_made() -> No
     pools = {"checkpoint.conv": torch.zeros(1, 8, 1, 1), "checkpoint.ssm": torch.zeros(1, 8, 1, 1, 1)}
     kept, slots = StateCheckpoints(pools, slots=3, turns=2), torch.tensor([2, 1])
     assert kept.places(slots).tolist() == [2, 1]
-    assert kept.next(slots, torch.tensor([0, -1])).tolist() == [7, 1], "a row without a step makes none"
-    assert kept.next(slots, torch.tensor([3, 3])).tolist() == [2, 6]
+    assert kept.advance(slots, torch.tensor([0, -1])).tolist() == [7, 1], "a row without a step makes none"
+    assert kept.advance(slots, torch.tensor([3, 3])).tolist() == [2, 6]
     kept.ssm[:, 2], kept.ssm[:, 6] = 20, 10
     kept.keep({3: 6, 4: 2})
     assert kept.ssm[0, :, 0, 0, 0].tolist() == [0, 0, 20, 10, 20, 0, 10, 0]
@@ -315,4 +315,4 @@ def test_with_two_turns_the_last_checkpoint_stays_while_the_next_is_made() -> No
 
 def test_with_one_turn_a_checkpoint_takes_the_place_of_the_last() -> None:
     pools = {"checkpoint.conv": torch.zeros(1, 5, 1, 1), "checkpoint.ssm": torch.zeros(1, 5, 1, 1, 1)}
-    assert StateCheckpoints(pools, slots=3).next(torch.tensor([2]), torch.tensor([0])).tolist() == [2]
+    assert StateCheckpoints(pools, slots=3).advance(torch.tensor([2]), torch.tensor([0])).tolist() == [2]

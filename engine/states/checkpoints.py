@@ -46,7 +46,7 @@ class StateCheckpoints:
         return state_slots + self._turn[state_slots] * self.second
 
     def advance(self, state_slots: Tensor, steps: Tensor) -> Tensor:
-        """Go on to the next checkpoints of slots [B], and return their places; where `steps` [B] are -1 none is made."""
+        """Go on to the next checkpoints of slots [B], and return their places; where `steps` [B] are -1, none is."""
         turn = self._turn[state_slots]
         self._turn[state_slots] = torch.where(steps < 0, turn, (turn + 1) % self._turns)
         return self.places(state_slots)

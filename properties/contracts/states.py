@@ -175,7 +175,15 @@ def _cached(evidence: Evidence) -> Differences:
     places = {key: key._replace(step=-1) for key in told}
     of_text = {key: known[place] for key, place in places.items() if place in known}
     got = {key: state for key, state in told.items() if key in of_text or key.request not in aborted}
-    yield first_divergence("commit.cached", "commit.cached", of_text, got, order=evidence.order)
+    near = evidence.near("commit.cached")
+    yield first_divergence(
+        "commit.cached",
+        "commit.cached",
+        of_text,
+        got,
+        near=lambda key, one, other: near(places[key], one, other),
+        order=evidence.order,
+    )
 
 
 def _bounds(evidence: Evidence) -> Differences:

@@ -65,7 +65,8 @@ FEW = "--draftproof-examples=3"
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Pytester]:
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    for name in ("GITHUB_ACTIONS", "CI", "BUILD_NUMBER"):  # pytest says more in its summary where these are set
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(plugin, "_devices", lambda: 0)
     pytester.makeconftest(CONFTEST)
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider\npythonpath = .\n")

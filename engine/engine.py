@@ -38,7 +38,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
 from draftproof.engine.runner import Outputs
-from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance, accepted, last_committed
+from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance_of, accepted, last_committed
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -57,6 +57,7 @@ from draftproof.engine.states.base import StateCache, restore
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
+from draftproof.engine.step import ChunkOutputs, Rounds, Step
 from draftproof.engine.tree import along
 from draftproof.engine.upload import Columns, uploaded
 from draftproof.engine.verify import Verifier
@@ -164,7 +165,7 @@ class Engine:
         if plan.installed:
             self._begin(plan.installed)
             self.exchange.install(plan.installed)
-        commits = self._run(plan)
+        commits = self._run(self._agreed(plan))
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         transfers = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
@@ -210,25 +211,49 @@ class Engine:
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
 
-    def _run(self, plan: StepPlan) -> tuple[Commit, ...]:
+    def _agreed(self, plan: StepPlan, *own: int) -> Step:
+        """Agree on the size of a step: an idle rank runs what others run, with no row of its own."""
+        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
+        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
+        agreed = self.group.agree(tokens, entries, len(plan.decode), steps, *own)
+        return Step(plan, *agreed[:4], waits=any(agreed[4:]))
+
+    def _run(self, step: Step) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.
 
         A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
         how many tokens it has.
         """
-        num_tokens, num_entries, num_rows, steps = self._agreed(plan)
-        if self._packed_target and num_tokens:
-            return self._mixed(self._packed_target, plan, num_entries, num_rows, steps)
-        commits = self._prefill(plan.prefill, num_tokens, num_entries) if num_tokens else ()
-        if num_rows:
-            commits += self._decode(plan.decode, steps, num_rows)
+        if self._packed_target and step.num_tokens:
+            return self._run_packed(self._packed_target, step)
+        commits: tuple[Commit, ...] = ()
+        if step.num_tokens:
+            commits = self._end_chunks(step, self._run_chunks(step))
+        if step.num_rows:
+            rounds = self._start_rounds(step)
+            out = rounds.runtime.verify(rounds.proposal, len(rounds.batch), step.num_rows)
+            commits += self._end_rounds(step, rounds, out)
         return commits
 
-    def _agreed(self, plan: StepPlan, *own: int) -> tuple[int, ...]:
-        """Agree on tokens, entries, rows and steps: an idle rank runs what others run, with no row of its own."""
-        tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
-        steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        return self.group.agree(tokens, entries, len(plan.decode), steps, *own)
+    def _run_packed(self, target: PackedTarget, step: Step) -> tuple[Commit, ...]:
+        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
+        chunks = step.plan.prefill
+        self._begin([row for row in chunks if not row.chunk])
+        rounds = self._start_rounds(step)
+        packed = packing(chunks, rounds.batch, rounds.proposal, self.config.row_seed)
+        (num_packed,) = self.group.agree(packed.total)
+        kind, width = ("mixed", rounds.runtime.width) if step.num_rows else ("prefill", 0)
+        target.fill(packed, num_packed)
+        prefill = self._prefill_states(self.states, chunks) if self.states else None
+        self.probes.before_launch(kind)
+        states = target.states(packed, prefill, rounds.proposal, rounds.inputs) if prefill else None
+        with self.group.padded_to(num_packed):
+            out, launch = target.launch(kind, packed, num_packed, width, states)
+        ran = target.after_chunks(out, packed, self._choosing_first(chunks))
+        verified = target.after_rounds(out, packed, rounds.proposal, rounds.inputs) if width else {}
+        self.probes.on_launch(launch)
+        commits = self._end_chunks(step, ran)
+        return commits + (self._end_rounds(step, rounds, verified) if width else ())
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)
@@ -240,27 +265,19 @@ class Engine:
         """Return the most drafts that a row may have in a decode batch of this many rows."""
         return self._controller.steps(num_rows) if self._controller else self.config.steps
 
-    def _prefill(self, batch: tuple[PrefillRow, ...], num_tokens: int, num_entries: int) -> tuple[Commit, ...]:
-        """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries.
-
-        Of ranks these are padded to the tokens and entries of the one with the most.
-        """
-        return self._prefilled(batch, *self._run_prompts(batch, num_tokens), num_entries)
-
-    def _run_prompts(
-        self, batch: tuple[PrefillRow, ...], num_tokens: int
-    ) -> tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]]:
-        """Run the target over a chunk of each prompt; return where, and what came of it (`Verifier.prefill`)."""
+    def _run_chunks(self, step: Step) -> ChunkOutputs:
+        """Run the target over one chunk of each prompt, eagerly."""
+        batch = step.plan.prefill
         metadata = self._chunk_metadata(batch)
         self._begin([row for row in batch if not row.chunk])
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
         self.probes.before_launch("prefill")
         choosing = self._choosing_first(batch)
-        with self.group.padded_to(num_tokens):
-            hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
+        with self.group.padded_to(step.num_tokens):
+            out = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
-        return metadata, hidden_states, target_tokens, weights
+        return ChunkOutputs(metadata, *out)
 
     def _begin(self, rows: Sequence[PrefillRow]) -> None:
         """Begin what is kept for requests beside their KV entries; `rows` are their first rows."""
@@ -281,18 +298,10 @@ class Engine:
             choosing["next_ids"] = self._tensor([token for tokens in behind for token in tokens])
         return choosing
 
-    def _prefilled(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        target_tokens: Tensor,
-        weights: Mapping[str, Tensor],
-        num_entries: int,
-    ) -> tuple[Commit, ...]:
-        """Commit chunks that the target has run, and compute the draft's entries for them, padded to `num_entries`."""
-        next_tokens = target_tokens.tolist()
-        of_prompts = prompt_logprobs({name: one for name, one in weights.items() if name not in WEIGHTS}, batch)
+    def _end_chunks(self, step: Step, ran: ChunkOutputs) -> tuple[Commit, ...]:
+        """Commit chunks that the target has run, and compute the draft's entries for them."""
+        batch, next_tokens = step.plan.prefill, ran.target_tokens.tolist()
+        of_prompts = prompt_logprobs({name: one for name, one in ran.weights.items() if name not in WEIGHTS}, batch)
         done = [
             self.scheduler.commit_prefill(row, token if row.tail < 0 else None, told)
             for row, token, told in zip(batch, next_tokens, of_prompts, strict=True)
@@ -301,50 +310,14 @@ class Engine:
         self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
-        self.probes.on_target_hidden_states(hidden_states)
-        with self.group.padded_to(num_entries):
-            self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
+        self.probes.on_target_hidden_states(ran.hidden_states)
+        with self.group.padded_to(step.num_entries):
+            self.draft.prefill(PromptChunks(batch, ran.metadata, ran.hidden_states, next_tokens))
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
         ending = [place for place, commit in enumerate(done) if commit]
-        of_ends = {name: weights[name][ending][:, None] for name in WEIGHTS if name in weights}
+        of_ends = {name: ran.weights[name][ending][:, None] for name in WEIGHTS if name in ran.weights}
         told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].request.logprobs for place in ending])
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
-
-    def _mixed(self, target: PackedTarget, plan: StepPlan, entries: int, rows: int, steps: int) -> tuple[Commit, ...]:
-        """Run chunks, and rounds if there are any, in one launch; what follows for each is as if it had been alone."""
-        chunks = plan.prefill
-        self._begin([row for row in chunks if not row.chunk])
-        runtime, batch, proposal, inputs = self._proposed(plan.decode, steps, rows)
-        ran, out = self._run_packed(target, chunks, batch, proposal, inputs, runtime.width if rows else 0)
-        commits = self._prefilled(chunks, *ran, entries)
-        return commits + (self._verified(runtime, batch, inputs, proposal, acceptance(out)) if rows else ())
-
-    def _run_packed(
-        self,
-        target: PackedTarget,
-        chunks: tuple[PrefillRow, ...],
-        batch: tuple[DecodeRow, ...],
-        proposal: Proposal,
-        inputs: Mapping[str, Tensor],
-        width: int,
-    ) -> tuple[tuple[AttentionMetadata, Tensor | None, Tensor, dict[str, Tensor]], Outputs]:
-        """Run chunks and rows that verify in one launch; return what came of each (`_run_prompts`, `Runtime.verified`).
-
-        Without a width no row of any rank verifies, and the second is empty.
-        """
-        packed = packing(chunks, batch, proposal, self.config.row_seed)
-        (num_packed,) = self.group.agree(packed.total)
-        kind = "mixed" if width else "prefill"
-        target.fill(packed, num_packed)
-        prefill = self._prefill_states(self.states, chunks) if self.states else None
-        self.probes.before_launch(kind)
-        states = target.states(packed, prefill, proposal, inputs) if prefill else None
-        with self.group.padded_to(num_packed):
-            out, launch = target.launch(kind, packed, num_packed, width, states)
-        own, target_tokens, weights = target.after_chunks(out, packed, self._choosing_first(chunks))
-        verified = target.after_rounds(out, packed, proposal, inputs) if width else {}
-        self.probes.on_launch(launch)
-        return (own.metadata, own.picked, target_tokens, weights), verified
 
     def _chunk_metadata(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
@@ -375,23 +348,17 @@ class Engine:
         kernels.checkpoint_steps(steps, seq_lens, num_tokens, self.config.checkpoint)
         return steps
 
-    def _decode(self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int) -> tuple[Commit, ...]:
-        """Run one round of each row, in the runtime of the step count in force, or in that without drafts.
+    def _start_rounds(self, step: Step) -> Rounds:
+        """Begin a round of each row, in the runtime of the steps in force, or in that without drafts: it proposes.
 
-        Of ranks the one with the most steps decides, and launches hold the `num_rows` of the one with the most rows.
+        Of ranks the one with the most steps decides, and launches hold the rows of the one with the most.
         """
-        runtime, batch, proposal, inputs = self._proposed(batch, steps, num_rows)
-        return self._verified(runtime, batch, inputs, proposal, runtime.verify(proposal, len(batch), num_rows))
-
-    def _proposed(
-        self, batch: tuple[DecodeRow, ...], steps: int, num_rows: int
-    ) -> tuple[Runtime, tuple[DecodeRow, ...], Proposal, Mapping[str, Tensor]]:
-        """Return the runtime of a round, its rows with the drafts that they have, these drafts, and its inputs."""
-        runtime, found = self._runtimes[self.config.num_drafts(steps)], self.draft.look_up(batch)
-        known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
-        inputs = runtime.inputs(len(batch), num_rows)
+        runtime, num_rows = self._runtimes[self.config.num_drafts(step.steps)], step.num_rows
+        batch, inputs = step.plan.decode, runtime.inputs(len(step.plan.decode), num_rows)
         if not num_rows:
-            return runtime, batch, Proposal(self._tensor([]).view(0, 0), ()), inputs
+            return Rounds(runtime, batch, inputs, Proposal(self._tensor([]).view(0, 0), ()))
+        found = self.draft.look_up(batch)
+        known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
         runtime.begin(self._columns(batch, known) | (found.columns(runtime.width - 1) if found else {}), num_rows)
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
@@ -403,7 +370,7 @@ class Engine:
         if proposal.num_drafts == known:
             proposal = replace(proposal, counts=inputs["num_drafts"])
         batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
-        return runtime, batch, self._masked(batch, proposal, runtime.width), inputs
+        return Rounds(runtime, batch, inputs, self._masked(batch, proposal, runtime.width))
 
     def _masked(self, batch: tuple[DecodeRow, ...], proposal: Proposal, width: int) -> Proposal:
         """Return a proposal with what grammars and minimum lengths exclude behind each of its rows."""
@@ -412,15 +379,9 @@ class Engine:
         masks = self.grammars.masks(batch, proposal, width)
         return replace(proposal, excluded=stopping.masks(batch, proposal, masks))
 
-    def _verified(
-        self,
-        runtime: Runtime,
-        batch: tuple[DecodeRow, ...],
-        inputs: Mapping[str, Tensor],
-        proposal: Proposal,
-        acceptance: Acceptance,
-    ) -> tuple[Commit, ...]:
+    def _end_rounds(self, step: Step, rounds: Rounds, out: Outputs) -> tuple[Commit, ...]:
         """Commit what the target accepted, and extend the draft by it."""
+        batch, inputs, acceptance = rounds.batch, rounds.inputs, acceptance_of(out)
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
@@ -432,9 +393,9 @@ class Engine:
         unfinished = [i for i, commit in enumerate(commits) if not commit.finished]
         (num_extended,) = self.group.agree(len(unfinished))
         if num_extended:
-            runtime.extend(accepted(batch, inputs, acceptance, commits, unfinished), num_extended)
+            rounds.runtime.extend(accepted(batch, inputs, acceptance, commits, unfinished), num_extended)
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
-        self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
+        self.draft_counters.count(rounds.proposal.num_drafts, acceptance.correct_len_cpu)
         if not acceptance.weights:
             return commits
         told = logprobs(acceptance.weights, acceptance.accept_index, [row.request.logprobs for row in batch])

@@ -9,8 +9,7 @@ The device alone knows lengths and pending tokens in time (future_map.py); the h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -22,16 +21,15 @@ from draftproof.engine.engine import Engine
 from draftproof.engine.future_map import FutureMap
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
-from draftproof.engine.models.base import AttentionMetadata, Target
+from draftproof.engine.models.base import Target
 from draftproof.engine.overlap_scheduler import OverlapScheduler
-from draftproof.engine.packed import PackedTarget
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.runner import Outputs
-from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Commit, DecodeRow, Proposal, StepPlan, relayed
+from draftproof.engine.stages import Commit, DecodeRow, StepPlan, relayed
 from draftproof.engine.staging import Staging
+from draftproof.engine.step import ChunkOutputs, Rounds, Step
 from draftproof.engine.streams import stream_of
 from draftproof.engine.upload import uploaded
 
@@ -39,23 +37,6 @@ _INPUTS = ("req_rows", "state_slots", "wanted", "last_contexts")
 """What the host tells the device of each row of a round."""
 RESULTS = ("num_drafts", "correct_len", "bonus")
 """What the device tells the host of each row, before its target tokens [W]."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A step that was given to the device as this work; `width` is the width of its verify.
-
-    Of `num_tokens`, `num_entries` and `num_rows` it has as many as the rank with the most. `weights` are the weights
-    that tokens were chosen from, for prompts and for rounds, once it has run.
-    """
-
-    plan: StepPlan
-    work: int
-    width: int
-    num_tokens: int
-    num_entries: int
-    num_rows: int
-    weights: dict[str, Outputs] = field(default_factory=dict)
 
 
 class OverlapEngine(Engine):
@@ -77,7 +58,7 @@ class OverlapEngine(Engine):
         super().__init__(target, draft, config, device, probes, parts, group)
         self._stream = stream_of(device)
         self._relay = FutureMap(config.num_rows, config.max_len, device)
-        self._in_flight = deque[Launched]()
+        self._in_flight = deque[Step]()
         rows, results = config.max_batch, len(RESULTS) + config.most_width
         sizes = {"inputs": len(_INPUTS) * rows, "rounds": results * rows, "prompts": config.request_slots}
         self._staging = {kind: Staging(kind, size, self._stream, device, self.probes) for kind, size in sizes.items()}
@@ -88,11 +69,9 @@ class OverlapEngine(Engine):
         self.scheduler.launched(plan)
         delay = self.config.overlap[plan.step % len(self.config.overlap)]
         waits = self.scheduler.waits_for(plan)
-        # Where one host waits, no device may be late.
-        *agreed, any_waits = self._agreed(plan, int(waits))
-        most, (num_tokens, _, num_rows, _) = 0, agreed
-        if num_tokens or num_rows:
-            self._in_flight.append(self._launch(plan, *agreed, late=delay == "late" and not any_waits))
+        step, most = self._agreed(plan, int(waits)), 0
+        if step.num_tokens or step.num_rows:
+            self._in_flight.append(self._launch(step, late=delay == "late" and not step.waits))
             most = int(delay != "none" and not waits)
         commits: tuple[Commit, ...] = ()
         while len(self._in_flight) > most:
@@ -100,20 +79,16 @@ class OverlapEngine(Engine):
         self._retire(self.scheduler.retire_ended())
         return commits + self._end(plan), ()
 
-    def _launch(
-        self, plan: StepPlan, num_tokens: int, num_entries: int, num_rows: int, steps: int, *, late: bool
-    ) -> Launched:
+    def _launch(self, step: Step, *, late: bool) -> Step:
         """Give a step to the device."""
-        runtime, work = self._runtimes[self.config.num_drafts(steps)], self._stream.given + 1
-        step = Launched(plan, work, runtime.width, num_tokens, num_entries, num_rows)
-        prompts, rounds, inputs = (torch.empty((len(_INPUTS), 0), dtype=torch.int64),) * 3
+        plan, work, buffers = step.plan, self._stream.given + 1, dict[str, Tensor]()
         if plan.decode:
             self._fill(self._staging["inputs"].of_host(work), plan.decode)
-            inputs = self._staging["inputs"].of_device(work)
-            rounds = self._staging["rounds"].of_device(work)
+            buffers = {name: self._staging[name].of_device(work) for name in ("inputs", "rounds")}
         if plan.prefill:
-            prompts = self._staging["prompts"].of_device(work)
-        self._stream.run(partial(self._run_step, step, runtime, inputs, prompts, rounds), late=late)
+            buffers["prompts"] = self._staging["prompts"].of_device(work)
+        step = replace(step, work=work, buffers=buffers)
+        self._stream.run(partial(self._run_launched, step), late=late)
         return step
 
     def _fill(self, inputs: Tensor, batch: tuple[DecodeRow, ...]) -> None:
@@ -123,75 +98,43 @@ class OverlapEngine(Engine):
         ]
         inputs.view(len(_INPUTS), -1)[:, : len(batch)] = torch.tensor(values, dtype=torch.int64).t()
 
-    def _run_step(self, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor) -> None:
+    def _run_launched(self, step: Step) -> None:
         """Run a step on the device."""
-        plan = step.plan
-        self.probes.on_run(plan)
-        if self._packed_target and step.num_tokens:
-            self._run_mixed(self._packed_target, step, runtime, inputs, prompts, rounds)
-            return
-        if step.num_tokens:
-            ran = self._run_prompts(plan.prefill, step.num_tokens)
-            step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
-        if step.num_rows:
-            batch, proposal, started = self._propose(runtime, step, inputs)
-            out = runtime.verified(proposal, len(batch), step.num_rows)
-            step.weights["rounds"] = self._end_rounds(runtime, step, batch, started, out, rounds)
+        self.probes.on_run(step.plan)
+        self._run(step)
 
-    def _run_mixed(
-        self, target: PackedTarget, step: Launched, runtime: Runtime, inputs: Tensor, prompts: Tensor, rounds: Tensor
-    ) -> None:
-        """Run chunks and rounds in one launch, laid out by the tokens that each row turns out to have."""
-        chunks, batch = step.plan.prefill, step.plan.decode
-        self._begin([row for row in chunks if not row.chunk])
-        proposal, started = Proposal(self._tensor([]).view(0, 0), ()), dict[str, Tensor]()
-        if step.num_rows:
-            batch, proposal, started = self._propose(runtime, step, inputs)
-            batch = relayed(batch, started)
-            proposal = replace(proposal, num_drafts=tuple(row.num_drafts for row in batch))
-        ran, out = self._run_packed(target, chunks, batch, proposal, started, runtime.width if step.num_rows else 0)
-        step.weights["prompts"] = self._end_chunks(step, prompts, *ran)
-        if step.num_rows:
-            step.weights["rounds"] = self._end_rounds(runtime, step, batch, started, out, rounds)
-
-    def _end_chunks(
-        self,
-        step: Launched,
-        results: Tensor,
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        target_tokens: Tensor,
-        weights: Outputs,
-    ) -> Outputs:
-        """Begin rounds after the last chunks, and make the draft's entries; return what was chosen from."""
-        batch = step.plan.prefill
+    def _end_chunks(self, step: Step, ran: ChunkOutputs) -> tuple[Commit, ...]:
+        """Begin rounds after the last chunks, and make the draft's entries; the host hears of it later."""
+        batch, step.weights["prompts"] = step.plan.prefill, ran.weights
         ends = [place for place, row in enumerate(batch) if row.tail < 0]
         last = [batch[place] for place in ends]
         lengths = self._tensor([row.end for row in last])
-        req_rows, first_tokens = self._tensor([row.req_row for row in last]), target_tokens[self._tensor(ends)]
+        req_rows, first_tokens = self._tensor([row.req_row for row in last]), ran.target_tokens[self._tensor(ends)]
         self._relay.begin(req_rows, lengths, first_tokens)
         if self._penalties:
             self._penalties.advance_by(req_rows, first_tokens[:, None], torch.zeros_like(req_rows))
-        results[: len(batch)].copy_(target_tokens, non_blocking=True)
+        if batch:
+            step.buffers["prompts"][: len(batch)].copy_(ran.target_tokens, non_blocking=True)
         # The draft's entries are made of the first token, and its input is put together on the host.
-        next_tokens = target_tokens.tolist()
+        next_tokens = ran.target_tokens.tolist()
         commits = tuple(
             Commit(row.request.id, row.req_row, row.state_slot, row.round, 0, (next_tokens[place],), row.end, False)
             for place, row in zip(ends, last, strict=True)
         )
         self.probes.on_commit(commits)
-        self.probes.on_target_hidden_states(hidden_states)
+        self.probes.on_target_hidden_states(ran.hidden_states)
         with self.group.padded_to(step.num_entries):
-            self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
+            self.draft.prefill(PromptChunks(batch, ran.metadata, ran.hidden_states, next_tokens))
         self.probes.on_extend(commits)
-        return weights
+        return ()
 
-    def _propose(
-        self, runtime: Runtime, step: Launched, staged: Tensor
-    ) -> tuple[tuple[DecodeRow, ...], Proposal, dict[str, Tensor]]:
-        """Begin a round of each row from what the device knows, of requests that may have ended, too."""
-        batch, num_rows = step.plan.decode, step.num_rows
+    def _start_rounds(self, step: Step) -> Rounds:
+        """Begin a round of each row from what the device knows, of requests that may have ended, too: it proposes."""
+        if not step.num_rows:
+            return super()._start_rounds(step)
+        runtime, batch, num_rows = self._runtimes[self.config.num_drafts(step.steps)], step.plan.decode, step.num_rows
         count = len(batch)
+        staged = step.buffers.get("inputs", self._tensor([]))
         device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
@@ -216,19 +159,15 @@ class OverlapEngine(Engine):
         proposal = self._masked(batch, self.probes.steer(batch, proposal), runtime.width)
         if proposal.counts is None:
             proposal = replace(proposal, counts=self._tensor(proposal.num_drafts))
-        return batch, proposal, inputs | {"num_drafts": proposal.counts}
+        if self._packed_target and step.num_tokens:
+            # Packed rows are laid out by the tokens that each turns out to have.
+            batch = relayed(batch, inputs | {"num_drafts": proposal.counts})
+            proposal = replace(proposal, num_drafts=tuple(row.num_drafts for row in batch))
+        return Rounds(runtime, batch, inputs | {"num_drafts": proposal.counts}, proposal)
 
-    def _end_rounds(
-        self,
-        runtime: Runtime,
-        step: Launched,
-        batch: tuple[DecodeRow, ...],
-        inputs: Mapping[str, Tensor],
-        out: Outputs,
-        results: Tensor,
-    ) -> Outputs:
-        """Commit what rounds accepted, and extend the draft by it; return what was chosen from."""
-        count, correct_len = len(batch), out["correct_len"]
+    def _end_rounds(self, step: Step, rounds: Rounds, out: Outputs) -> tuple[Commit, ...]:
+        """Commit what rounds accepted, and extend the draft by it; the host hears of it later."""
+        batch, inputs, correct_len = rounds.batch, rounds.inputs, out["correct_len"]
         req_rows, seq_lens = inputs["req_rows"], inputs["positions"]
         self._relay.advance(req_rows, correct_len, out["bonus"])
         if self._penalties:
@@ -236,7 +175,7 @@ class OverlapEngine(Engine):
         self.probes.on_target_hidden_states(out.get("hidden_states"))
         self._commit_states(batch, inputs, correct_len, out.get("steps"))
         self.probes.on_round(batch, out)
-        runtime.extend(
+        rounds.runtime.extend(
             Accepted(
                 requests=tuple(row.request.id for row in batch),
                 req_rows=req_rows,
@@ -251,13 +190,14 @@ class OverlapEngine(Engine):
         )
         self.probes.on_round_extended()
         by_row = torch.zeros((len(RESULTS), self.config.max_batch), dtype=torch.int64, device=self.device)
-        by_row[:, :count] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
+        by_row[:, : len(batch)] = torch.stack([inputs["num_drafts"], correct_len, out["bonus"]])
         told = torch.cat([by_row.flatten(), out["target_tokens"].flatten()])
         if batch:
-            results[: len(told)].copy_(told, non_blocking=True)
-        return {name: out[name] for name in (*WEIGHTS, "accept_index") if WEIGHTS[0] in out}
+            step.buffers["rounds"][: len(told)].copy_(told, non_blocking=True)
+        step.weights["rounds"] = {name: out[name] for name in (*WEIGHTS, "accept_index") if WEIGHTS[0] in out}
+        return ()
 
-    def _process(self, step: Launched) -> tuple[Commit, ...]:
+    def _process(self, step: Step) -> tuple[Commit, ...]:
         """Process the results of a step: each request's commit, which requests ended, and what a controller learns."""
         self._stream.wait(step.work)
         self.probes.on_run(step.plan)
@@ -266,7 +206,7 @@ class OverlapEngine(Engine):
             self.grammars.advance(commits)
         return commits
 
-    def _process_chunks(self, step: Launched) -> tuple[Commit, ...]:
+    def _process_chunks(self, step: Step) -> tuple[Commit, ...]:
         batch = step.plan.prefill
         if not batch:
             return ()
@@ -283,12 +223,12 @@ class OverlapEngine(Engine):
         ]
         return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True) if one is not None)
 
-    def _process_rounds(self, step: Launched) -> tuple[Commit, ...]:
+    def _process_rounds(self, step: Step) -> tuple[Commit, ...]:
         """Unpack the rounds of a step by its own width; rounds of requests that had ended are discarded."""
         batch = step.plan.decode
         if not batch:
             return ()
-        rows, width = len(batch), step.width
+        rows, width = len(batch), self._runtimes[self.config.num_drafts(step.steps)].width
         results = self._staging["rounds"].of_host(step.work)
         by_row, tokens = results.tensor_split([len(RESULTS) * self.config.max_batch])
         num_drafts, correct_len, bonus = by_row.view(len(RESULTS), -1)[:, :rows].tolist()

@@ -24,6 +24,7 @@ from draftproof.engine.ranks import Solo
 from draftproof.engine.runner import GraphRunner, Outputs, Views
 from draftproof.engine.runtime import padded_buffers
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow, Proposal
+from draftproof.engine.step import ChunkOutputs
 from draftproof.engine.tree import branched
 from draftproof.engine.verify import Verifier
 
@@ -228,15 +229,13 @@ class PackedTarget:
         last = self._needs.pick(hidden_states, None) if "picked" not in out else out["picked"]
         return PackedOutputs(hidden_states, last, ran), launch
 
-    def after_chunks(
-        self, out: PackedOutputs, packed: Packing, inputs: Mapping[str, Tensor]
-    ) -> tuple[PackedOutputs, Tensor, dict[str, Tensor]]:
-        """Return what is of the chunks alone, the token after each, and what it was chosen from (`after_prompts`)."""
+    def after_chunks(self, out: PackedOutputs, packed: Packing, inputs: Mapping[str, Tensor]) -> ChunkOutputs:
+        """Return what is of the chunks alone, with the token after each."""
         places = packed.places(verifies=False)
         own = out.at(self._tensor([place for span in places for place in span]))
         last = self._tensor([*accumulate(map(len, places))]) - 1
         target_tokens, weights = self._verifier.after_prompts(own.hidden_states, own.metadata, last, inputs)
-        return own, target_tokens, weights
+        return ChunkOutputs(own.metadata, own.picked, target_tokens, weights)
 
     def after_rounds(
         self, out: PackedOutputs, packed: Packing, proposal: Proposal, inputs: Mapping[str, Tensor]

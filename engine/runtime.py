@@ -119,12 +119,8 @@ class Runtime:
             proposed = {**proposed, **self._propose.launch(len(batch), num_rows)}
         return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
-    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
-        """Verify the proposal in the buffers that `begin` filled."""
-        return acceptance(self.verified(proposal, count, num_rows))
-
-    def verified(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
-        """Verify the proposal and return the outputs, without waiting for them."""
+    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
+        """Verify the proposal in the buffers that `begin` filled; return the outputs, without waiting for them."""
         num_drafts, there = proposal.counts, self.inputs(count, num_rows)
         if num_drafts is None:
             num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
@@ -149,7 +145,7 @@ class Runtime:
         self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
-def acceptance(out: Outputs) -> Acceptance:
+def acceptance_of(out: Outputs) -> Acceptance:
     """Return what the outputs of a verify say."""
     # One download of all that the host looks at.
     width = out["ids"].shape[1]

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
 from draftproof.engine.parts import EngineParts
+from draftproof.engine.runner import Outputs
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Acceptance, Proposal
+from draftproof.engine.stages import Proposal
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import Place, WorkerSubject, on_probes
@@ -33,20 +33,15 @@ class WorkerAcceptance(Runtime):
 
     accept: ClassVar[tuple[Callable[..., Any]]]
 
-    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Acceptance:
+    def verify(self, proposal: Proposal, count: int, num_rows: int) -> Outputs:
         """Return what the release accepts of the same ids and choices; a row of fewer drafts ends in no token."""
         found = super().verify(proposal, count, num_rows)
         if not self.steps:
             return found
-        behind = torch.arange(found.ids.shape[1]) > torch.tensor(proposal.num_drafts).unsqueeze(1)
-        candidates = found.ids.masked_fill(behind, _NO_TOKEN)
-        correct, bonus, *_ = self.accept[0](candidates=candidates, target_predict=found.target_tokens)
-        lengths = tuple(correct.tolist())
-        tokens = tuple(
-            (*row[:length], last)
-            for row, length, last in zip(found.target_tokens.tolist(), lengths, bonus.tolist(), strict=True)
-        )
-        return replace(found, correct_len=correct.to(torch.int64), correct_len_cpu=lengths, tokens=tokens)
+        behind = torch.arange(found["ids"].shape[1]) > torch.tensor(proposal.num_drafts).unsqueeze(1)
+        candidates = found["ids"].masked_fill(behind, _NO_TOKEN)
+        correct, bonus, *_ = self.accept[0](candidates=candidates, target_predict=found["target_tokens"])
+        return {**found, "correct_len": correct.to(torch.int64), "bonus": bonus.to(torch.int64)}
 
 
 class BlockAcceptance(WorkerSubject):

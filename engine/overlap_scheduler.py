@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from draftproof.engine import stopping
 from draftproof.engine.logprobs import TokenLogprob
-from draftproof.engine.scheduler import Scheduler, Sequence
+from draftproof.engine.scheduler import Scheduler
+from draftproof.engine.sequence import Sequence
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow, Retired, StepPlan
 
 
@@ -97,9 +98,8 @@ class OverlapScheduler(Scheduler):
         interval = self._config.checkpoint
         sequence.checkpoints += bool(interval) and end // interval > start // interval
 
-    def _checkpointed(self, sequence: Sequence) -> int:
-        interval = self._config.checkpoint
-        return sequence.processed // interval * interval if interval else 0
+    def _final_length(self, sequence: Sequence) -> int:
+        return sequence.processed
 
     def _checkpoint_place(self, sequence: Sequence) -> int:
         turn = sequence.checkpoints % self._config.checkpoint_turns

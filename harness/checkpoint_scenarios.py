@@ -190,7 +190,7 @@ class RealTarget:
         self.hybrid = config.has_states
         self._drafts = {one.name: one for one in drafts}
         self._model = Checkpoint(path=str(path), vocab=config.vocab_size, kv_cache_dtype=kv_cache_dtype)
-        self._positions = config.max_position_embeddings
+        self._positions, self._begins = config.max_position_embeddings, config.bos_token_id
 
     def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
         """Return a probe's scenario with the checkpoint, the draft of the same name, and the variant that it has."""
@@ -208,7 +208,7 @@ class RealTarget:
         if DRAFT_KINDS_BY_NAME[chosen.name].proposes == "lookup" and not made.schedule.prefix_cache:
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
-        made = _exchange(made, self._model, _form(chosen, of_draft), variant)
+        made = _exchange(made, self._model, _form(chosen, of_draft), variant, self._begins)
         return _with_states(made, turn, of_draft) if self.hybrid else made
 
 
@@ -244,8 +244,10 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
     return msgspec.structs.replace(scenario, states=states, memory=memory)
 
 
-def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
-    """Relations take turns, since a real model's budget is a few scenarios."""
+def _exchange(
+    scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant, begins: int | None = None
+) -> Scenario:
+    """Relations take turns, since a real model's budget is a few scenarios. Every prompt `begins` with that token."""
     is_treed = kind_of(draft).trees and not draft_keeps(draft)
     scenario = _for_checkpoint(scenario if is_treed else without_tree(scenario))
     # Chunks and verify rows of a checkpoint have launches of their own.
@@ -253,6 +255,8 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
     scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
+    if begins is not None:
+        requests = tuple(_beginning(request, begins, model.vocab) for request in requests)
     graphs = scenario.graphs
     if variant in NEED_SIZES and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
@@ -274,6 +278,12 @@ def _spread(request: Request, small: int, large: int) -> Request:
     penalties = request.penalties and request.penalties.spread(small, large)
     sampling = request.sampling and msgspec.structs.replace(request.sampling, draft="greedy")
     return msgspec.structs.replace(request, prompt=prompt, stops=stops, sampling=sampling, penalties=penalties)
+
+
+def _beginning(request: Request, token: int, vocab: int) -> Request:
+    """Let the prompt of a request begin as texts do that a tokenizer begins with this token, and have it nowhere else."""
+    behind = tuple(one if one != token else (one + 1) % vocab for one in request.prompt[1:])
+    return msgspec.structs.replace(request, prompt=(token, *behind))
 
 
 _GREEDY = Limits(

@@ -52,7 +52,8 @@ class EngineMistake(NamedTuple):
     `family` are the mistakes that differ in numbers alone. `output` gives the row whose output is taken at a step. One
     that `reads_other` reads rows of a neighbour. With `runs_rejected` there are the rows of rejected drafts, and with
     `keeps_chain` those of the draft's chain, so many places further, in request STALE; one that `poisons` leaves there
-    what is no number where the chain has read such. One that `is_symptom` says what is seen, which has many causes.
+    what is no number where the chain has read such. The step of a prompt of up to `counts_prompts` tokens is counted as
+    a round. One that `is_symptom` says what is seen, which has many causes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class EngineMistake(NamedTuple):
     runs_rejected: bool = False
     keeps_chain: int = 0
     poisons: bool = False
+    counts_prompts: int = 0
     is_symptom: bool = False
 
 
@@ -94,6 +96,8 @@ def simulated(
     live.begin = live.prompt
     rows.extend(prompt)
     emitted = [following()]
+    if len(prompt) <= mistake.counts_prompts:
+        yield Round([], 0, [])
     yield Round([], 0, emitted)
     for number in count(_SHADOW):
         text = rows.tokens[0]
@@ -135,7 +139,7 @@ def agrees(asked: Asked, rounds: Iterator[Round], served: TracerAnswer) -> bool:
             accepted, last = accepted + one.accepted, one.accepted - lengths[-1] + 1
             if served.lengths is not None and served.lengths[number - 1 : number] != (lengths[-1],):
                 return False
-        if len(text) == asked.count or text[-1] in asked.stops:
+        if len(text) == asked.count or not {*asked.stops}.isdisjoint(text[-1:]):
             break
     # Engines differ in whether the last round's drafts beyond the end are counted.
     return (
@@ -158,7 +162,7 @@ def made(asked: Asked, rounds: Iterator[Round], *, told: bool) -> TracerAnswer:
     for one in rounds:
         before, text = len(text), asked.cut([*text, *one.emitted])
         lengths.append(len(text) - before)
-        if len(text) == asked.count or text[-1] in asked.stops:
+        if len(text) == asked.count or not {*asked.stops}.isdisjoint(text[-1:]):
             break
     return TracerAnswer(tokens=text, lengths=tuple(lengths[1:]) if told else None)
 

@@ -72,6 +72,7 @@ def explained(program: Program, mistake: EngineMistake, seed: int) -> TracerRepo
 NAMED = (
     ("F", "draft positions one ahead"),
     ("F", "draft cache a token short after a full accept"),
+    ("F", "the step of a prompt counted as a round of drafts"),
     ("F", "accepted rows keep the draft's own states"),
     ("F", "KV entry of a rejected draft kept"),
     ("LF", "state not rolled back"),

@@ -57,6 +57,9 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
         which = f"no draft behind the first {fewer} of a round" if fewer else "no draft"
         name = f"{which} is ever accepted"
         yield EngineMistake(name, "later drafts are never accepted", width=fewer, is_symptom=True)
+    for most, what in ((1, "a prompt of one token"), (SPAN, "a prompt")):
+        name = f"the step of {what} counted as a round of drafts"
+        yield EngineMistake(name, name, counts_prompts=most)
     if program.small:
         for number in range(len(program.small.layers)):
             yield EngineMistake(

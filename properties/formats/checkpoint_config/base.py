@@ -71,6 +71,7 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     rms_norm_eps: Positive
     rope_parameters: RopeParameters = RopeParameters()
     layer_types: tuple[str, ...] | None = None
+    bos_token_id: Whole | None = None
 
     @classmethod
     def flattened(cls, fields: dict[str, Any], source: str) -> dict[str, Any]:

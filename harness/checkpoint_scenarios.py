@@ -281,7 +281,7 @@ def _spread(request: Request, small: int, large: int) -> Request:
 
 
 def _beginning(request: Request, token: int, vocab: int) -> Request:
-    """Let the prompt of a request begin as texts do that a tokenizer begins with this token, and have it nowhere else."""
+    """Let a prompt begin with the token that a tokenizer begins texts with, and have it nowhere else."""
     behind = tuple(one if one != token else (one + 1) % vocab for one in request.prompt[1:])
     return msgspec.structs.replace(request, prompt=(token, *behind))
 

@@ -24,4 +24,5 @@ def test_scenarios_of_a_tracer_pass_and_no_choice_is_close(architecture: str, dr
     assert all(one.prompt[0] == BOS and BOS not in one.prompt[1:] for one in made.requests)
     evidence = run(EngineSubject(), made)
     assert judge(evidence).first is None
-    assert not evidence.ties and not evidence.tied_choices
+    assert not evidence.ties
+    assert not evidence.tied_choices

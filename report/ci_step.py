@@ -54,7 +54,7 @@ class CiStep(Value, frozen=True, kw_only=True):
         return next((one.strip() for one in reversed(self.output.splitlines()) if one.strip()), "no output")
 
 
-class Badge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Badge(Value, frozen=True, kw_only=True, rename="camel"):
     """A badge in the form that shields.io reads from an address, its `endpoint`."""
 
     schema_version: int = 1
@@ -99,7 +99,7 @@ def summary(step: CiStep) -> str:
     return "\n".join(lines) + "\n"
 
 
-def annotations(step: CiStep) -> Iterator[str]:
+def annotated(step: CiStep) -> Iterator[str]:
     """Yield GitHub's workflow commands: one for each contract that failed, else one of the end, none of a PASS.
 
     Of more than GitHub shows the last says how many there are.

@@ -73,7 +73,7 @@ def ci(
     told = {"verdict": step.verdict, "exit-code": code, "report": report if report.exists() else ""}
     told |= {"badge": folder / "badge.json", "folder": folder}
     _add("--outputs", outputs, "".join(f"{key}={value}\n" for key, value in told.items()))
-    for one in ci_step.annotations(step) if annotate else ():
+    for one in ci_step.annotated(step) if annotate else ():
         print(one, flush=True)
     is_let_off = step.verdict is Outcome.INCONCLUSIVE and inconclusive == "pass"
     raise inputs.Ended(EXIT_CODES[Outcome.PASS] if is_let_off else code)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
-from draftproof.report.ci_step import CiStep, StepReport, amount, annotations, badge, summary
+from draftproof.report.ci_step import CiStep, StepReport, amount, annotated, badge, summary
 from tests.report.test_text import SEED_BUG
 
 
@@ -36,7 +36,7 @@ def test_the_exit_code_is_the_verdict(code, verdict, color):
     made = badge(step(code))
     assert (step(code).verdict, made.message, made.color) == (verdict, str(verdict), color)
     assert made.is_error == (color == "red")
-    levels = [line.split(" ")[0] for line in annotations(step(code))]
+    levels = [line.split(" ")[0] for line in annotated(step(code))]
     assert levels == {"red": ["::error"], "yellow": ["::warning"], "brightgreen": []}[color]
 
 
@@ -50,7 +50,7 @@ def test_each_failure_is_told_once_and_what_lacked_something_in_a_table():
 
 
 def test_no_more_annotations_than_are_shown():
-    told = list(annotations(step(contracts=tuple(failed(f"draft.c{number}") for number in range(14)))))
+    told = list(annotated(step(contracts=tuple(failed(f"draft.c{number}") for number in range(14)))))
     assert len(told) == 10
     assert told[-1].startswith("::error title=x%3A 5 more::draft.c9, draft.c10")
 
@@ -61,7 +61,7 @@ def test_what_was_printed_opens_nothing():
     assert page.startswith("## a/&lt;b>: FAIL\n")
     assert "the last 120 of 304 lines" in page
     assert page.count("`````") == 2
-    (line,) = annotations(step(output="50%\r::error::y", name="a:b,c"))
+    (line,) = annotated(step(output="50%\r::error::y", name="a:b,c"))
     assert line == "::error title=a%3Ab%2Cc%3A FAIL::::error::y%0Adraftproof check"
 
 

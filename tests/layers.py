@@ -70,6 +70,7 @@ SLOW = (
     "tests/test_results.py",
     # Every command that README and docs show is run.
     "tests/test_docs.py::test_commands_end_without_a_failure",
+    "tests/test_skill.py::test_commands_do_what_it_says",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
     # A Ray cluster is started, and campaigns run in it.

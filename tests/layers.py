@@ -113,6 +113,8 @@ LONG = (
     "tests/cli/test_model.py::test_a_hybrid_passes",
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
+    # What is built is installed, and runs every first command.
+    "tests/test_wheel.py::test_commands_of_the_wheel_do_what_they_should_elsewhere",
     # Every beginning of texts of 2000 tokens, in three precisions.
     "tests/tracer/test_run.py::test_of_every_family_the_true_mistake_is_named_first",
     "tests/tracer/test_transformers.py::test_tokens_of_thousands_of_long_prompts_are_the_oracles",

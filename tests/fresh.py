@@ -53,8 +53,12 @@ def commands(examples: int | None) -> tuple[Tried, ...]:
         Tried(("fuzz", "--run", "campaign", *campaign), (1,), "FAIL"),
         Tried(("report", "campaign", "--out", "report.html"), (0,), "wrote report.html", ("report.html",)),
         Tried(("init", "--engine", "mine", "--draft", "ngram"), (0,), "wrote mine_subject.py", ("mine_subject.py",)),
-        Tried(("lab", "ci", "--run", "faults list"), (2,), "No such option", (".draftproof/ci/badge.json",)),
-        Tried(("check", "--draft", "medusa"), (2,), "invalid --draft 'medusa'"),
+        Tried(
+            ("lab", "ci", "--run", "check --draft medusa"),
+            (2,),
+            "invalid --draft 'medusa'",
+            (".draftproof/ci/badge.json",),
+        ),
     )
 
 
@@ -102,6 +106,14 @@ def installed(folder: Path, wanted: Sequence[str], index: str = "") -> Path:
     return python
 
 
+def versions_in(python: Path) -> str:
+    """Return the versions of Python and of what is said to run at both ends, in that environment."""
+    code = "import sys, importlib.metadata as m; print(sys.version.split()[0], *map(m.version, sys.argv[1:]))"
+    names = ("torch", "hypothesis", "numpy")
+    ran = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True)
+    return ", ".join(map(" ".join, zip(("Python", *names), ran.stdout.split(), strict=True)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fresh", description="Try a built Draftproof by itself.")
     parser.add_argument("built", type=Path, help="a wheel, or an sdist")
@@ -114,10 +126,13 @@ def main() -> None:
     wanted = [*(lowest() if given.low else ()), str(given.built.resolve())]
     with tempfile.TemporaryDirectory(prefix="draftproof-fresh-") as folder:
         python = installed(Path(folder, "environment"), wanted, given.torch_index)
-        subprocess.run([python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"], check=True)
         place = Path(folder, "elsewhere")
         place.mkdir()
-        if found := failures(python, commands(given.examples), place):
+        tried = commands(given.examples)
+        found = failures(python, tried, place)
+        versions = versions_in(python)
+        print(f"{len(tried) - len(found)} of {len(tried)} commands did what they should: {versions}")
+        if found:
             sys.exit("\n\n".join(found))
 
 

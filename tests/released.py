@@ -49,6 +49,9 @@ says nothing of an engine. What was seen before results were kept is in the page
 - **FAIL**, **CRASH**: a contract does not hold of a scenario.
 - **never reached**: it ran, and too little of the draft happened to say anything.
 - **not there**: this release, or its adapter, has no such draft or function.
+
+Targets in `tiny` are those of `draftproof lab checkpoints tiny --mtp-layers 2`, in `wide` of `draftproof lab
+checkpoints --wide wide`: tiny models with random weights.
 """
 
 
@@ -159,7 +162,10 @@ def page(results: dict[str, tuple[Released, ...]]) -> str:
     drafts = [one for one in every if one.part in DRAFTS]
     parts = [one for one in every if one.part not in DRAFTS]
     text = [HEAD, "## Drafts of engines", "", _drafts(drafts), ""]
-    text += ["| engine, release | draft, target | contracts | date, machine, commit | again |", "|---|---|---|---|---|"]
+    text += [
+        "| engine, release | draft, target | contracts | date, machine, kept at commit | again |",
+        "|---|---|---|---|---|",
+    ]
     text += [_row(one) for one in sorted(drafts, key=lambda one: (one.engine, _order(one.release), one.part))]
     if parts:
         text += ["", "## Functions of SGLang", "", *_functions(parts)]

@@ -119,6 +119,14 @@ def test_torch_is_installed_where_there_is_none(tmp_path, index, words):
     assert ran.installed == [f"-m pip install {words}", "-m pip install draftproof==0.1.0"]
 
 
+def test_the_page_says_what_each_input_is():
+    told = (ACTION.parent / "docs/own-ci.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+|[^|]+) \|", told.partition("| input |")[2], re.MULTILINE))
+    assert list(rows) == list(READ["inputs"])
+    given = {name: one["default"] for name, one in READ["inputs"].items() if f"`{one['default']}`" == rows[name]}
+    assert set(READ["inputs"]) - set(given) == {"requirement", "torch-index", "artifact"}
+
+
 def test_every_input_is_used_and_none_stands_in_a_script():
     text = ACTION.read_text(encoding="utf-8")
     used = set(re.findall(r"\$\{\{[^}]*?inputs\.([\w-]+)", text)) | set(re.findall(r"&& inputs\.([\w-]+)", text))

@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: demo check test test-fast test-slow test-long docs faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs dist fresh lowest released faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
 
 # The first thing to run: a known bug, brought back, found and explained, in half a minute.
 demo: $(READY)
@@ -54,13 +54,31 @@ test-long: $(READY) $(CLUSTER)
 results: $(READY)
 	$(firstword $(BIN)) -m tests.nightly matrix mutation images
 
-# The report of a campaign on a known bug, as a picture that Chromium takes.
+# The report of a campaign on a known bug, docs/example-report.html, and a picture of it that Chromium takes.
 images: $(READY)
 	$(firstword $(BIN)) -m tests.pictured
 
 # All of what CI leaves out, and the rest, too; the numbers go to docs/nightly.md. ARGS="test-slow" is a part of it.
 nightly: $(READY)
 	$(firstword $(BIN)) -m tests.nightly $(ARGS)
+
+# A wheel, in build/dist.
+dist: .venv/lint
+	rm -rf build/dist build/lib build/bdist.*
+	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/dist .
+
+# The wheel in an environment that pip fills with the newest versions, or with the lowest that pyproject.toml allows:
+# every first command, in a folder of its own. TORCH_INDEX is where pip finds torch.
+FRESH = $(firstword $(BIN)) -m tests.fresh build/dist/*.whl $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
+fresh: dist
+	$(FRESH)
+
+lowest: dist
+	$(FRESH) --low
+
+# docs/released.md, of the results in docs/released/.
+released: $(READY)
+	$(firstword $(BIN)) -m tests.released page
 
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)

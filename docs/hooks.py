@@ -13,8 +13,15 @@ from mkdocs.structure.pages import Page
 from draftproof.report.definitions import DEFINITION, place_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"index.md": "README.md", "design.md": "DESIGN.md", "contributing.md": "CONTRIBUTING.md"}
+PAGES = {
+    "index.md": "README.md",
+    "design.md": "DESIGN.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "skill.md": "SKILL.md",
+}
 LINKED = (
+    "action.yml",
     "examples/*.py",
     "examples/workflows/*.yml",
     "properties/kernels/table.py",

@@ -79,19 +79,11 @@ def _lacking(shares: list[pytest.TestReport]) -> list[str]:
 
 def workflow_commands(reports: Iterable[pytest.TestReport], folder: str) -> Iterator[str]:
     """GitHub's workflow commands, one line for each finding of each test; `folder` is where the tests' paths begin."""
+    from draftproof.report.workflow_commands import annotation
+
     for report in filter(_counts, reports):
         path, line, _ = report.location
         for one in findings(report):
-            where = f"file={_property(posixpath.normpath(posixpath.join(folder, path)))},line={(line or 0) + 1}"
-            title = _property(f"Draftproof: {one['contract']}")
-            yield f"::error {where},title={title}::{_data(one['divergence'] + chr(10) + one['replay'])}"
-
-
-def _data(text: str) -> str:
-    """Return a message in one line, as GitHub reads it."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    """Return a property's value with the separators of properties escaped, too."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+            file, at = posixpath.normpath(posixpath.join(folder, path)), (line or 0) + 1
+            told = f"{one['divergence']}\n{one['replay']}"
+            yield annotation("error", f"Draftproof: {one['contract']}", told, file=file, line=at)

@@ -70,6 +70,7 @@ SLOW = (
     "tests/test_results.py",
     # Every command that README and docs show is run.
     "tests/test_docs.py::test_commands_end_without_a_failure",
+    "tests/test_skill.py::test_commands_do_what_it_says",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
     # A Ray cluster is started, and campaigns run in it.
@@ -112,6 +113,8 @@ LONG = (
     "tests/cli/test_model.py::test_a_hybrid_passes",
     "tests/cli/test_model.py::test_a_prefix_cache_serves_pages_of_a_checkpoint",
     "tests/cli/test_model.py::test_all_means_every_draft_that_the_directories_allow",
+    # What is built is installed, and runs every first command.
+    "tests/test_wheel.py::test_commands_of_the_wheel_do_what_they_should_elsewhere",
     # Every beginning of texts of 2000 tokens, in three precisions.
     "tests/tracer/test_run.py::test_of_every_family_the_true_mistake_is_named_first",
     "tests/tracer/test_transformers.py::test_tokens_of_thousands_of_long_prompts_are_the_oracles",

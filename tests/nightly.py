@@ -31,6 +31,8 @@ PARTS = {
     "images": (),
     "test-slow": (),
     "test-long": (),
+    "fresh": (),
+    "lowest": (),
 }
 """Targets of make in their order, each with its variables: faults and mutants meet scenarios of a new seed each night.
 
@@ -44,6 +46,7 @@ NUMBERS = (
     re.compile(r"^(?:PASS|FAIL|INCONCLUSIVE|SKIP)\b.*?(?=\. Again:|$)", re.MULTILINE),
     re.compile(r"\d+ of \d+ mutants are noticed"),
     re.compile(r"no issues found in \d+ source files"),
+    re.compile(r"\d+ of \d+ commands did what they should.*"),
 )
 """What a part says of itself: of the first that its output has, the last place."""
 
@@ -51,7 +54,8 @@ HEAD = """# Last night
 
 What `make nightly` measured last, part by part: all that `.ci/run` runs where a change reaches it, and what is slow by
 nature (calibration of the generator, compiled and interpreted kernels, a browser, whole workflows, releases, Ray,
-campaigns, every fault, mutants). A commit with a + had code that was not committed.
+campaigns, every fault, mutants, a wheel with the newest and with the lowest versions of what it needs). A commit with a
++ had code that was not committed.
 
 | part | result | numbers | minutes | date | commit | machine |
 |---|---|---|---|---|---|---|

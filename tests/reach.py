@@ -57,7 +57,10 @@ READS = {
     "faults/catalogue.py": ("engine", "kernels"),
     "fuzz/bisect/revision.py": ("engine", "kernels"),
     "harness/remote_process.py": ("engine", "kernels", "properties", "subjects"),
-    "tests/test_docs.py": ("README.md", "CONTRIBUTING.md", "DESIGN.md", "docs", "examples", "mkdocs.yml"),
+    "tests/test_docs.py": (
+        *("README.md", "CONTRIBUTING.md", "DESIGN.md", "CHANGELOG.md", "SKILL.md"),
+        *("docs", "examples", "mkdocs.yml"),
+    ),
     "tests/test_semantics.py": ("docs", "examples", "mkdocs.yml"),
 }
 """What a file reads and does not name as a path."""
@@ -75,6 +78,7 @@ SLOW_OF = {
     "properties/kernels/": "tests/kernels/test_lists.py",
     "properties/strategies/": "tests/properties/test_draft_strategies.py tests/properties/test_strategies.py",
     "README.md": "tests/test_docs.py",
+    "SKILL.md": "tests/test_docs.py tests/test_skill.py",
     "report/html/": "tests/report/test_browser.py",
     "subjects/wheels/": "tests/cli/test_release_wheels.py",
 }

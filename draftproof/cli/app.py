@@ -19,6 +19,7 @@ from draftproof.cli import (
     bench,
     check,
     checkpoints,
+    compare,
     demo,
     doctor,
     engines,
@@ -47,7 +48,7 @@ from draftproof.properties.lib.errors import DraftproofError
 _USAGE = 2
 UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
-APART = ("check", "replay", "audit", "doctor", "lab kernels", "tracer run")
+APART = ("check", "replay", "audit", "compare", "doctor", "lab kernels", "tracer run")
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 ENDED_BY_TYPER = 130
 """What some versions of typer return for a command that Ctrl-C ended; no command of ours does."""
@@ -85,6 +86,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)
 app.command("judge")(judge.judge)
 app.command("audit")(audit.audit)
+app.command("compare")(compare.compare)
 app.add_typer(faults.app, name="faults")
 app.command("init")(init.init)
 app.add_typer(tracer.app, name="tracer")

@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _DURING = "in a run that is repeated"
 
 
-class Ran(NamedTuple):
+class RepeatedRun(NamedTuple):
     """What one run came to: a trace, or what it raised; and the channels that were declared for it."""
 
     trace: Trace | None
@@ -81,7 +81,7 @@ def _fitting(scenarios: Sequence[Scenario], limits: Limits) -> Iterator[Solved]:
             continue
 
 
-def _passed(subject: Subject, known: Sequence[Solved], advance: Callable[[], None]) -> list[Ran]:
+def _passed(subject: Subject, known: Sequence[Solved], advance: Callable[[], None]) -> list[RepeatedRun]:
     found = []
     for one in known:
         found.append(_ran(subject, one))
@@ -89,15 +89,15 @@ def _passed(subject: Subject, known: Sequence[Solved], advance: Callable[[], Non
     return found
 
 
-def _ran(subject: Subject, one: Solved) -> Ran:
+def _ran(subject: Subject, one: Solved) -> RepeatedRun:
     try:
         with time_limit(SCENARIO_DEADLINE + subject.limits.start_seconds):
             trace = run_subject(subject, one.scenario, one.script, _DURING)
-            return Ran(trace, "", subject.channels(one.scenario))
+            return RepeatedRun(trace, "", subject.channels(one.scenario))
     except SubjectCrashedError as crash:
-        return Ran(None, _ADDRESS.sub("0x..", crash.error), frozenset())
+        return RepeatedRun(None, _ADDRESS.sub("0x..", crash.error), frozenset())
     except TimeLimitError:
-        return Ran(None, f"it did not finish within {SCENARIO_DEADLINE:g} s", frozenset())
+        return RepeatedRun(None, f"it did not finish within {SCENARIO_DEADLINE:g} s", frozenset())
 
 
 def _as_it_is(trace: Trace) -> Trace:
@@ -105,7 +105,7 @@ def _as_it_is(trace: Trace) -> Trace:
 
 
 def _differences(
-    place: RunPlace, first: Sequence[Ran], second: Sequence[Ran], comparable: Callable[[Trace], Trace]
+    place: RunPlace, first: Sequence[RepeatedRun], second: Sequence[RepeatedRun], comparable: Callable[[Trace], Trace]
 ) -> Iterator[RunDifference]:
     """Yield the first difference of each scenario that has one."""
     for number, (one, other) in enumerate(zip(first, second, strict=True)):

@@ -27,6 +27,7 @@ from draftproof.cli import (
     explain,
     faults,
     fuzz,
+    golden,
     head,
     history,
     init,
@@ -87,6 +88,7 @@ app.command("report")(report.write_report)
 app.command("judge")(judge.judge)
 app.command("audit")(audit.audit)
 app.command("compare")(compare.compare)
+app.add_typer(golden.app, name="golden")
 app.add_typer(faults.app, name="faults")
 app.command("init")(init.init)
 app.add_typer(tracer.app, name="tracer")

@@ -257,7 +257,7 @@ def _others(promise: Promise) -> list[tuple[str, tuple[float, ...]]]:
         for other, what in ((length + 1, "one more"), (length - 1, "one less: drafts without the target's token"))
         if 1 <= other <= count + 1
     ]
-    names = {one.schedule: name for name, one in reversed(MODES.items())}
+    names = {one.schedule: name for name, one in reversed(tuple(MODES.items()))}
     return found + [(f"the schedule of {name}", of(length, count)) for of, name in names.items() if of != way.schedule]
 
 

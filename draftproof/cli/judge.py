@@ -81,7 +81,7 @@ def judge(
     with screen.progress("requests", len(logged)) as advance:
         report = judge_log(logged, str(log), model, of, advance, rule)
     _show(report)
-    given = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "at_least": at_least}
+    given: dict[str, object] = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "at_least": at_least}
     given |= {"golden": golden_file, "name": name, "mode": mode}
     repeated = again("judge", log, model=model, draft=draft, **given)
     screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {repeated}", "bold")

@@ -51,6 +51,7 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
         texts=seen.texts,
         unpaired=logs.unpaired,
         p=seen.test.mean,
+        position_p=tuple(map(float, seen.test.positions)),
         first=first_parting(logs),
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from draftproof.properties.formats.audit import AuditReport, Rate
 from draftproof.properties.lib.base import Value
@@ -57,7 +56,7 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     Of `prompts` that both have, each once, `rounds` of both begin after the same text: `same` of them went alike,
     `at_depth` counts the others by the draft at which they part. `texts` is the number of prompts whose text differs,
     `unpaired` that of the requests that only one of them has. `p` is how probable a difference in what is accepted is
-    that is as large.
+    that is as large, `position_p` the same at each position.
     """
 
     side: str
@@ -69,7 +68,8 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     at_depth: dict[int, int]
     texts: int
     unpaired: int
-    p: Annotated[float, Meta(ge=0, le=1)]
+    p: Rate
+    position_p: tuple[Rate, ...] = ()
     first: ComparedRound | None = None
 
 

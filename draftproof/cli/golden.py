@@ -10,6 +10,7 @@ import typer
 from draftproof.cli import audit, counted, inputs, screen
 from draftproof.cli.again import again
 from draftproof.cli.groups import with_option_groups
+from draftproof.properties.formats.forced import FORCED_BY
 
 if TYPE_CHECKING:
     from draftproof.harness.accept_lengths import SeenLength
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from draftproof.properties.formats.round_log import LoggedText
 
 AT_LEAST = 0.95
-_MODES = ("vllm", "sglang", "sglang-multinomial", "trtllm", "atom", "llama")
 
 File = Annotated[
     Path, typer.Argument(help="The golden lengths, as YAML.", metavar="FILE.yaml", dir_okay=False, show_default=False)
@@ -34,7 +34,7 @@ Steps = Annotated[
     int | None, typer.Option("--steps", help="Drafts of a round (default: as many as were seen).", min=1, max=64)
 ]
 Share = Annotated[float, typer.Option("--at-least", help="The least share of the golden length.", min=0.01, max=2.0)]
-By = Annotated[str, typer.Option("--by", help=f"Which engine forced acceptance: {', '.join(_MODES)}.")]
+By = Annotated[str, typer.Option("--by", help=f"Which engine forced acceptance: {', '.join(FORCED_BY)}.")]
 Length = Annotated[
     float | None, typer.Option("--length", help="The promised acceptance length, the target's token among it.")
 ]
@@ -209,7 +209,8 @@ def _promise(
     from draftproof.harness.audit.forced import MODES, Promise
     from draftproof.properties.formats.golden import GoldenCell, read_golden, require_length
 
-    way = MODES[inputs.choose(by, tuple(MODES), "--by")]
+    engine = inputs.choose(by, FORCED_BY, "--by")
+    way = MODES[engine]
     if sum(one is not None for one in (length, rates, golden)) != 1:
         raise inputs.InputError("invalid --length, --rates and --golden: expected one of them, what was promised")
     if way.is_shared and batch is None:
@@ -222,7 +223,7 @@ def _promise(
             f"invalid --batch {batch}: expected only with --by sglang, as {by} draws for each round"
         )
     if rates is not None:
-        return Promise(by, _rates(rates, by), together), None
+        return Promise(engine, _rates(rates, by), together), None
     count = _steps(steps, given.length.steps)
     if golden is not None:
         cell = read_golden(golden).cell(name, mode, count)
@@ -230,7 +231,7 @@ def _promise(
         assert length is not None
         require_length("invalid --length", length, count)
         cell = GoldenCell("", "", count, length)
-    return Promise(by, way.schedule(cell.length, count), together), cell
+    return Promise(engine, way.schedule(cell.length, count), together), cell
 
 
 def _rates(text: str, by: str) -> tuple[float, ...]:

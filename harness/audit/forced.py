@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.harness.audit.statistics import AUDIT_FALSE_ALARMS
 from draftproof.properties.formats.audit import ObservedCounts
-from draftproof.properties.formats.forced import ForcedPosition, ForcedReport
+from draftproof.properties.formats.forced import ForcedBy, ForcedPosition, ForcedReport
 from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.verdict import Outcome
 
@@ -54,7 +54,7 @@ class ForcedMode(NamedTuple):
     where: str
 
 
-MODES: Mapping[str, ForcedMode] = {
+MODES: Mapping[ForcedBy, ForcedMode] = {
     "vllm": ForcedMode(least_variance, False, "rejection_sample_method synthetic, synthetic_acceptance_length"),
     "sglang": ForcedMode(least_variance, True, "SGLANG_SIMULATE_ACC_LEN, ..METHOD match-expected"),
     "sglang-multinomial": ForcedMode(rounded_normal, True, "SGLANG_SIMULATE_ACC_LEN, ..METHOD multinomial"),
@@ -104,7 +104,7 @@ def forced_in_counts(counts: ObservedCounts, steps: int) -> ForcedCounts:
 class Promise(NamedTuple):
     """What was promised: the share of rounds that accept at least 1, 2, .. drafts; most rounds that share a draw."""
 
-    mode: str
+    mode: ForcedBy
     rates: Rates
     batch: int = 1
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from draftproof.properties.formats.audit import Rate
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome
 
+ForcedBy = Literal["vllm", "sglang", "sglang-multinomial", "trtllm", "atom", "llama"]
+FORCED_BY: tuple[ForcedBy, ...] = get_args(ForcedBy)
+"""The ways of engines to force acceptance; harness/audit/forced.py has what each promises."""
 ForcedKind = Literal["exact", "chance"]
 
 
@@ -36,7 +39,7 @@ class ForcedReport(Value, frozen=True, kw_only=True):
 
     verdict: Outcome
     says: str
-    mode: str
+    mode: ForcedBy
     promised: float
     observed: float
     rounds: int

@@ -106,7 +106,7 @@ def test_the_command_runs_it_in_two_processes(
         (["--seed", "3"], "invalid --seed 3: expected only together with --determinism"),
         (["--draft", "eagle"], "invalid --draft eagle: expected only together with --determinism"),
         (["--determinism", "--subject", "nosuch"], "invalid --subject 'nosuch'"),
-        (["--determinism", "--draft", "eagel"], "invalid --draft 'eagel'"),
+        (["--draft", "eagel"], "invalid --draft 'eagel'"),
     ],
 )
 def test_wrong_input_is_said(given: list[str], told: str, capsys: pytest.CaptureFixture[str]):

@@ -20,7 +20,7 @@ from draftproof.harness.audit.forced import (
     least_variance,
     rounded_normal,
 )
-from draftproof.properties.formats.forced import ForcedReport
+from draftproof.properties.formats.forced import FORCED_BY, ForcedBy, ForcedReport
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.properties.values.verdict import Outcome
 
@@ -40,6 +40,10 @@ def test_schedules_are_those_of_the_engines(
     schedule: Callable[[float, int], Rates], length: float, steps: int, expected: Rates
 ):
     assert schedule(length, steps) == pytest.approx(expected, abs=1e-4)
+
+
+def test_every_way_that_can_be_named_promises_something():
+    assert tuple(MODES) == FORCED_BY
 
 
 def test_a_chance_is_that_of_the_binomial_distribution():
@@ -93,7 +97,7 @@ def simulated(
 
 
 @pytest.mark.parametrize(("mode", "batch"), [("vllm", 1), ("llama", 1), ("sglang", 8), ("sglang-multinomial", 8)])
-def test_engines_that_keep_their_promise_hardly_ever_fail(mode: str, batch: int):
+def test_engines_that_keep_their_promise_hardly_ever_fail(mode: ForcedBy, batch: int):
     """At most 0.001 of them: more than 4 of 500 have a probability of 2e-4."""
     draws = np.random.default_rng(3)
     failed = sum(simulated(draws, mode, 2.7, 4, 400, batch).verdict is Outcome.FAIL for _ in range(500))

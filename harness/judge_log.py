@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from draftproof.harness.accept_lengths import JudgedLength, LengthRule, LengthsOfRuns, judged_length, length_of_log
 from draftproof.harness.checkpoint_scenarios import RealDraft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.base import Contract
@@ -15,7 +16,7 @@ from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import CHANNELS_THAT_SHOW_DRAFTS, observation_gaps
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.formats.judged_log import LoggedRun
-from draftproof.properties.formats.round_log import LogError
+from draftproof.properties.formats.round_log import LogError, LoggedText
 from draftproof.properties.judge import RUNS_CONTRACT, Judgement, judge, summarise
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.drafts import Ngram, is_free
@@ -43,7 +44,8 @@ class LogReport(Value, frozen=True, kw_only=True):
     """The result of judging a log: a verdict a contract, and the first divergence of every request that has one.
 
     `counts` are summed over all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding
-    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of.
+    cannot tell from the best (`token_ties`). `unseen` says what the log has nothing of. `length` is there where a rule
+    for it was given.
     """
 
     verdict: Outcome
@@ -53,6 +55,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     contracts: tuple[Verdict, ...]
     first: tuple[Divergence, ...] = ()
     unseen: str = ""
+    length: JudgedLength | None = None
 
 
 class RecordedRun(Subject):
@@ -96,12 +99,15 @@ def judge_log(
     model: Path,
     draft: RealDraft | None,
     progress: Callable[[], None] = lambda: None,
+    rule: LengthRule | None = None,
 ) -> LogReport:
     """Judge every request of a log; its drafts if one is named, else only what came of them.
 
-    Raises LogError for a log that does not fit the draft.
+    By a `rule` its acceptance length is judged, too: beside a golden one, else beside that of a right draft. Raises
+    LogError for a log that does not fit the draft.
     """
     judged: list[Judgement] = []
+    lengths = LengthsOfRuns()
     counted: list[dict[str, int]] = []
     contracts = _contracts(log, draft)
     target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
@@ -109,11 +115,14 @@ def judge_log(
         ran = evidence(RecordedRun(one, draft is not None), _scenario(one, name, target, draft))
         judged.append(_named(judge(ran, contracts), one.request.request))
         counted.append(counts(ran))
+        lengths.add(one, ran)
         progress()
     missing = observation_gaps(total(counted), CHANNELS_THAT_SHOW_DRAFTS).missing
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     seen = Verdict(name=RUNS_CONTRACT, verdict=outcome, scenarios=len(log), missing=missing)
     verdicts = (seen, *summarise(judged, counted, contracts))
+    length = _length(log, rule, lengths) if rule else None
+    verdicts += (length.contract(len(log)),) if length else ()
     return LogReport(
         verdict=worst([verdict.verdict for verdict in verdicts]),
         log=name,
@@ -122,7 +131,16 @@ def judge_log(
         contracts=verdicts,
         first=tuple(one.first for one in judged if one.first),
         unseen=_without_drafts(log) if missing else "",
+        length=length,
     )
+
+
+def _length(log: Sequence[LoggedRun], rule: LengthRule, lengths: LengthsOfRuns) -> JudgedLength:
+    """Return the acceptance length beside the golden one, if the rule has one, else beside that of a right draft."""
+    if rule.golden is None:
+        return lengths.judged(rule)
+    texts = [LoggedText.of(one.request.prompt, one.rounds) for one in log]
+    return judged_length(rule, length_of_log(texts), rule.golden.length, f"golden of {rule.golden.place}")
 
 
 def _without_drafts(log: Sequence[LoggedRun]) -> str:

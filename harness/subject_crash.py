@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 from draftproof.properties.lib.errors import ConditionError, DraftproofError
 from draftproof.properties.values.subject import SubjectDeclarationError
@@ -22,6 +23,17 @@ class SubjectCrashedError(DraftproofError):
         text = str(error).strip().splitlines()
         self.error = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
         super().__init__(str(error) if is_condition else f"{self.error}, in {self.where}, {during}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come out of another process with the same words; what was raised there may not get that far."""
+        return _told, (self.during, self.where, self.trace, self.error, str(self))
+
+
+def _told(during: str, where: str, trace: str, error: str, message: str) -> SubjectCrashedError:
+    """Return a crash of another process as it was told there; its cause is a RuntimeError with the same words."""
+    crash = SubjectCrashedError(during, RuntimeError(message))
+    crash.where, crash.trace, crash.error, crash.args = where, trace, error, (message,)
+    return crash
 
 
 def _where(error: BaseException) -> str:

@@ -29,7 +29,7 @@ def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[st
     trace, again = (subject.run(scenario, steering(script)) for _ in range(2))
     declared = subject.channels(scenario)
     problems = [*_form(declared, trace, len(scenario.requests)), *malformed(trace)]
-    comparable = _without_places if subject.limits.persistent else _as_it_is
+    comparable = without_places if subject.limits.persistent else _as_it_is
     if not same_observations(comparable(trace), comparable(again)):
         problems.append("two runs of one scenario differ")
     return problems
@@ -40,10 +40,11 @@ def same_observations(one: Trace, other: Trace) -> bool:
     if len(one.observations) != len(other.observations):
         return False
     pairs = zip(one.observations, other.observations, strict=True)
-    return all(a[:2] == b[:2] and _equal(a.value, b.value) for a, b in pairs)
+    return all(a[:2] == b[:2] and equal_values(a.value, b.value) for a, b in pairs)
 
 
-def _equal(one: Datum, other: Datum) -> bool:
+def equal_values(one: Datum | None, other: Datum | None) -> bool:
+    """Return whether two values of a channel are of one type and equal, element by element; None is none."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(np.asarray(one), np.asarray(other))
     return type(one) is type(other) and one == other
@@ -53,7 +54,7 @@ def _as_it_is(trace: Trace) -> Trace:
     return trace
 
 
-def _without_places(trace: Trace) -> Trace:
+def without_places(trace: Trace) -> Trace:
     """Return the trace without pages and slots: an engine that lives on may have others in its second run."""
     kept = (one for one in trace.observations if one.channel not in CHANNELS or not CHANNELS[one.channel].is_placed)
     return replace(trace, observations=tuple(kept))

@@ -20,6 +20,7 @@ from draftproof.cli import (
     check,
     checkpoints,
     ci,
+    compare,
     demo,
     doctor,
     engines,
@@ -27,6 +28,7 @@ from draftproof.cli import (
     explain,
     faults,
     fuzz,
+    golden,
     head,
     history,
     init,
@@ -48,7 +50,7 @@ from draftproof.properties.lib.errors import DraftproofError
 _USAGE = 2
 UNREAD = 141
 """As a shell tells a process that SIGPIPE ended: nobody reads any more what the command prints."""
-APART = ("check", "replay", "audit", "doctor", "lab kernels", "tracer run")
+APART = ("check", "replay", "audit", "compare", "doctor", "lab kernels", "tracer run")
 """Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 ENDED_BY_TYPER = 130
 """What some versions of typer return for a command that Ctrl-C ended; no command of ours does."""
@@ -87,6 +89,8 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)
 app.command("judge")(judge.judge)
 app.command("audit")(audit.audit)
+app.command("compare")(compare.compare)
+app.add_typer(golden.app, name="golden")
 app.add_typer(faults.app, name="faults")
 app.command("init")(init.init)
 app.add_typer(tracer.app, name="tracer")

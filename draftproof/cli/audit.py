@@ -133,7 +133,7 @@ def audit(
     from draftproof.reference.audit.mistakes import mistakes as known
 
     budget = tokens or TOKENS
-    spec = _spec(name, draft_model, mtp, max_n, min_n, match)
+    spec = spec_of(name, draft_model, mtp, max_n, min_n, match)
     counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
     given = audited.prompts(prompts, model, budget) if prompts is not None else ()
     if counts is not None:
@@ -170,7 +170,7 @@ def audit(
     inputs.finish(json, report, report.verdict or Outcome.PASS, *pages)
 
 
-def _spec(
+def spec_of(
     name: Algorithm, folder: Path | None, mtp: bool, max_n: int | None, min_n: int | None, match: str | None
 ) -> CheckpointDraft | Ngram:
     """Return the draft that the options name. Raises InputError."""

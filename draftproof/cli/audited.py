@@ -106,9 +106,18 @@ def simulator(
 
 
 def record(
-    under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, given: Sequence[Prompt], passes: Passes
+    under_test: subjects.UnderTest,
+    model: Path,
+    spec: CheckpointDraft | Ngram,
+    given: Sequence[Prompt],
+    passes: Passes,
+    *,
+    capture: bool = True,
 ) -> Recorded:
-    """Run a subject on the prompts. Raises InputError, LogError, and SubjectCrashedError for whatever it raises."""
+    """Run a subject on the prompts; without `capture` the scenario asks for no graphs.
+
+    Raises InputError, LogError, and SubjectCrashedError for whatever it raises.
+    """
     from draftproof.harness.audit.record import record
     from draftproof.harness.subject_report import assumed, versions_of
     from draftproof.harness.subject_run import closing
@@ -117,5 +126,5 @@ def record(
 
     target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
     with under_test.patched() as made, closing(under_test.made(made)) as subject:
-        log = record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
+        log = record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens, capture=capture)
         return Recorded(log, subject.name, versions_of(subject), assumed(subject))

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import os
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import drafts, inputs, repeated, screen, subjects
 from draftproof.cli.groups import with_option_groups
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 
 
-@with_option_groups(under_test=subjects.without_fault)
-def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
+@with_option_groups(under_test=subjects.without_fault, target=drafts.given)
+def doctor(
+    under_test: subjects.UnderTest,
+    target: drafts.DraftOptions,
+    determinism: repeated.Determinism = False,
+    seed: repeated.MaybeSeed = None,
+    examples: repeated.Examples = None,
+    debug: subjects.Debug = False,
+    json: inputs.Json = None,
+) -> None:
     """Show versions and devices, what can be checked, what is missing.
 
     With --subject instead: versions of that engine where it runs, how much it shows, the hooks that this release has
-    and lacks, and the channels that each missing one costs.
+    and lacks, and the channels that each missing one costs. With --determinism, whether it does the same again.
     """
+    if determinism:
+        count = examples or repeated.REPEATED_EXAMPLES
+        repeated.determinism(under_test._replace(debug=debug), target, seed or 0, count, json)
+    options = drafts.chosen(target)
+    given = {**options.arguments, "draft": options.draft, "seed": seed, "examples": examples, "debug": debug}
+    if named := next((name for name, value in given.items() if value), None):
+        raise inputs.InputError(
+            f"invalid --{named.replace('_', '-')} {given[named]}: expected only together with --determinism"
+        )
     if under_test.choice != BUILT_IN_SUBJECT:
         _of_subject(under_test, json)
         return

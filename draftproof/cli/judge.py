@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import drafts, inputs, screen
+from draftproof.cli import drafts, golden, inputs, screen
 from draftproof.cli.again import again
 from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
 from draftproof.properties.values.verdict import Outcome
@@ -15,8 +16,10 @@ from draftproof.report.numbers import plural
 from draftproof.report.text import line
 
 if TYPE_CHECKING:
+    from draftproof.harness.accept_lengths import LengthRule
     from draftproof.harness.checkpoint_scenarios import RealDraft
     from draftproof.harness.judge_log import LogReport
+    from draftproof.properties.formats.judged_log import LoggedRun
 
 Log = Annotated[Path, typer.Argument(help="The log: one JSON object a line, requests and rounds.", show_default=False)]
 Model = Annotated[
@@ -32,6 +35,15 @@ Lookup = Annotated[
         "--max-n", min=1, max=16, help="With a draft that looks tokens up: the longest suffix of it (default: 3)."
     ),
 ]
+AtLeast = Annotated[
+    float | None,
+    typer.Option(
+        "--at-least",
+        min=0.01,
+        max=2.0,
+        help="Ask for this share of an acceptance length, too: of that of --golden, or of a right --draft.",
+    ),
+]
 
 
 def judge(
@@ -41,13 +53,18 @@ def judge(
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
     max_n: Lookup = None,
+    at_least: AtLeast = None,
+    golden_file: golden.GoldenFile = None,
+    name: golden.ModelName = None,
+    mode: golden.Mode = None,
     json: inputs.Json = None,
 ) -> None:
     """Judge a recorded log of prompts, drafts and emitted tokens.
 
     Is every token what the target chooses, and every round a right accept of its drafts?
-    With --draft also: are these the drafts that such a draft proposes?
+    With --draft also: are these the drafts that such a draft proposes? With --at-least: are enough accepted?
     """
+    _require_rule(at_least, draft, golden_file, name, mode)
     from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.properties.formats.judged_log import read_whole
 
@@ -60,10 +77,13 @@ def judge(
         raise inputs.InputError(f"invalid LOG '{log}': it cannot be read: {error.strerror}") from None
     from draftproof.harness.judge_log import judge_log
 
+    rule = _rule(logged, at_least, golden_file, name, mode)
     with screen.progress("requests", len(logged)) as advance:
-        report = judge_log(logged, str(log), model, of, advance)
+        report = judge_log(logged, str(log), model, of, advance, rule)
     _show(report)
-    repeated = again("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, max_n=max_n)
+    given: dict[str, object] = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "at_least": at_least}
+    given |= {"golden": golden_file, "name": name, "mode": mode}
+    repeated = again("judge", log, model=model, draft=draft, **given)
     screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
@@ -97,10 +117,41 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     return found
 
 
+def _require_rule(
+    at_least: float | None, draft: str | None, golden_file: Path | None, name: str | None, mode: str | None
+) -> None:
+    """Raise InputError for options of a length that do not go together."""
+    if at_least is None:
+        for option, given in (("--golden", golden_file), ("--name", name), ("--mode", mode)):
+            if given is not None:
+                raise inputs.InputError(f"invalid {option} {str(given)!r}: expected only together with --at-least")
+    elif golden_file is None and draft is None:
+        raise inputs.InputError(
+            f"invalid --at-least {at_least:g}: expected together with --golden, or with --draft, of which it is a share"
+        )
+    elif golden_file is None and (name or mode):
+        raise inputs.InputError(f"invalid {'--name' if name else '--mode'}: expected only together with --golden")
+
+
+def _rule(
+    log: Sequence[LoggedRun], at_least: float | None, golden_file: Path | None, name: str | None, mode: str | None
+) -> LengthRule | None:
+    """Return what is asked of the acceptance length, None for nothing. Raises GoldenError."""
+    from draftproof.harness.accept_lengths import LengthRule
+    from draftproof.properties.formats.golden import read_golden
+
+    if at_least is None or golden_file is None:
+        return None if at_least is None else LengthRule(at_least)
+    steps = max((len(drafts) for one in log for drafts in one.drafts), default=0)
+    return LengthRule(at_least, read_golden(golden_file).cell(name, mode, steps))
+
+
 def _show(report: LogReport) -> None:
     screen.show_verdicts(report.contracts)
     screen.line(", ".join(f"{name} {count}" for name, count in report.counts.items()))
     for found in report.first:
         screen.line(f"FAIL {found.contract}: {line(found)}.", "red")
+    if report.length is not None:
+        screen.line(report.length.says)
     if report.verdict is Outcome.INCONCLUSIVE and report.unseen:
         screen.line(f"Nothing failed, but {report.unseen}.")

@@ -9,6 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from draftproof.harness.audit.compared import (
+    LEAST_ALIKE,
+    MOST_ROUNDED,
     SameRounds,
     explained,
     extra_matching_rounds,
@@ -36,10 +38,6 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
-_SAME = 0.98
-"""At least this share of a log's rounds go as played if they are played right; rounding explains the rest."""
-_ROUNDED = 0.15
-"""Of a log whose drafts are as they should be no rounding sends a larger share elsewhere."""
 _SURE = 0.05
 """Counts that are less probable are no PASS, even where they are no alarm."""
 _FEW = 10
@@ -112,7 +110,7 @@ class _Comparison:
     @property
     def otherwise(self) -> int:
         """Return how many rounds of a log went otherwise, if they are more than rounding may send there (S-AUDIT-4)."""
-        return self.off if self.off > (1 - _SAME) * sum(map(len, self._same or ())) else 0
+        return self.off if self.off > (1 - LEAST_ALIKE) * sum(map(len, self._same or ())) else 0
 
     @property
     def is_without_drafts(self) -> bool:
@@ -136,7 +134,7 @@ class _Comparison:
     @property
     def is_elsewhere(self) -> bool:
         """Return whether more rounds of a log went otherwise than rounding can send there."""
-        return self.otherwise > _ROUNDED * sum(map(len, self._same or ()))
+        return self.otherwise > MOST_ROUNDED * sum(map(len, self._same or ()))
 
     def unnoticed(self, test: Tested | None) -> Unnoticed | UnnoticedInLog | Unrejected | None:
         """Return what would have been noticed, if that is too much, or leaves what was seen open (S-AUDIT-14)."""
@@ -160,7 +158,7 @@ class _Comparison:
             return False
         none = Tally(seen.rounds, np.zeros_like(seen.accepted))
         off = sum(one.accepted > 0 for text in self._right for one in text)
-        return off <= (1 - _SAME) * int(seen.rounds.sum()) and not self.alarms(of_rounds(self.expected, none))
+        return off <= (1 - LEAST_ALIKE) * int(seen.rounds.sum()) and not self.alarms(of_rounds(self.expected, none))
 
     @property
     def prompts(self) -> int:
@@ -315,7 +313,7 @@ class _Comparison:
         """Return the logarithm of how likely the rounds of a log are."""
         others = 1 + self._question.steps
         right, rounds = sum(map(sum, same)), sum(map(len, same))
-        yes, no = np.log(_SAME + (1 - _SAME) / others), np.log((1 - _SAME) / others)
+        yes, no = np.log(LEAST_ALIKE + (1 - LEAST_ALIKE) / others), np.log((1 - LEAST_ALIKE) / others)
         return float(right * yes + (rounds - right) * no)
 
 

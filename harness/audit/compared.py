@@ -9,6 +9,10 @@ import numpy as np
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.reference.audit.play import Played
 
+LEAST_ALIKE = 0.98
+"""At least this share of the rounds go as played if they are played right; rounding explains the rest."""
+MOST_ROUNDED = 0.15
+"""Of rounds whose drafts are as they should be no rounding sends a larger share elsewhere."""
 SameRounds = Sequence[Sequence[bool]]
 """For each text, or prompt, whether each of its rounds went as it was played."""
 

@@ -12,6 +12,7 @@ from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_run import run_subject
 from draftproof.properties.fit import fit
 from draftproof.properties.formats.round_log import LogError, LoggedRound, LoggedText, Prompt
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds
@@ -40,15 +41,17 @@ def record(
     *,
     steps: int,
     budget: int,
+    capture: bool = True,
 ) -> tuple[LoggedText, ...]:
     """Run a subject on prompts, four at a time, with what its draft proposes, and return what it did.
 
-    Raises LogError if it does not say what it emitted round by round, and SubjectCrashedError for whatever it raises
-    and for a trace that lacks anything.
+    Without `capture` it is asked to run the same shapes eagerly. Raises LogError if it does not say what it emitted
+    round by round, and SubjectCrashedError for whatever it raises and for a trace that lacks anything.
     """
     texts = list[LoggedText]()
     for first in range(0, len(prompts), _WAITING):
-        scenario = fit(_scenario(model, draft, prompts[first : first + _WAITING], steps, budget), subject.limits)
+        asked = own_drafts(model, draft, prompts[first : first + _WAITING], steps, budget)
+        scenario = fit(put_in(asked, "graphs", capture=capture), subject.limits)
         unknown = Script(requests=tuple(RequestScript(tokens=(), stop=(), rounds=()) for _ in scenario.requests))
         trace = run_subject(subject, scenario, unknown, _DURING)
         for index, request in enumerate(scenario.requests):
@@ -83,9 +86,10 @@ def _wrong(trace: Trace, text: LoggedText, index: int, budget: int, vocab: int) 
     return ""
 
 
-def _scenario(
+def own_drafts(
     model: Checkpoint, draft: CheckpointDraft | Ngram, prompts: Sequence[Prompt], steps: int, budget: int
 ) -> Scenario:
+    """Return a scenario of these prompts in which every round has what its draft proposes."""
     budgets = [one.max_tokens or budget for one in prompts]
     longest = max(len(one.prompt) + most for one, most in zip(prompts, budgets, strict=True)) + steps + 1
     rows = min(_ROWS, len(prompts))

@@ -69,6 +69,22 @@ def of_rounds(expected: Tally, observed: Tally) -> Tested:
     return _test(-by_prompt.sum(axis=0), around.T @ around * count / max(1, count - 1), count)
 
 
+def of_two(one: Tally, other: Tally) -> Tested:
+    """Test the rates of two engines on the same prompts, which are rows of both: their difference, prompt by prompt.
+
+    A rate is accepted drafts over rounds, and engines differ in their rounds, too: what a prompt adds to the difference
+    is its part of either ratio, linearised (the delta method).
+    """
+    count = len(one.rounds)
+    by_prompt = _parts(other) - _parts(one)
+    return _test(one.rates - other.rates, by_prompt.T @ by_prompt * count / max(1, count - 1), count)
+
+
+def _parts(tallied: Tally) -> np.ndarray:
+    """Return [R, K]: how much each prompt lifts the rates; the sum over all prompts is zero."""
+    return np.asarray((tallied.accepted - tallied.rounds[:, None] * tallied.rates) / max(1, tallied.rounds.sum()))
+
+
 def sides(gains: np.ndarray) -> float:
     """Return how probable it is that prompts agree this much with a mistake by chance, if each is as likely not to.
 

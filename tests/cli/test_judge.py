@@ -298,3 +298,42 @@ def test_a_draft_that_does_not_fit_is_an_error(
 ) -> None:
     assert judged(forced, *options)[0] == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_acceptance_length_is_judged_beside_the_exact_rule(
+    judged: Callable[..., Any], looked_up: Rows, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = judged(looked_up, "--draft", "ngram", "--at-least", "1")
+    length = report["length"]
+    assert (code, length["verdict"], length["of"]) == (0, "PASS", "of a right draft")
+    assert length["observed"] == length["expected"] > 1
+    Path("golden.yaml").write_text("tiny: {greedy: {3: 3.9}}")
+    golden = ("--golden", "golden.yaml", "--at-least")
+    code, report = judged(looked_up, *golden, "0.95")
+    assert (code, failed(report), report["length"]["of"]) == (1, {"accept.length"}, "golden of tiny.greedy[3]")
+    assert f"{report['length']['observed']:.2f} in " in capsys.readouterr().out
+    assert judged(looked_up, *golden, "0.1")[0] == 0
+    worse = [dict(row) for row in looked_up]
+    for row in worse:
+        if len(row.get("emitted", ())) == 1 and len(row.get("drafts", ())) == 3:
+            row["drafts"] = row["drafts"][:1]
+    assert judged(worse, "--draft", "ngram", "--at-least", "0.99")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--golden", "golden.yaml"], "invalid --golden 'golden.yaml': expected only together with --at-least"),
+        (["--at-least", "1"], "invalid --at-least 1: expected together with --golden, or with --draft"),
+        (
+            ["--at-least", "1", "--draft", "ngram", "--mode", "x"],
+            "invalid --mode: expected only together with --golden",
+        ),
+        (["--at-least", "1", "--golden", "none.yaml"], "none.yaml: it cannot be read"),
+    ],
+)
+def test_a_rule_for_lengths_is_whole(
+    judged: Callable[..., Any], looked_up: Rows, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(looked_up, *options)[0] == 2
+    assert told in capsys.readouterr().err

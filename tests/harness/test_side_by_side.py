@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.process import CRASHED, run_apart
 
 
@@ -32,6 +33,25 @@ def test_results_come_in_the_order_of_the_list(processes: int) -> None:
     assert list(work) == [(number, 2 * item) for number, item in enumerate("abcde")]
     assert len(work.states) == processes
     assert sum(work.states, Counter()) == Counter("abcde")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_crash_of_a_subject_comes_with_its_words(processes: int) -> None:
+    class Local(Exception):
+        """No other process can make one."""
+
+    def crash(_number: int, _item: str) -> None:
+        try:
+            raise Local("no kernel image")
+        except Local as error:
+            raise SubjectCrashedError("on the prompts", error) from error
+
+    with pytest.raises(SubjectCrashedError) as crashed:
+        list(SideBySide(crash, "ab", lambda: None, processes))
+    found = crashed.value
+    assert (found.during, found.error) == ("on the prompts", "Local: no kernel image")
+    assert str(found) == f"Local: no kernel image, in {found.where}, on the prompts"
+    assert "Local: no kernel image" in found.trace
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -66,6 +86,7 @@ def test_nobody_outlives_the_process_that_forked_it(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, time
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subject_crash import SubjectCrashedError
 
 def work(number, item):
     pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()

@@ -1,0 +1,120 @@
+"""Two logs beside each other: which rounds are compared, where they part, and how often equal engines alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from draftproof.harness.audit.comparison import pair_verdict
+from draftproof.harness.audit.pairing import first_parting, paired_logs, parting
+from draftproof.harness.audit.statistics import of_two
+from draftproof.harness.audit.tally import Tally
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText
+from draftproof.properties.values.verdict import Outcome
+
+Rounds = list[dict[str, Any]]
+TOKENS = (4, 7, 3, 9, 1, 8)
+
+
+def text(prompt: tuple[int, ...], rounds: Rounds) -> LoggedText:
+    return LoggedText.of(prompt, [LoggedRound(request=0, round=at, **one) for at, one in enumerate(rounds)])
+
+
+def emitting(*emitted: int, **more: Any) -> dict[str, Any]:
+    return {"emitted": emitted, **more}
+
+
+FIRST, LAST = emitting(4), emitting(9)
+PARTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, str] | None]] = {
+    "the same": (emitting(7, 3, drafts=(7, 1)), emitting(7, 3, drafts=(7, 1)), None),
+    "another draft": (emitting(7, 3, drafts=(7, 1)), emitting(7, 3, drafts=(7, 2)), (2, "drafts")),
+    "fewer drafts": (emitting(7, 3, drafts=(7, 1)), emitting(7, 3, drafts=(7,)), None),
+    "fewer drafts, all accepted": (emitting(7, 3, 9, drafts=(7, 3)), emitting(7, 3, drafts=(7,)), None),
+    "a draft not accepted": (emitting(7, 3, drafts=(7, 1)), emitting(7, drafts=(7, 1)), (2, "emitted")),
+    "another token": (emitting(7, 3, drafts=(7, 1)), emitting(7, 5, drafts=(7, 1)), (2, "emitted")),
+    "numbers alone": (emitting(7, 3, num_drafts=2), emitting(7, num_drafts=2), (2, "emitted")),
+    "numbers that differ": (emitting(7, 3, 9, num_drafts=3), emitting(7, 3, num_drafts=1), None),
+    "nothing told": (emitting(7, 3), emitting(7, 3, 9), (3, "emitted")),
+    "told on one side": (emitting(7, 3, drafts=(7, 1)), emitting(7, 3), None),
+}
+
+
+@pytest.mark.parametrize("what", PARTINGS)
+def test_where_two_rounds_part(what: str):
+    one, other, expected = PARTINGS[what]
+    logs = paired_logs([text((5,), [FIRST, one, LAST])], [text((5,), [FIRST, other, LAST])])
+    start = next(iter(logs.starts))
+    assert (start.context, parting(start)) == (2, expected)
+
+
+def test_a_last_round_is_compared_as_far_as_it_goes():
+    logs = paired_logs(
+        [text((5,), [FIRST, emitting(7, 3, drafts=(7, 3))])], [text((5,), [FIRST, emitting(7, 3, 9, drafts=(7, 3))])]
+    )
+    assert [parting(start) for start in logs.starts] == [None]
+
+
+def test_rounds_are_compared_where_both_begin_after_the_same_text():
+    whole = text((5,), [FIRST, emitting(7, 3, drafts=(7, 1)), emitting(9, drafts=(2, 2)), emitting(1, drafts=(6, 6))])
+    short = text((5,), [FIRST, emitting(7, drafts=(6, 6)), emitting(3, drafts=(2, 2)), emitting(9, drafts=(2, 2))])
+    other = text((6,), [FIRST, emitting(7, drafts=(1, 1))])
+    logs = paired_logs([other, whole, whole], [whole, short])
+    assert [one.places for one in logs.texts] == [(1, 0), (2, 1)]
+    assert (logs.unpaired, [len(one.starts) for one in logs.texts]) == (1, [3, 2])
+    found = first_parting(logs)
+    assert found is not None
+    assert (found.request, found.rounds, found.context, found.depth) == (2, (1, 1), 2, 1)
+
+
+def test_what_follows_another_token_is_not_compared():
+    one = text((5,), [FIRST, emitting(7, 3, drafts=(7, 1)), emitting(9, drafts=(2,))])
+    other = text((5,), [FIRST, emitting(7, 8, drafts=(7, 1)), emitting(1, drafts=(3,))])
+    (paired,) = paired_logs([one], [other]).texts
+    assert (paired.parts_at, len(paired.starts)) == (3, 1)
+
+
+def log(drafts: tuple[int, ...], accepted: int, prompts: int = 12) -> list[LoggedText]:
+    """Return an engine that proposes the same in three rounds of every prompt."""
+    rounds = [FIRST, *[emitting(*drafts[:accepted], 9, drafts=drafts)] * 3]
+    return [text((prompt,), rounds) for prompt in range(prompts)]
+
+
+OPEN = {
+    "few prompts": (log((7, 1), 0, 9), log((7, 1), 0, 9), "that so few prompts could show"),
+    "no drafts": (log((), 0), log((), 0), "no draft was seen"),
+    "other numbers": (log((7, 1), 0), log((7,), 0), "at most 2 drafts a round and this one 1: give both as many"),
+}
+
+
+@pytest.mark.parametrize("what", OPEN)
+def test_what_shows_nothing_is_no_pass(what: str):
+    one, other, told = OPEN[what]
+    found = pair_verdict("other", one, other)
+    assert (found.verdict, told in found.says) == (Outcome.INCONCLUSIVE, True)
+
+
+def test_rounding_is_told_from_another_engine():
+    one = log((7, 1), 0, 60)
+    for changed, expected in ((1, Outcome.PASS), (4, Outcome.INCONCLUSIVE), (30, Outcome.FAIL)):
+        found = pair_verdict("other", one, [*log((7, 2), 0, changed), *one[changed:]])
+        assert (found.verdict, found.rounds - found.same) == (expected, 3 * changed)
+        assert (
+            pair_verdict("other", one, [*log((7, 2), 0, changed), *one[changed:]], exact=True).verdict is Outcome.FAIL
+        )
+
+
+def test_an_alarm_of_equal_engines_is_rare_and_a_shortfall_is_seen():
+    """Prompts differ in their rates, and so does each engine's number of rounds: 2,000 pairs of equal engines."""
+    draws, alarms = np.random.default_rng(5), 0
+    for _ in range(2000):
+        chance, tallies = draws.beta(2, 2, 30), []
+        for _side in range(2):
+            rounds = draws.integers(10, 30, 30)
+            tallies.append(Tally(rounds, draws.binomial(rounds, chance)[:, None]))
+        alarms += of_two(*tallies).alarms()
+    assert alarms <= 8  # 2,000 * 0.001 are 2; more than 8 have a probability of 2e-4
+    rounds = np.full(30, 20)
+    short = Tally(rounds, draws.binomial(rounds, 0.4)[:, None])
+    assert of_two(Tally(rounds, draws.binomial(rounds, 0.7)[:, None]), short).alarms()

@@ -15,22 +15,27 @@ greedy decoding.
 import json
 import re
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 URL, SERVER_LOG, PROMPTS, LOG = sys.argv[1:]
 requests = [{"max_tokens": 40, **json.loads(line)} for line in Path(PROMPTS).read_text(encoding="utf-8").splitlines()]
+promised = 0
 for one in requests:
     asked = {"prompt": one["prompt"], "n_predict": one["max_tokens"], "temperature": 0, "cache_prompt": False}
     post = urllib.request.Request(f"{URL}/completion", json.dumps(asked).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(post).read()
+    promised += json.load(urllib.request.urlopen(post))["tokens_predicted"]
 
 LINE = re.compile(
     r"(?P<request>launching slot)|(?P<single>slot decode token)|#draft=(?P<drafts>\d+)"
     r"|(?P<at>\d+): id = +(?P<row>\d+) |next token: +(?P<token>\d+) "
 )
+told, end = "", time.monotonic() + 10
+while told.count("next token") < promised and time.monotonic() < end:  # the log comes after the answers
+    told = Path(SERVER_LOG).read_text(encoding="utf-8", errors="replace")
 runs, left = [], 0
-for found in LINE.finditer(Path(SERVER_LOG).read_text(encoding="utf-8", errors="replace")):
+for found in LINE.finditer(told):
     if found["request"]:
         runs.append([])
     if found["request"] or found["single"] or found["drafts"]:
@@ -43,5 +48,5 @@ for found in LINE.finditer(Path(SERVER_LOG).read_text(encoding="utf-8", errors="
         left -= 1
 with open(LOG, "w", encoding="utf-8") as log:
     for i, (request, rounds) in enumerate(zip(requests, runs, strict=True)):
-        for told in ({"request": i, **request}, *({"request": i, "round": r, **one} for r, one in enumerate(rounds))):
-            print(json.dumps(told), file=log)
+        for row in ({"request": i, **request}, *({"request": i, "round": r, **one} for r, one in enumerate(rounds))):
+            print(json.dumps(row), file=log)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from msgspec.structs import replace
 
-from draftproof.cli import audited, counted, inputs, screen, subjects
+from draftproof.cli import audited, counted, inputs, lookup, screen, subjects
 from draftproof.cli.audited import Passes
 from draftproof.cli.groups import with_option_groups
-from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm, read_from
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.numbers import plural
@@ -70,15 +70,6 @@ Slow = Annotated[
     bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=inputs.LAST_SEED)]
-MaxN = Annotated[
-    int | None, typer.Option("--max-n", help="With --draft ngram: the longest suffix (default: 3).", min=1, max=16)
-]
-MinN = Annotated[
-    int | None, typer.Option("--min-n", help="With --draft ngram: the shortest suffix (default: 1).", min=1, max=16)
-]
-Match = Annotated[
-    str | None, typer.Option("--match", help="With --draft ngram: the earliest match (the default), or the latest.")
-]
 
 
 @with_option_groups(under_test=subjects.chosen)
@@ -96,9 +87,9 @@ def audit(
     steps: Steps = None,
     tokens: Tokens = None,
     mistakes: Every = False,
-    max_n: MaxN = None,
-    min_n: MinN = None,
-    match: Match = None,
+    max_n: lookup.MaxN = None,
+    min_n: lookup.MinN = None,
+    match: lookup.Match = None,
     slow: Slow = False,
     debug: subjects.Debug = False,
     seed: Seed = 0,
@@ -174,18 +165,10 @@ def spec_of(
     name: Algorithm, folder: Path | None, mtp: bool, max_n: int | None, min_n: int | None, match: str | None
 ) -> CheckpointDraft | Ngram:
     """Return the draft that the options name. Raises InputError."""
-    from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+    from draftproof.properties.values.drafts import CheckpointDraft
 
-    if DRAFT_KINDS_BY_NAME[name].proposes == "lookup":
-        longest, shortest = max_n or 3, min_n or 1
-        if shortest > longest:
-            raise inputs.InputError(f"invalid --min-n {shortest}: expected at most --max-n, {longest}")
-        which = inputs.choose(match or "earliest", ("earliest", "latest"), "--match")
-        return Ngram(max_n=longest, min_n=shortest, match="earliest" if which == "earliest" else "latest")
-    for option, given in (("--max-n", max_n), ("--min-n", min_n), ("--match", match)):
-        if given is not None:
-            lookups = ", ".join(one for one in ALGORITHMS if DRAFT_KINDS_BY_NAME[one].proposes == "lookup")
-            raise inputs.InputError(f"invalid {option} {given}: expected only together with --draft {lookups}")
+    if looked_up := lookup.lookup(name, max_n, min_n, match):
+        return looked_up
     if mtp and name not in read_from("directory or seed"):
         expected = read_from("directory or seed")[0]
         raise inputs.InputError(f"invalid --mtp with --draft {name}: expected --draft {expected}")

@@ -85,13 +85,14 @@ def simulator(
     """Decode the prompts, or follow a log. Raises LogError for a log of tokens or drafts that there cannot be."""
     import torch
 
+    from draftproof.harness.audit.compared import as_counted
     from draftproof.properties.formats.round_log import LogError, check_vocabulary
-    from draftproof.properties.values.drafts import is_free
+    from draftproof.properties.values.drafts import algorithm, is_free
     from draftproof.reference.audit.fast import FastSimulator
     from draftproof.reference.audit.pair import AuditedPair
     from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
 
-    log = seen.log or ()
+    log = as_counted(seen.log or (), algorithm(spec), passes.steps)
     early = next((number for number, text in enumerate(log) if not text.first), None)
     if early is not None and not is_free(spec):
         raise LogError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from draftproof.cli import audit, audited, comparing, inputs, screen, subjects
+from draftproof.cli import audit, audited, comparing, inputs, lookup, screen, subjects
 from draftproof.cli.again import again
 from draftproof.cli.audited import Passes
 from draftproof.cli.groups import with_option_groups
@@ -59,9 +59,9 @@ def compare(
     prompts: audit.Prompts = None,
     steps: audit.Steps = None,
     tokens: audit.Tokens = None,
-    max_n: audit.MaxN = None,
-    min_n: audit.MinN = None,
-    match: audit.Match = None,
+    max_n: lookup.MaxN = None,
+    min_n: lookup.MinN = None,
+    match: lookup.Match = None,
     exact: Exact = False,
     save_logs: SaveLogs = None,
     case: SaveCase = None,

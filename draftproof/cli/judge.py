@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import drafts, golden, inputs, screen
+from draftproof.cli import drafts, golden, inputs, lookup, screen
 from draftproof.cli.again import again
-from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, read_from
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.numbers import plural
 from draftproof.report.text import line
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from draftproof.harness.checkpoint_scenarios import RealDraft
     from draftproof.harness.judge_log import LogReport
     from draftproof.properties.formats.judged_log import LoggedRun
+    from draftproof.properties.values.drafts import Ngram
 
 Log = Annotated[Path, typer.Argument(help="The log: one JSON object a line, requests and rounds.", show_default=False)]
 Model = Annotated[
@@ -28,12 +29,6 @@ Model = Annotated[
 Draft = Annotated[
     str | None,
     typer.Option("--draft", help=f"Judge the drafts, too, as those of one of {', '.join(ALGORITHMS)}."),
-]
-Lookup = Annotated[
-    int | None,
-    typer.Option(
-        "--max-n", min=1, max=16, help="With a draft that looks tokens up: the longest suffix of it (default: 3)."
-    ),
 ]
 AtLeast = Annotated[
     float | None,
@@ -52,7 +47,9 @@ def judge(
     draft: Draft = None,
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
-    max_n: Lookup = None,
+    max_n: lookup.MaxN = None,
+    min_n: lookup.MinN = None,
+    match: lookup.Match = None,
     at_least: AtLeast = None,
     golden_file: golden.GoldenFile = None,
     name: golden.ModelName = None,
@@ -68,7 +65,8 @@ def judge(
     from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.properties.formats.judged_log import read_whole
 
-    of = _draft(draft, model, draft_model, mtp, max_n)
+    kind = None if draft is None else inputs.choose(draft, ALGORITHMS, "--draft")
+    of = _draft(kind, model, draft_model, mtp, lookup.lookup(kind, max_n, min_n, match))
     try:
         vocab = read_config(model).vocab_size
         with log.open("rb") as lines:
@@ -81,40 +79,33 @@ def judge(
     with screen.progress("requests", len(logged)) as advance:
         report = judge_log(logged, str(log), model, of, advance, rule)
     _show(report)
-    given: dict[str, object] = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "at_least": at_least}
-    given |= {"golden": golden_file, "name": name, "mode": mode}
+    given: dict[str, object] = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "min_n": min_n, "match": match}
+    given |= {"at_least": at_least, "golden": golden_file, "name": name, "mode": mode}
     repeated = again("judge", log, model=model, draft=draft, **given)
     screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
-def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n: int | None) -> RealDraft | None:
+def _draft(
+    of: Algorithm | None, model: Path, folder: Path | None, mtp: bool, looked_up: Ngram | None
+) -> RealDraft | None:
     """Return the draft that is named; none judges the text only. Raises InputError for what does not fit the target."""
-    if name is None and (folder or mtp):
+    if of is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --draft")
-    if max_n is not None and name not in proposing("lookup"):
-        lookups = ", ".join(proposing("lookup"))
-        raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
-    of = None if name is None else inputs.choose(name, ALGORITHMS, "--draft")
-    options = drafts.chosen(drafts.given([name] if name else None, model, folder, mtp))
+    options = drafts.chosen(drafts.given([of] if of else None, model, folder, mtp))
     if of is None:
         return None
     if of in read_from("directory or seed") and folder is None and not mtp:
-        raise inputs.InputError(f"invalid --draft {name!r}: expected --draft-model with its checkpoint, or --mtp")
-    import msgspec
-
+        raise inputs.InputError(f"invalid --draft {of!r}: expected --draft-model with its checkpoint, or --mtp")
     from draftproof.harness.checkpoint_scenarios import one_draft
-    from draftproof.properties.values.drafts import Ngram
 
     try:
         found = one_draft(model, of, folder, 0, built_in=mtp)
     except (ValueError, OSError) as error:
         named = " ".join(f"{option} {path}" for option, path in options.folders.items())
         raise inputs.InputError(f"{named}: target and draft do not fit: {error}") from None
-    if isinstance(found.draft, Ngram) and max_n:
-        return found._replace(draft=msgspec.structs.replace(found.draft, max_n=max_n))
-    return found
+    return found._replace(draft=looked_up) if looked_up else found
 
 
 def _require_rule(

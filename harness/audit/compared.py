@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
+from draftproof.properties.values.drafts import Algorithm, proposing
 from draftproof.reference.audit.play import Played
 
 LEAST_ALIKE = 0.98
@@ -38,6 +39,27 @@ def explained(right: SameRounds, same: SameRounds) -> int:
 
 def _is_same(one: Played, logged: LoggedRound) -> bool:
     return one.emits == logged.emitted and (logged.drafts is None or one.drafts == logged.drafts)
+
+
+def as_counted(log: Sequence[LoggedText], algorithm: Algorithm, steps: int) -> tuple[LoggedText, ...]:
+    """Return a log with `own_count` where it is so: rounds with room for `steps` drafts have different numbers of them.
+
+    No limit explains that: the engine stops where it is not sure, and may begin no draft at all. A draft that looks
+    tokens up has as many as it finds.
+    """
+    own = algorithm not in proposing("lookup") and len(_numbers_of_drafts(log, steps)) > 1
+    return tuple(one._replace(own_count=own) for one in log)
+
+
+def _numbers_of_drafts(log: Sequence[LoggedText], steps: int) -> set[int]:
+    seen: set[int] = set()
+    for text in log:
+        left = sum(len(one.emitted) for one in text.rounds)
+        for one in text.rounds:
+            if left > steps + 1 and one.asked and (one.drafts is not None or one.num_drafts is not None):
+                seen.add(one.asked)
+            left -= len(one.emitted)
+    return seen
 
 
 def has_only_accepted_drafts(log: Sequence[LoggedText], steps: int) -> bool:

@@ -65,11 +65,15 @@ class LoggedRound(Value, frozen=True, kw_only=True):
 
 
 class LoggedText(NamedTuple):
-    """A request with its rounds in order, round 0 among them if it had drafts; else `first` is what it emitted."""
+    """A request with its rounds in order, round 0 among them if it had drafts; else `first` is what it emitted.
+
+    `own_count`: how many drafts a round has, also none, is the engine's affair (S-AUDIT-3).
+    """
 
     prompt: tuple[int, ...]
     first: tuple[int, ...]
     rounds: tuple[LoggedRound, ...]
+    own_count: bool = False
 
     @classmethod
     def of(cls, prompt: tuple[int, ...], rounds: Sequence[LoggedRound]) -> LoggedText:

@@ -89,7 +89,7 @@ class FastSimulator:
         players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
         if self._log:
             three = zip(texts, players, self._log, strict=True)
-            return [follow(text, player, mistake, one.rounds, self._steps) for text, player, one in three]
+            return [follow(text, player, mistake, one, self._steps) for text, player, one in three]
         both = zip(texts, players, self._budgets, strict=True)
         return [play(text, player, mistake, self._steps, most) for text, player, most in both]
 
@@ -103,8 +103,9 @@ class FastSimulator:
             return 0
         if not self._log:
             return self._steps - mistake.fewer
-        last = context + 2 >= len(self._texts[at])
-        return max(0, drafts_due(self._log[at].rounds[done], self._steps, last=last) - mistake.fewer)
+        may_idle = self._log[at].own_count or context + 2 >= len(self._texts[at])
+        due = drafts_due(self._log[at].rounds[done], self._steps, may_idle=may_idle)
+        return max(0, due - mistake.fewer)
 
     def _played(self, at: int, context: int, drafts: tuple[int, ...], done: int, mistake: Mistake) -> Played:
         own = self._own[at][context + 1 :]

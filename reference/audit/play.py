@@ -5,10 +5,9 @@ Losslessness fixes the text, so a draft is played against it and the target is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from draftproof.properties.formats.round_log import LoggedRound
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.models.target import TargetPass
@@ -64,18 +63,16 @@ def play(text: Text, player: Player, mistake: Mistake, steps: int, budget: int) 
     return tuple(rounds)
 
 
-def follow(
-    text: Text, player: Player, mistake: Mistake, logged: Sequence[LoggedRound], steps: int
-) -> tuple[Played, ...]:
+def follow(text: Text, player: Player, mistake: Mistake, logged: LoggedText, steps: int) -> tuple[Played, ...]:
     """Return what the draft would have proposed in the rounds of a log, each after what the log says of those before.
 
-    A round without drafts gets `steps` of them, as it should have had, unless it emits the last token. That counts as
-    one that no draft could have been: what is accepted ends before it.
+    A round without drafts gets `steps` of them, as it should have had, unless it emits the last token or the engine has
+    as many as it likes. The last token counts as one that no draft could have been: what is accepted ends before it.
     """
     context, rounds, late = text.context, list[Played](), Late(mistake)
-    for number, one in enumerate(logged, start=1):
-        left = len(text.tokens) - context - 2
-        count = 0 if is_idle(mistake, number) else max(0, drafts_due(one, steps, last=not left) - mistake.fewer)
+    for number, one in enumerate(logged.rounds, start=1):
+        may_idle = logged.own_count or context + 2 >= len(text.tokens)
+        count = 0 if is_idle(mistake, number) else max(0, drafts_due(one, steps, may_idle=may_idle) - mistake.fewer)
         drafts = late.verifies(player.propose(context, count))
         rounds.append(judged(mistake, context, drafts, one, text.own[context + 1 :]))
         player.verified(one.drafts if one.drafts is not None else drafts, len(one.emitted) - 1)
@@ -104,11 +101,11 @@ class Late:
         return before[: len(proposed)] if self._is_late else proposed
 
 
-def drafts_due(one: LoggedRound, steps: int, *, last: bool) -> int:
-    """Return how many drafts a round of a log should have had; `last`: it emits the last token."""
+def drafts_due(one: LoggedRound, steps: int, *, may_idle: bool) -> int:
+    """Return how many drafts a round of a log should have had; `may_idle`: without any it may be right."""
     if one.drafts is None and one.num_drafts is None:
         return steps
-    return one.asked or (0 if last else steps)
+    return one.asked or (0 if may_idle else steps)
 
 
 def is_idle(mistake: Mistake, number: int) -> bool:

@@ -44,6 +44,6 @@ class SlowFollower:
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""
         return [
-            follow(text, self._pair.player(text, mistake), mistake, one.rounds, self._steps)
+            follow(text, self._pair.player(text, mistake), mistake, one, self._steps)
             for text, one in zip(self._texts, self._log, strict=True)
         ]

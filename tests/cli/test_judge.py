@@ -288,6 +288,8 @@ def test_lines_that_are_no_json(tmp_path: Path, llama: Path, capsys: pytest.Capt
         (["--draft", "eagle"], "expected --draft-model with its checkpoint, or --mtp"),
         (["--draft", "all"], "invalid --draft 'all': expected eagle, mtp, dflash, ngram, standalone, eagle3"),
         (["--max-n", "2"], "expected only together with --draft ngram"),
+        (["--draft", "ngram", "--max-n", "2", "--min-n", "3"], "invalid --min-n 3: expected at most --max-n, 2"),
+        (["--match", "latest"], "expected only together with --draft ngram"),
         (["--draft-model", "."], "expected only together with --draft"),
         (["--draft", "mtp"], "target and draft do not fit"),
         (["--draft", "standalone", "--draft-model", "."], "target and draft do not fit"),

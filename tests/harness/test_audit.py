@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftproof.harness.audit.audit import Question, Seen, audit
+from draftproof.harness.audit.compared import as_counted
 from draftproof.properties.formats.audit import AuditReport
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.drafts import CheckpointDraft
@@ -91,6 +92,38 @@ def appending(pair: AuditedPair, model: Model, prompt: tuple[int, ...]) -> Logge
         rounds.append(LoggedRound(request=0, round=len(rounds) + 1, drafts=drafts, emitted=emitted))
         context += right + 1
     return LoggedText(prompt, (tokens[len(prompt)],), tuple(rounds))
+
+
+def unsure(pair: AuditedPair, model: Model, prompt: tuple[int, ...]) -> LoggedText:
+    """An engine that is right, and drafts only as far as it is sure, which is at times not at all."""
+    tokens, rounds, context = pair.decode(prompt, BUDGET + STEPS).tokens, list[LoggedRound](), len(prompt)
+    while context + 1 < len(prompt) + BUDGET:
+        ran = [*tokens[: context + 1]]
+        for _ in range((0, STEPS, 1, 0, 2)[context % 5]):
+            ran.append(int(model.forward(ran).logits[-1].argmax()))
+        drafts = tuple(ran[context + 1 :])
+        right = next((at for at, one in enumerate(drafts) if one != tokens[context + 1 + at]), len(drafts))
+        emitted = tokens[context + 1 : context + right + 2]
+        rounds.append(LoggedRound(request=0, round=len(rounds) + 1, drafts=drafts, emitted=emitted))
+        context += right + 1
+    return LoggedText(prompt, (tokens[len(prompt)],), tuple(rounds))
+
+
+@pytest.mark.parametrize(("counted", "outcome"), [(True, Outcome.PASS), (False, Outcome.FAIL)])
+def test_rounds_without_drafts_are_right_where_the_engine_chooses_their_number(
+    counted: bool, outcome: Outcome, tmp_path: Path
+):
+    target, small = str(tiny_llama(tmp_path / "target")), str(tiny_llama(tmp_path / "small", seed=1))
+    draft = CheckpointDraft(algorithm="standalone", path=small)
+    pair, model, read = load_pair(target, draft), load_target(small), read_fast(target, draft, torch.float64)
+    assert read is not None
+    log = tuple(unsure(pair, model, one.prompt) for one in PROMPTS)
+    log = as_counted(log, "standalone", STEPS) if counted else log
+    assert any(one.own_count for one in log) == counted
+    question = Question("standalone", STEPS, Seen(log), every_mistake=False, seed=0)
+    report = audit(question, FastSimulator(read.on(torch.device("cpu")), log=log, steps=STEPS))
+    assert report.verdict is outcome
+    assert not any(one.own_count for one in as_counted(log, "ngram", STEPS))
 
 
 def test_a_cache_that_appends_and_lacks_a_token_is_told(tmp_path: Path):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from draftproof.properties.formats.round_log import LoggedRound
+from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
@@ -127,7 +127,11 @@ def test_a_log_of_a_right_draft_is_followed_round_by_round(made: tuple[str, Made
         )
         for number, round_ in enumerate(rounds, start=1)
     ]
-    assert follow(text, one.pair.player(text, right(one, name)), right(one, name), log, STEPS) == rounds
+    assert follow(text, one.pair.player(text, right(one, name)), right(one, name), as_text(log), STEPS) == rounds
+
+
+def as_text(log: list[LoggedRound]) -> LoggedText:
+    return LoggedText((), (), tuple(log))
 
 
 def test_defaults_of_rules_are_the_definition():
@@ -145,7 +149,7 @@ def test_rounds_of_a_log_that_were_left_without_drafts_get_theirs(made: tuple[st
         LoggedRound(request=0, round=number, drafts=(), emitted=tokens)
         for number, tokens in enumerate(emitted, start=1)
     ]
-    *followed, last = follow(text, one.pair.player(text, right(one, name)), right(one, name), log, STEPS)
+    *followed, last = follow(text, one.pair.player(text, right(one, name)), right(one, name), as_text(log), STEPS)
     own = one.pair.player(one.text, right(one, name))
     for round_ in followed:
         assert round_.drafts == own.propose(round_.context, STEPS)

@@ -56,6 +56,11 @@ class Packing:
     rows: tuple[RowTokens, ...]
 
     @property
+    def live(self) -> tuple[RowTokens, ...]:
+        """Return the rows that have tokens: there are at most as many as tokens."""
+        return tuple(row for row in self.rows if row.ids)
+
+    @property
     def num_tokens(self) -> tuple[int, ...]:
         return tuple(len(row.ids) for row in self.rows)
 
@@ -194,20 +199,19 @@ class PackedTarget:
 
         Of ranks it holds the `num_tokens` of the one with the most.
         """
-        total, rows = packed.total, len(packed.rows)
         self._runner.prepare(num_tokens)
         size = self._runner.size_for(num_tokens)
         ids = self._tensor([token for row in packed.rows for token in row.ids])
         by_token = {"ids": ids, "live_tokens": torch.ones_like(ids)}
         if self._config.tree:
             by_token |= {"above": self._tensor(packed.above), "contexts": self._tensor(packed.contexts)}
-        self._buffers.fill(by_token, total, size)
+        self._buffers.fill(by_token, packed.total, size)
         by_row = {
-            "req_rows": self._tensor([row.req_row for row in packed.rows]),
-            "positions": self._tensor([row.start for row in packed.rows]),
-            "num_tokens": self._tensor(packed.num_tokens),
+            "req_rows": self._tensor([row.req_row for row in packed.live]),
+            "positions": self._tensor([row.start for row in packed.live]),
+            "num_tokens": self._tensor([len(row.ids) for row in packed.live]),
         }
-        self._buffers.fill(by_row, rows, size)
+        self._buffers.fill(by_row, len(packed.live), size)
 
     def launch(
         self, kind: str, packed: Packing, num_tokens: int, width: int, states: PrefillStates | MixedStates | None
@@ -222,7 +226,7 @@ class PackedTarget:
             out, launch = self._runner.run(total, num_tokens)
         else:
             out, launch = self.forward(self._buffers.view(total), states), Launch(kind, 0, rows, 0)
-        told = tuple((row.request, row.verifies) for row in packed.rows)
+        told = tuple((row.request, row.verifies) for row in packed.live)
         launch = replace(launch, kind=kind, rows=rows, width=width, tokens=total, packed=told)
         ran = AttentionMetadata(out["req_rows"], out["positions"], out["slots"], states)
         hidden_states = out["hidden_states"]

@@ -1,6 +1,6 @@
 """What a step of an engine hands from one of its parts to the next.
 
-`R` rows of a batch, `T` packed prompt tokens, `D` what the draft needs of each.
+`R` rows of a batch, `T` packed prompt tokens, `D` width of the hidden states that a draft takes.
 """
 
 from __future__ import annotations

@@ -118,8 +118,7 @@ class TapRecorder:
         rows, offset = list[PackedRow](), 0
         for (request, verifies), count in zip(launch.packed, counts, strict=False):
             ran = slots[offset : offset + count]
-            position = positions[offset] if ran else -1
-            rows.append(PackedRow(int(request), int(verifies), offset, count, position, tuple(ran)))
+            rows.append(PackedRow(int(request), int(verifies), offset, count, positions[offset], tuple(ran)))
             offset += count
         self._log.add("verify.packed", key, tuple(rows))
         self._add_discarded("verify", key, _discarded("packed", tapped, [1] * launch.tokens))

@@ -30,15 +30,17 @@ def _packed(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _rows(evidence: Evidence, launch: StepLaunch, key: Key, rows: PackedRows) -> Iterator[Mismatch]:
-    wanted = {(row.request, row.phase): row for row in evidence.schedule.packed_at(launch.step)}
+    # A row without a position left has no tokens, and is not in the launch (S-OVERLAP-10).
+    of_step = evidence.schedule.packed_at(launch.step)
+    wanted = {(row.request, row.phase): row for row in of_step if row.count + row.phase}
     offset = 0
     for row in rows:
-        of_step = wanted.pop((row.request, row.phase), None)
-        if of_step is None:
+        expected = wanted.pop((row.request, row.phase), None)
+        if expected is None:
             yield _say(key, row, "a row of this step, once", _kind(row), Surplus())
             continue
-        yield from _row(evidence, of_step, key, row, offset)
-        offset += of_step.count + of_step.phase
+        yield from _row(evidence, expected, key, row, offset)
+        offset += expected.count + expected.phase
     for request, phase in wanted:
         kind = "verify row" if phase else "chunk"
         yield Mismatch("verify.packed", key, f"a {kind} of request {request}", None, Missing())

@@ -5,14 +5,17 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from draftproof import run
+from draftproof.engine.subject import EngineSubject
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.validate import validate
-from draftproof.properties.values.observed import IndexBytes, LaunchKind, PackedRows
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.observed import PACKED, IndexBytes, LaunchKind, PackedRows
+from draftproof.properties.values.scenario import RoundPlan, Scenario
+from tests.named import named
 from tests.properties.breaking import edited
 from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
 
@@ -26,6 +29,26 @@ def test_a_mixed_run_is_right_and_packs_both_kinds() -> None:
     assert kinds == {LaunchKind.PREFILL, LaunchKind.MIXED}
     for launch in of.schedule.launches:
         assert launch.kind != LaunchKind.VERIFY or not of.schedule.batches.get((launch.step, 0))
+
+
+@pytest.mark.parametrize("length", [4, 8])
+def test_a_row_without_a_position_left_is_not_in_a_packed_launch(length: int) -> None:
+    scenario = named("overlapped_stop")
+    ends, runs, *_ = scenario.requests
+    full = len(ends.prompt) + length
+    scenario = replace(
+        scenario,
+        requests=(
+            replace(ends, budget=40, stop_at=-1, rounds=(RoundPlan(num_drafts=scenario.steps, num_correct=-1),)),
+            replace(runs, prompt=((1, 2, 3, 4) * 2)[: full - 2], arrival=0, budget=1, stop_at=-1),
+        ),
+        memory=replace(scenario.memory, max_len=full, pages=40),
+        schedule=replace(scenario.schedule, mixed=True, chunk=1, overlap=("late",)),
+    )
+    ran = run(EngineSubject(), validate(scenario))
+    assert judge(ran).first is None
+    packed = [launch for launch in ran.schedule.launches if launch.kind in PACKED]
+    assert any(row.count + row.phase == 0 for launch in packed for row in ran.schedule.packed_at(launch.step))
 
 
 def test_its_launches_are_counted() -> None:

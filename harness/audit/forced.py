@@ -83,8 +83,12 @@ class ForcedCounts(NamedTuple):
 
 
 def forced_in_log(log: Sequence[LoggedText], steps: int) -> ForcedCounts:
-    """Return what a log shows. The last round of a text, which limits cut, is left out, and so are those of none."""
-    rounds = [(one.asked, len(one.emitted) - 1) for text in log for one in text.rounds[:-1] if one.asked]
+    """Return what the first rounds of each text of a log show: as many as it has whatever is accepted in them.
+
+    How many rounds a text has depends on what they accept, and its last one is cut; the first ones are no such choice.
+    """
+    whole = [text.rounds[: sum(len(one.emitted) for one in text.rounds) // (steps + 1)] for text in log]
+    rounds = [(one.asked, len(one.emitted) - 1) for of_text in whole for one in of_text if one.asked]
     return ForcedCounts(
         tuple(sum(asked > place for asked, _ in rounds) for place in range(steps)),
         tuple(sum(asked > place <= accepted for asked, accepted in rounds) for place in range(steps)),

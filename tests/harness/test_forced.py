@@ -114,12 +114,27 @@ def test_draws_that_are_shared_would_alarm_as_if_they_were_not():
     assert failed > 10
 
 
-def test_a_log_is_read_without_last_rounds_and_rounds_of_no_draft():
-    def one(number: int, drafts: int, emitted: int) -> LoggedRound:
-        return LoggedRound(request=0, round=number, drafts=(1,) * drafts, emitted=(1,) * emitted)
+def one(number: int, drafts: int, accepted: int) -> LoggedRound:
+    return LoggedRound(request=0, round=number, drafts=(1,) * drafts, emitted=(1,) * (accepted + 1))
 
-    rounds = [one(0, 0, 1), one(1, 3, 3), one(2, 1, 2), one(3, 0, 1), one(4, 3, 4), one(5, 3, 1)]
-    log = [LoggedText.of((5,), rounds)]
-    assert forced_in_log(log, 3) == ForcedCounts((3, 2, 2), (3, 2, 2), (3, 2, 1), 3)
+
+def test_a_log_is_read_as_far_as_its_rounds_are_no_choice():
+    """Twelve tokens make up three rounds of four at least; one of them has no draft, and one a single draft."""
+    rounds = [one(0, 0, 0), one(1, 3, 2), one(2, 1, 1), one(3, 0, 0), one(4, 3, 3), one(5, 3, 1)]
+    seen = forced_in_log([LoggedText.of((5,), rounds)], 3)
+    assert seen == ForcedCounts((2, 1, 1), (2, 1, 1), (2, 1, 0), 2)
     # A round of one draft says nothing of the second: none is missing.
-    assert [one.tried for one in forced(Promise("vllm", (1.0, 1.0, 0.5)), forced_in_log(log, 3)).positions] == [3, 2, 2]
+    assert [at.tried for at in forced(Promise("vllm", (1.0, 1.0, 0.5)), seen).positions] == [2, 1, 1]
+
+
+def test_many_short_texts_do_not_alarm():
+    """A text ends in a round that is likelier a long one: all others, taken together, accept less than promised."""
+    draws, promise = np.random.default_rng(6), Promise("vllm", least_variance(2.5, 3))
+    lengths = 1 + (draws.random((4000, 12)) < 0.5)
+    log, others = [], list[int]()
+    for drawn in lengths.tolist():
+        count = next(at for at in range(1, 13) if sum(drawn[:at]) + at >= 12)
+        others += drawn[: count - 1]
+        log.append(LoggedText.of((5,), [one(0, 0, 0), *(one(at, 3, drawn[at - 1]) for at in range(1, count + 1))]))
+    assert forced(promise, forced_in_log(log, 3)).verdict is Outcome.PASS
+    assert forced(promise, counts(others, 3)).verdict is Outcome.FAIL

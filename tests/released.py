@@ -1,6 +1,6 @@
 """Keep what checks of released engines came to, and make docs/released.md of it.
 
-    python -m tests.released keep REPORT.json --engine NAME --draft NAME --command WORDS [--found ANCHOR ..]
+    python -m tests.released keep REPORT.json --engine NAME --draft NAME --command WORDS [--found [PART=]ANCHOR ..]
     python -m tests.released page
 
 REPORT.json is what `draftproof check --json` or `draftproof lab releases --json` wrote, on the day on which it is kept.
@@ -139,6 +139,12 @@ def of_table(report: ReleaseTable, now: dict[str, str]) -> list[Released]:
     return found
 
 
+def explained(result: Released, found: Sequence[str]) -> Released:
+    """Return a result that failed with the anchors that are of it; one that did not has none."""
+    of = [anchor for part, _, anchor in (one.rpartition("=") for one in found) if part in ("", result.part)]
+    return msgspec.structs.replace(result, found=tuple(of)) if result.failed else result
+
+
 def merged(old: Iterable[Released], new: Iterable[Released]) -> tuple[Released, ...]:
     """Return all results, the new in place of the old ones of the same."""
     both = {one.key: one for one in old} | {one.key: one for one in new}
@@ -191,8 +197,8 @@ def _functions(results: Sequence[Released]) -> list[str]:
     for part in dict.fromkeys(one.part for one in results):
         of_part = [one for one in results if one.part == part]
         rows.append((part, *(_cell([one for one in of_part if one.release == release]) for release in releases)))
-    ran = dict.fromkeys(f"`{one.command}`, {one.date}, {one.machine}, commit {one.commit}" for one in results)
-    return [table(("function", *releases), rows), "", *(f"- {one}" for one in ran)]
+    ran = dict.fromkeys((f"{one.date}, {one.machine}, {one.commit}", f"`{one.command}`") for one in results)
+    return [table(("function", *releases), rows), "", table(("date, machine, kept at commit", "again"), ran)]
 
 
 def _cell(results: Sequence[Released]) -> str:
@@ -233,13 +239,20 @@ def main() -> None:
     keep.add_argument("--draft", choices=DRAFTS, help="of a check: its draft")
     keep.add_argument("--target", default="", help="of a check: the architecture of the checkpoint")
     keep.add_argument("--command", required=True, help="what makes it again")
-    keep.add_argument("--found", action="append", default=[], help="an anchor of docs/found.md, of what fails")
+    keep.add_argument(
+        "--found",
+        action="append",
+        default=[],
+        metavar="[PART=]ANCHOR",
+        help="an anchor of docs/found.md, of what fails, or of what fails of a part of a table",
+    )
     does.add_parser("page", help="write docs/released.md")
     given = parser.parse_args()
     if given.does == "keep":
         machine = f"{os.cpu_count()} cores, {platform.machine()}"
         now = {"date": datetime.now(UTC).date().isoformat(), "machine": machine, "command": given.command}
-        now["commit"] = commit() or "unknown"
+        # What makes the tree another than that of the commit is mostly the files that are kept here.
+        now["commit"] = (commit() or "unknown").removesuffix("+")
         raw = given.report.read_bytes()
         if given.draft:
             new = of_check(
@@ -247,7 +260,7 @@ def main() -> None:
             )
         else:
             new = of_table(decode(raw, ReleaseTable, name=str(given.report)), now)
-        new = [msgspec.structs.replace(one, found=tuple(given.found)) if one.failed else one for one in new]
+        new = [explained(one, given.found) for one in new]
         path = KEPT / f"{given.engine}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(lines(merged(kept().get(given.engine, ()), new)), encoding="utf-8")

@@ -97,3 +97,12 @@ def test_a_newer_result_takes_the_place_of_the_older():
     (old,) = of_check(checked(Outcome.FAIL, transformers="5.23.0"), NOW, "transformers", "ngram", "llama")
     new, other = replace(old, verdict=Outcome.PASS), replace(old, target="qwen3")
     assert released.merged([old, other], [new]) == (new, other)
+
+
+def test_anchors_are_of_what_failed_and_of_their_part():
+    results = [
+        of_check(checked(verdict, transformers="5"), NOW, "transformers", draft, "llama")[0]
+        for verdict, draft in ((Outcome.FAIL, "ngram"), (Outcome.FAIL, "mtp"), (Outcome.PASS, "ngram"))
+    ]
+    found = [released.explained(one, ["all", "mtp=one"]).found for one in results]
+    assert found == [("all",), ("all", "one"), ()]

@@ -215,8 +215,8 @@ class Engine:
         """Agree on the size of a step: an idle rank runs what others run, with no row of its own."""
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
-        agreed = self.group.agree(tokens, entries, len(plan.decode), steps, *own)
-        return Step(plan, *agreed[:4], waits=any(agreed[4:]))
+        tokens, entries, rows, steps, *waits = self.group.agree(tokens, entries, len(plan.decode), steps, *own)
+        return Step(plan, tokens, entries, rows, steps, waits=any(waits))
 
     def _run(self, step: Step) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.

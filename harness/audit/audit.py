@@ -15,6 +15,7 @@ from draftproof.harness.audit.compared import (
     explained,
     extra_matching_rounds,
     has_only_accepted_drafts,
+    idle_rounds,
     same_rounds,
 )
 from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, UnnoticedInLog, Unrejected, says
@@ -35,7 +36,7 @@ from draftproof.properties.formats.audit import AuditReport, Explanation, Observ
 from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from draftproof.reference.audit.mistakes import AS_DEFINED, Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SURE = 0.05
@@ -106,6 +107,12 @@ class _Comparison:
     def off(self) -> int:
         """Return how many rounds of a log went otherwise."""
         return 0 if self._same is None else sum(one.count(False) for one in self._same)
+
+    @property
+    def idle(self) -> int:
+        """Return how many rounds of a log went otherwise, if each of them has no drafts where it should have some."""
+        log, right = self._question.observed.log, self._right
+        return 0 if log is None else idle_rounds(log, same_rounds(right, log))
 
     @property
     def otherwise(self) -> int:
@@ -197,13 +204,19 @@ class _Comparison:
         if test is None:
             return None
         if self.alarms(test) or self._sided(found) is not None:
-            return Outcome.FAIL
+            return Outcome.INCONCLUSIVE if self._may_idle(found) else Outcome.FAIL
         is_seen = self.uncounted is None and self.unnoticed(test) is None and not self.is_without_drafts
         if self.prompts < LEAST_PROMPTS or not is_seen:
             return Outcome.INCONCLUSIVE
         if self.is_elsewhere:
-            return Outcome.FAIL
+            return Outcome.INCONCLUSIVE if self._may_idle(found) else Outcome.FAIL
         return Outcome.INCONCLUSIVE if self.otherwise else Outcome.PASS
+
+    def _may_idle(self, found: Sequence[Simulated]) -> bool:
+        """Return whether rounds without drafts are all that went otherwise, and no mistake has these and the others."""
+        most = _SAME * sum(map(len, self._same or ()))
+        known = any((one.told.same_rounds or 0) >= most and one.told.name != AS_DEFINED for one in found)
+        return self.idle > 0 and not known
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
         """Return every known mistake, the likeliest first."""
@@ -279,7 +292,9 @@ class _Comparison:
             is_without_drafts=self.is_without_drafts,
         )
         if self._same is not None:
-            result = result._replace(rounds=sum(map(len, self._same)), off=self.off, sided=self._sided(found))
+            result = result._replace(
+                rounds=sum(map(len, self._same)), off=self.off, sided=self._sided(found), idle=self.idle
+            )
         return AuditReport(
             verdict=outcome,
             says=says(result, outcome, told, falls_short=self.alarms(test)),

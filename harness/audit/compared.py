@@ -62,6 +62,17 @@ def _numbers_of_drafts(log: Sequence[LoggedText], steps: int) -> set[int]:
     return seen
 
 
+def idle_rounds(log: Sequence[LoggedText], same: SameRounds) -> int:
+    """Return how many rounds have no drafts, if no other one went otherwise than it was played; else 0."""
+    both = [
+        (one, as_played)
+        for text, rounds in zip(log, same, strict=True)
+        for one, as_played in zip(text.rounds, rounds, strict=True)
+    ]
+    off = [one for one, as_played in both if not as_played]
+    return len(off) if all(one.asked == 0 for one in off) else 0
+
+
 def has_only_accepted_drafts(log: Sequence[LoggedText], steps: int) -> bool:
     """Return whether a log has, of what was verified, the drafts that were accepted alone (S-AUDIT-14).
 

@@ -101,6 +101,7 @@ class Result(NamedTuple):
     unnoticed: Unnoticed | UnnoticedInLog | Unrejected | None = None
     other_texts: int = 0
     is_without_drafts: bool = False
+    idle: int = 0
 
 
 def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], *, falls_short: bool) -> str:
@@ -122,6 +123,11 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         return f"{told}: {result.unnoticed}"
     if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
         return f"{told}: as many as there should be, but {result.uncounted}"
+    if outcome is Outcome.INCONCLUSIVE and result.idle:
+        return (
+            f"{told}: {result.idle} of {result.rounds} rounds have no drafts, and all others went as they should, which"
+            " is right of an engine that drafts only where it is sure, and wrong of one that always does"
+        )
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {_prompts(result)} could show, but {off}"
         return f"{why}; {_explanation(result, found)}"

@@ -214,7 +214,7 @@ class _Comparison:
 
     def _may_idle(self, found: Sequence[Simulated]) -> bool:
         """Return whether rounds without drafts are all that went otherwise, and no mistake has these and the others."""
-        most = _SAME * sum(map(len, self._same or ()))
+        most = LEAST_ALIKE * sum(map(len, self._same or ()))
         known = any((one.told.same_rounds or 0) >= most and one.told.name != AS_DEFINED for one in found)
         return self.idle > 0 and not known
 

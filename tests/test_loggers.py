@@ -1,6 +1,6 @@
 """The loggers of examples/ write what `draftproof judge` and `draftproof audit` read; those that can be run here, run.
 
-DRAFTPROOF_MLX=ENV/bin/python pytest tests/test_loggers.py --draftproof-profile=nightly  # also mlx-lm's
+DRAFTPROOF_MLX=ENV/bin/python pytest tests/test_loggers.py  # also mlx-lm's
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.warm import Warm
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 LOGGERS = EXAMPLES / "loggers"
 MLX = os.environ.get("DRAFTPROOF_MLX", "")
-NEEDS_MLX = [pytest.mark.skipif(not MLX, reason="needs DRAFTPROOF_MLX, a Python with mlx-lm"), pytest.mark.slow]
+NEEDS_MLX = pytest.mark.skipif(not MLX, reason="needs DRAFTPROOF_MLX, a Python with mlx-lm")
 ABSENT = {
     "loggers/log_mlx_lm": "mlx",
     "loggers/log_sglang": "sglang",

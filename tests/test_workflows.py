@@ -159,10 +159,7 @@ ON_GPUS = (
         ),
         pytest.param(
             *("cpu", "mlx_lm.yml", "mlx-lm", "schedule", ["Install", "Tiny checkpoints", "mlx-lm"], "mlx-lm.json"),
-            marks=[
-                pytest.mark.skipif(not MLX, reason="needs DRAFTPROOF_MLX, a Python with mlx-lm"),
-                pytest.mark.slow,
-            ],
+            marks=pytest.mark.skipif(not MLX, reason="needs DRAFTPROOF_MLX, a Python with mlx-lm"),
         ),
         *(("cpu", *one) for one in ON_GPUS),
         *(pytest.param("cuda", *one, marks=pytest.mark.gpu) for one in ON_GPUS),

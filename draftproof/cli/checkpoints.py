@@ -28,6 +28,8 @@ def checkpoints(
     The weights are random.
     """
     try:
+        import transformers  # noqa: F401  # which brings tokenizers: one thing to install, not two
+
         from draftproof.faults import engine_checkpoints, tiny_checkpoints
     except ImportError as error:
         raise inputs.InputError(f"no {error.name}: expected it installed, as by pip install {error.name}") from None

@@ -2,10 +2,12 @@
 
     python examples/loggers/log_transformers.py TARGET PROMPTS.jsonl LOG.jsonl [DRAFT]
 
-Drafts are those of the model in DRAFT, without it those of prompt lookup. PROMPTS has a JSON object a line:
-{"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on transformers 5.23.0.
+Drafts are those of the model in DRAFT, with the word mtp in its place those of the target's own MTP layers, without it
+those of prompt lookup. PROMPTS has a JSON object a line: {"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on
+transformers 5.23.0.
 
 It lacks what a round took from a cache, and all but greedy decoding; a proposal that ends at a stop token stays short.
+transformers finds MTP layers by the numbers that published checkpoints give them: tiny ones have other numbers.
 """
 
 import json
@@ -21,7 +23,9 @@ except ImportError as error:
 TARGET, PROMPTS, LOG, *DRAFT = sys.argv[1:]
 model = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
 with_drafts = {"prompt_lookup_num_tokens": 4}
-if DRAFT:
+if DRAFT == ["mtp"]:
+    with_drafts = {"use_mtp": True}
+elif DRAFT:
     with_drafts = {"assistant_model": AutoModelForCausalLM.from_pretrained(DRAFT[0], dtype=torch.float32)}
 rounds, make = [], model._get_candidate_generator
 

@@ -6,6 +6,7 @@ proposals in such a place is taken away here, as no run of the engine itself cou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,12 @@ from draftproof.subjects.transformers.taps import StepTaps, choice
 _NO_LIMIT = 1 << 30
 """How long a sequence may become is limited by the scenario already, to the last token."""
 Steps = tuple[tuple[int, int, tuple[int, float]], ...]
+
+
+def cache_of(arguments: Mapping[str, Any]) -> Cache | None:
+    """Return the cache that a model is called with, None if there is none yet; it has another name before 5.24."""
+    cache: Cache | None = arguments.get("cache", arguments.get("past_key_values"))
+    return cache
 
 
 class OwnGenerator:
@@ -84,7 +91,7 @@ class AssistantGenerator(OwnGenerator):
 
     def _forget(self, tokens: tuple[int, ...]) -> None:
         """Crop its cache to the entries of tokens that are there."""
-        cache: Cache | None = self.inner.assistant_kwargs.get("past_key_values")
+        cache = cache_of(self.inner.assistant_kwargs)
         if cache is None:
             return
         same = next((at for at, (a, b) in enumerate(zip(tokens, self._held, strict=False)) if a != b), len(self._held))

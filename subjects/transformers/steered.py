@@ -12,7 +12,7 @@ from transformers.generation import CandidateGenerator
 
 from draftproof.properties.values.scenario import Request, Scenario, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, forced
-from draftproof.subjects.transformers.own import OwnGenerator, own_generator
+from draftproof.subjects.transformers.own import OwnGenerator, cache_of, own_generator
 from draftproof.subjects.transformers.taps import TargetTaps, choice, entries, entries_of
 
 
@@ -59,7 +59,7 @@ class SteeredRequest(CandidateGenerator):
         make = type(model)._get_candidate_generator
 
         def get(**given: Any) -> CandidateGenerator:
-            self._cache = given["model_kwargs"]["past_key_values"]
+            self._cache = cache_of(given["model_kwargs"])
             self._own = own_generator(self._scenario, make(self._model, **given))
             self.requires_model_outputs = self._own.inner.requires_model_outputs
             self.model_kwargs_overrides = getattr(self._own.inner, "model_kwargs_overrides", {})

@@ -101,6 +101,9 @@ _BLOCK = {
 }
 _LOOKUP = {
     "the other match of several": LookupRules(other_match=True),
+    "another --max-n: the longest suffix has a token less": LookupRules(longer=-1),
+    "another --max-n: the longest suffix has two tokens less": LookupRules(longer=-2),
+    "another --max-n: the longest suffix has a token more": LookupRules(longer=1),
     "shortest suffix first": LookupRules(shortest_first=True),
     "rejected tokens enter the history": LookupRules(rejected_enter=True),
     "pending token not in the history": LookupRules(without_pending=True),

@@ -121,7 +121,8 @@ class LookupPlayer:
 
     def _place(self, tokens: tuple[int, ...]) -> int:
         """Return the place behind the match that counts, -1 if there is none."""
-        spec, lengths = self._spec, range(self._spec.max_n, self._spec.min_n - 1, -1)
+        spec, longest = self._spec, max(self._spec.min_n, self._spec.max_n + self._rules.longer)
+        lengths = range(longest, spec.min_n - 1, -1)
         latest = (spec.match == "latest") != self._rules.other_match
         for length in reversed(lengths) if self._rules.shortest_first else lengths:
             ends = [end for end in range(length, len(tokens)) if tokens[end - length : end] == tokens[-length:]]

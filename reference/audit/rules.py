@@ -101,9 +101,13 @@ class BlockRules(NamedTuple):
 
 
 class LookupRules(NamedTuple):
-    """Of n-gram drafts: which match counts, what is searched, and where the proposal begins (S-AUDIT-9)."""
+    """Of n-gram drafts: which match counts, what is searched, and where the proposal begins (S-AUDIT-9).
+
+    The longest suffix that is searched is `longer` than it should be.
+    """
 
     other_match: bool = False
+    longer: int = 0
     shortest_first: bool = False
     rejected_enter: bool = False
     without_pending: bool = False

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from operator import eq
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -11,9 +11,10 @@ from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from draftproof.reference.audit.others import LookupPlayer
 from draftproof.reference.audit.pair import AuditedPair, load_pair
 from draftproof.reference.audit.play import Played, Text, follow, play
-from draftproof.reference.audit.rules import ChainRules, EntryRules
+from draftproof.reference.audit.rules import ChainRules, EntryRules, LookupRules
 from draftproof.reference.checkpoints import load
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
@@ -89,10 +90,20 @@ def test_by_definition_it_proposes_what_the_draft_does(made: tuple[str, Made]):
 def test_every_mistake_changes_what_is_proposed_somewhere(made: tuple[str, Made]):
     name, one = made
     expected = tuple(proposals(one, right(one, name)))
-    drafts = [wrong for wrong in mistakes(algorithm(CASES[name].draft)) if wrong.accepts == "as defined"]
+    # What another setting changes depends on the text: the test below has one for it.
+    known = [wrong for wrong in mistakes(algorithm(CASES[name].draft)) if "--max-n" not in wrong.name]
+    drafts = [wrong for wrong in known if wrong.accepts == "as defined"]
     # Each is played up to the first round that differs.
     same = {wrong.name for wrong in drafts if not wrong.late and all(map(eq, proposals(one, wrong), expected))}
     assert not same
+
+
+@pytest.mark.parametrize(("longer", "draft"), [(-2, 10), (-1, 7), (0, 9), (1, 5)])
+def test_another_longest_suffix_finds_another_place(longer: int, draft: int):
+    tokens = (4, 1, 2, 3, 5, 0, 1, 2, 3, 9, 8, 2, 3, 7, 6, 3, 10, 4, 1, 2, 3)
+    text = Text(1, len(tokens) - 1, tokens, cast(Any, None), ())
+    player = LookupPlayer(Ngram(max_n=3, match="latest"), text, LookupRules(longer=longer))
+    assert player.propose(len(tokens) - 1, 1) == (draft,)
 
 
 def proposals(made: Made, mistake: Mistake) -> Iterator[tuple[int, ...]]:

@@ -3,8 +3,8 @@
     python examples/loggers/log_transformers.py TARGET PROMPTS.jsonl LOG.jsonl [DRAFT]
 
 Drafts are those of the model in DRAFT, with the word mtp in its place those of the target's own MTP layers, without it
-those of prompt lookup. PROMPTS has a JSON object a line: {"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on
-transformers 5.23.0.
+those of prompt lookup, whose longest suffix is 2: judge it with --draft ngram --max-n 2. PROMPTS has a JSON object a
+line: {"prompt": [5, 1, 9], "max_tokens": 40, "stop": [2]}. Seen on transformers 5.23.0.
 
 It lacks what a round took from a cache, and all but greedy decoding; a proposal that ends at a stop token stays short.
 transformers finds MTP layers by the numbers that published checkpoints give them: tiny ones have other numbers.

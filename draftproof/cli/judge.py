@@ -79,9 +79,9 @@ def judge(
     with screen.progress("requests", len(logged)) as advance:
         report = judge_log(logged, str(log), model, of, advance, rule)
     _show(report)
-    given: dict[str, object] = {"draft_model": draft_model, "mtp": mtp, "max_n": max_n, "min_n": min_n, "match": match}
-    given |= {"at_least": at_least, "golden": golden_file, "name": name, "mode": mode}
-    repeated = again("judge", log, model=model, draft=draft, **given)
+    more: dict[str, object] = {"max_n": max_n, "min_n": min_n, "match": match, "at_least": at_least}
+    more |= {"golden": golden_file, "name": name, "mode": mode}
+    repeated = again("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, **more)
     screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 

@@ -37,7 +37,11 @@ DraftName = Annotated[
     str | None, typer.Option("--draft", help=f"With --model, how drafts are proposed: {', '.join(ALGORITHMS)}.")
 ]
 Exact = Annotated[
-    bool, typer.Option("--exact", help="Fail for a single round that differs: of one engine that is run in two ways.")
+    bool,
+    typer.Option(
+        "--exact",
+        help="Fail for a single round that differs, also in its number of drafts: of one engine run in two ways.",
+    ),
 ]
 SaveLogs = Annotated[
     Path | None, typer.Option("--save-logs", help="Write what each engine did into this folder.", file_okay=False)
@@ -203,7 +207,12 @@ def _show_first(first: EngineSeen, pair: PairVerdict, found: ComparedRound) -> N
     """Print the earliest round that goes otherwise."""
     here, there = found.rounds
     number = f"round {here}" if here == there else f"round {here} and {there}"
-    place = f"draft {found.depth}" if found.what == "drafts" else f"token {found.depth} emitted"
+    places = {
+        "drafts": f"draft {found.depth}",
+        "number": f"the number of drafts, {found.numbers[1]} beside {found.numbers[0]}",
+        "emitted": f"token {found.depth} emitted",
+    }
+    place = places[found.what]
     screen.line(f"  first: request {found.request}, {number}, after {found.context} tokens: {place}")
     sides = ((first.side, found.drafts[0], found.emitted[0]), (pair.side, found.drafts[1], found.emitted[1]))
     for name, drafts, emitted in sides:

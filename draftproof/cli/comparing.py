@@ -104,7 +104,9 @@ def _with_right(pair: ComparedPair, simulator: Simulator, log: Log, one: PairVer
     found: ComparedRound | None = one.first
     assert found is not None
     rounds = log[found.request].rounds
-    place = next(at for at, logged in enumerate(rounds) if logged.round == found.rounds[0])
+    place = next((at for at, logged in enumerate(rounds) if logged.round == found.rounds[0]), None)
+    if place is None:  # round 0, in which it has no drafts
+        return one
     played = simulator.play(definition(pair.name))[found.request][place]
     return replace(one, first=replace(found, right=played.drafts))
 

@@ -37,7 +37,8 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
     With `exact` every round must go alike, and every text: both are one engine, run in two ways.
     """
     logs = paired_logs(one, other)
-    counted = Counter(None if (parted := parting(start)) is None else parted.depth for start in logs.starts)
+    parted = [parting(start, exact=exact) for start in logs.starts]
+    counted = Counter(None if one is None else one.depth for one in parted)
     alike = counted.pop(None, 0)
     seen = _Seen(one, other, logs, alike, alike + counted.total(), exact)
     return PairVerdict(
@@ -48,11 +49,13 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
         rounds=seen.rounds,
         same=alike,
         at_depth={depth: counted[depth] for depth in sorted(filter(None, counted))},
+        fewer=seen.numbers.fewer,
+        none=seen.numbers.none,
         texts=seen.texts,
         unpaired=logs.unpaired,
         p=seen.test.mean,
         position_p=tuple(map(float, seen.test.positions)),
-        first=first_parting(logs),
+        first=first_parting(logs, exact=exact),
     )
 
 
@@ -64,6 +67,7 @@ class _Seen:
         self._most = _Most(_most_drafts(self._one), _most_drafts(self._other))
         self._tallies = _tally(self._one, self._most.compared), _tally(self._other, self._most.compared)
         self.test: Tested = of_two(*self._tallies)
+        self.numbers = _Numbers.of(logs)
 
     @property
     def prompts(self) -> int:
@@ -116,8 +120,34 @@ class _Seen:
         told = f"{other:.2f} accepted a round beside {one:.2f}"
         told += f" ({chance(self.test.mean)})" if self._alarms else ""
         told += f"; {self._alike} of {self.rounds} rounds on the same text went alike"
+        told += str(self.numbers)
         told += f"; {self.texts} of {len(self._logs.texts)} texts differ" if self.texts else ""
         return told if self._fails or not self.open else f"{told}: {self.open}"
+
+
+class _Numbers(NamedTuple):
+    """In how many rounds the first and the other have fewer drafts, and in how many of these none."""
+
+    fewer: tuple[int, int]
+    none: tuple[int, int]
+
+    @classmethod
+    def of(cls, logs: PairedLogs) -> _Numbers:
+        found = Counter(
+            (side, (start.one, start.other)[side].asked == 0)
+            for start in logs.starts
+            if (side := start.fewer) is not None
+        )
+        none = (found[0, True], found[1, True])
+        return cls((none[0] + found[0, False], none[1] + found[1, False]), none)
+
+    def __str__(self) -> str:
+        sides = zip(("the first", "this one"), self.fewer, self.none, strict=True)
+        return "".join(
+            f"; {side} had fewer drafts in {fewer} of them" + (f", none in {none} of these" if none else "")
+            for side, fewer, none in sides
+            if fewer
+        )
 
 
 class _Most(NamedTuple):

@@ -185,9 +185,9 @@ def _show(report: ComparisonReport) -> None:
     screen.show(("engine", *numbers), [(*row, *[""] * (len(numbers) + 1 - len(row))) for row in rows], right=numbers)
     for pair in report.pairs:
         screen.line(f"\n{pair.side}: {pair.verdict}: {pair.says}", "" if pair.verdict is Outcome.PASS else "red")
-        if pair.verdict is Outcome.FAIL:
+        if pair.alarms:
             told = ", ".join(f"{p:.2g} at draft {place}" for place, p in enumerate(pair.position_p, start=1))
-            screen.line(f"  by chance as much apart in accepted drafts: p = {told}")
+            screen.line(f"  a difference in accepted drafts at least this large would be chance with p = {told}")
         if pair.at_depth:
             told = ", ".join(f"{count} at draft {depth}" for depth, count in pair.at_depth.items())
             screen.line(f"  where the others part: {told}")

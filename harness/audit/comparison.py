@@ -55,6 +55,7 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
         unpaired=logs.unpaired,
         p=seen.test.mean,
         position_p=tuple(map(float, seen.test.positions)),
+        alarms=seen.alarms,
         first=first_parting(logs, exact=exact),
     )
 
@@ -90,6 +91,8 @@ class _Seen:
             return "no round of both begins after the same text"
         if not any(start.one.asked or start.other.asked for start in self._logs.starts):
             return "no draft was seen in the rounds on the same text, so nothing is said of drafting"
+        if self._exact:
+            return ""
         if self._most.differ:
             one, other = self._most
             return f"the first has at most {one} drafts a round and this one {other}: give both as many"
@@ -108,17 +111,18 @@ class _Seen:
     @property
     def _fails(self) -> bool:
         is_elsewhere = self.off > MOST_ROUNDED * self.rounds and self.prompts >= LEAST_PROMPTS
-        return self._alarms or is_elsewhere or (self._exact and bool(self.off or self.texts))
+        return self.alarms or is_elsewhere or (self._exact and bool(self.off or self.texts))
 
     @property
-    def _alarms(self) -> bool:
+    def alarms(self) -> bool:
+        """Return whether what is accepted differs by more than chance."""
         return not self._most.differ and self.prompts >= LEAST_PROMPTS and self.test.alarms()
 
     @property
     def says(self) -> str:
         one, other = (tallied.mean for tallied in self._tallies)
         told = f"{other:.2f} accepted a round beside {one:.2f}"
-        told += f" ({chance(self.test.mean)})" if self._alarms else ""
+        told += f" ({chance(self.test.mean)})" if self.alarms else ""
         told += f"; {self._alike} of {self.rounds} rounds on the same text went alike"
         told += str(self.numbers)
         told += f"; {self.texts} of {len(self._logs.texts)} texts differ" if self.texts else ""

@@ -59,7 +59,7 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     engine, and this one, has fewer drafts than the other though the text has room for more; `none` those of them in
     which it has none. `texts` is the number of prompts whose text differs,
     `unpaired` that of the requests that only one of them has. `p` is how probable a difference in what is accepted is
-    that is as large, `position_p` the same at each position.
+    that is as large, `position_p` the same at each position; `alarms`: they are improbable enough to fail.
     """
 
     side: str
@@ -75,6 +75,7 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     unpaired: int
     p: Rate
     position_p: tuple[Rate, ...] = ()
+    alarms: bool = False
     first: ComparedRound | None = None
 
 

@@ -95,7 +95,9 @@ def test_a_log_gives_its_prompts_to_an_engine(compared: Compared):
     assert (code, pair["verdict"], pair["same"]) == (0, "PASS", compared.report["engines"][0]["rounds"])
 
 
-def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Compared):
+def test_a_single_round_counts_where_exactly_the_same_is_asked_for(
+    compared: Compared, capsys: pytest.CaptureFixture[str]
+):
     log = compared.logs / "1.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changed = next(line for line in lines if line.get("drafts") and len(line["emitted"]) == 1)
@@ -104,6 +106,7 @@ def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Com
     other.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for options, expected in (((), 0), (("--exact",), 1)):
         code, report = compared.compare(str(log), str(other), *options)
+        assert "would be chance" not in capsys.readouterr().out
         (pair,) = report["pairs"]
         assert (code, pair["rounds"] - pair["same"]) == (expected, 1)
         assert pair["first"]["depth"] == len(changed["drafts"])
@@ -114,6 +117,20 @@ def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Com
         125,
         "no difference that so few prompts could show; give at least 10",
     )
+    code, report = compared.compare(str(few), str(few), "--exact")
+    assert (code, report["verdict"]) == (0, "PASS")
+
+
+def test_a_difference_beyond_chance_is_told_by_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    logs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for log, accepted in zip(logs, (1, 0), strict=True):
+        rounds: list[dict[str, Any]] = [{"emitted": [5]}, *[{"drafts": [5], "emitted": [5] * (1 + accepted)}] * 4]
+        lines = [{"request": at, "prompt": [at + 1]} for at in range(12)]
+        lines += [{"request": at, "round": number, **one} for at in range(12) for number, one in enumerate(rounds)]
+        Path(log).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(["compare", *logs]) == 1
+    told = "  a difference in accepted drafts at least this large would be chance with p = "
+    assert told in capsys.readouterr().out
 
 
 def test_a_server_is_compared_by_what_it_accepts(compared: Compared):

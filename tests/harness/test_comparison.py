@@ -160,6 +160,13 @@ def test_what_shows_nothing_is_no_pass(what: str):
     assert (found.verdict, told in found.says) == (Outcome.INCONCLUSIVE, True)
 
 
+def test_exactly_the_same_takes_no_statistics_but_a_draft():
+    few = log((7, 1), 0, 1)
+    assert pair_verdict("other", few, few, exact=True).verdict is Outcome.PASS
+    none = log((), 0, 5)
+    assert pair_verdict("other", none, none, exact=True).verdict is Outcome.INCONCLUSIVE
+
+
 def test_rounding_is_told_from_another_engine():
     one = log((7, 1), 0, 60)
     for changed, expected in ((1, Outcome.PASS), (4, Outcome.INCONCLUSIVE), (30, Outcome.FAIL)):

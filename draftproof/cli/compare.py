@@ -80,7 +80,9 @@ def compare(
     """
     found = sides(side, common, debug=debug)
     is_run = any(one.log is None for one in found)
-    _require(found, model, draft, prompts, steps, tokens)
+    of_runs: dict[str, object] = {"--prompts": prompts, "--steps": steps, "--tokens": tokens}
+    lookups = {"--max-n": max_n, "--min-n": min_n, "--match": match}
+    _require(found, model, draft, of_runs, {"--draft-model": draft_model, "--mtp": mtp, **lookups, "--case": case})
     from draftproof.harness.audit.comparison import engine_seen, pair_verdict
     from draftproof.harness.audit.statistics import AUDIT_FALSE_ALARMS
     from draftproof.properties.formats.comparison import ComparisonReport
@@ -151,27 +153,39 @@ def _require(
     found: tuple[Side, ...],
     model: Path | None,
     draft: str | None,
-    prompts: Path | None,
-    steps: int | None,
-    tokens: int | None,
+    of_runs: dict[str, object],
+    of_pairs: dict[str, object],
 ) -> None:
-    """Raise InputError for options that do not go together."""
+    """Raise InputError for options that do not go together: of engines that are run, and of a target with a draft."""
     if (model is None) != (draft is None):
         raise inputs.InputError("invalid --model and --draft: expected both, or neither")
     if model is not None and not model.is_dir():
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     ran = next((one for one in found if one.log is None), None)
-    if ran is None:
-        given = {"--prompts": prompts, "--steps": steps, "--tokens": tokens}
-        if named := next((option for option, value in given.items() if value is not None), None):
-            raise inputs.InputError(f"invalid {named} {given[named]}: expected none, as all engines are logs")
-        return
-    if model is None:
+    if ran is not None and model is None:
         raise inputs.InputError(f"invalid SIDE {ran.name!r} without --model and --draft: expected what it is to run")
-    if prompts is None and all(one.log is None for one in found):
+    if model is None and (named := _first_given(of_pairs)):
+        raise inputs.InputError(
+            f"invalid {named} without --model and --draft: expected both, as it says something of that pair"
+        )
+    if ran is None:
+        if named := _first_given(of_runs):
+            raise inputs.InputError(f"invalid {named}: expected none, as all engines are logs")
+        return
+    if of_runs["--prompts"] is None and all(one.log is None for one in found):
         raise inputs.InputError(f"invalid SIDE {ran.name!r} without --prompts: expected some, or a log with them")
-    if prompts is None and tokens is not None:
+    if of_runs["--prompts"] is None and (tokens := of_runs["--tokens"]) is not None:
         raise inputs.InputError(f"invalid --tokens {tokens}: expected only with --prompts; a log says how many")
+
+
+def _first_given(options: dict[str, object]) -> str:
+    """Return the first of these options that was given, with its value; "" if none was."""
+    for option, value in options.items():
+        if value is True:
+            return option
+        if value is not None and value is not False:
+            return f"{option} '{value}'" if isinstance(value, Path) else f"{option} {value}"
+    return ""
 
 
 def _show(report: ComparisonReport) -> None:

@@ -36,7 +36,7 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
 
     With `exact` every round must go alike, and every text: both are one engine, run in two ways.
     """
-    logs = paired_logs(one, other)
+    logs = paired_logs(one, other, exact=exact)
     parted = [parting(start, exact=exact) for start in logs.starts]
     counted = Counter(None if one is None else one.depth for one in parted)
     alike = counted.pop(None, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from draftproof.properties.formats.comparison import ComparedRound
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 
@@ -72,8 +74,13 @@ class Parting(NamedTuple):
     what: Literal["drafts", "number", "emitted"]
 
 
-def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText]) -> PairedLogs:
-    """Return the texts of two logs by their prompts; of copies the first goes with the first, and so on."""
+def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText], *, exact: bool = False) -> PairedLogs:
+    """Return the texts of two logs by their prompts; of copies the first goes with the first, and so on.
+
+    With `exact` a round of one token that says nothing of drafts has none, if other rounds of its log do say.
+    """
+    if exact:
+        one, other = _with_silent_rounds(one), _with_silent_rounds(other)
     places: dict[tuple[int, ...], list[int]] = {}
     for place, text in enumerate(other):
         places.setdefault(text.prompt, []).append(place)
@@ -96,6 +103,18 @@ def _paired(one: LoggedText, other: LoggedText, places: tuple[int, int]) -> Pair
     )
     is_shorter = common == min(len(one.tokens), len(other.tokens))
     return PairedText(places, tuple(starts), None if is_shorter else common)
+
+
+def _with_silent_rounds(log: Sequence[LoggedText]) -> Sequence[LoggedText]:
+    """Return a log that tells of drafts with none in the rounds of one token that do not."""
+    if not any(_tells(one) for text in log for one in text.rounds):
+        return log
+    return [
+        text._replace(
+            rounds=tuple(one if _tells(one) or len(one.emitted) > 1 else replace(one, drafts=()) for one in text.rounds)
+        )
+        for text in log
+    ]
 
 
 def _with_round_0(text: LoggedText, beside: LoggedText) -> LoggedText:

@@ -113,6 +113,18 @@ def test_an_engine_that_leaves_drafts_out_is_told_and_not_exactly_the_same():
     assert (found.first.what, found.first.rounds, found.first.numbers) == ("number", (2, 2), (2, 0))
 
 
+def test_a_round_that_says_nothing_of_drafts_has_none_where_others_say():
+    def engine(**second: Any) -> list[LoggedText]:
+        more = [emitting(9, drafts=(7, 1)), emitting(9, **second), *[emitting(9, drafts=(7, 1))] * 3]
+        return [text((5,), [FIRST, *more])]
+
+    found = pair_verdict("other", engine(drafts=(7, 1)), engine(), exact=True)
+    assert (found.verdict, found.fewer, found.none) == (Outcome.FAIL, (0, 1), (0, 1))
+    assert pair_verdict("other", engine(), engine(), exact=True).verdict is Outcome.PASS
+    silent = [text((5,), [FIRST, *[emitting(9)] * 5])]
+    assert pair_verdict("other", engine(drafts=(7, 1)), silent, exact=True).fewer == (0, 0)
+
+
 def test_drafts_in_round_0_of_one_side_alone_are_seen():
     ours = [text((at,), [emitting(4, drafts=(1,)), *[emitting(9, drafts=(2,))] * 3]) for at in range(12)]
     theirs = [text((at,), [FIRST, *[emitting(9, drafts=(2,))] * 3]) for at in range(12)]

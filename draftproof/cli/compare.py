@@ -37,7 +37,11 @@ DraftName = Annotated[
     str | None, typer.Option("--draft", help=f"With --model, how drafts are proposed: {', '.join(ALGORITHMS)}.")
 ]
 Exact = Annotated[
-    bool, typer.Option("--exact", help="Fail for a single round that differs: of one engine that is run in two ways.")
+    bool,
+    typer.Option(
+        "--exact",
+        help="Fail for a single round that differs, also in its number of drafts: of one engine run in two ways.",
+    ),
 ]
 SaveLogs = Annotated[
     Path | None, typer.Option("--save-logs", help="Write what each engine did into this folder.", file_okay=False)
@@ -76,13 +80,18 @@ def compare(
     """
     found = sides(side, common, debug=debug)
     is_run = any(one.log is None for one in found)
-    _require(found, model, draft, prompts, steps, tokens)
+    of_runs: dict[str, object] = {"--prompts": prompts, "--steps": steps, "--tokens": tokens}
+    lookups = {"--max-n": max_n, "--min-n": min_n, "--match": match}
+    _require(found, model, draft, of_runs, {"--draft-model": draft_model, "--mtp": mtp, **lookups, "--case": case})
     from draftproof.harness.audit.comparison import engine_seen, pair_verdict
     from draftproof.harness.audit.statistics import AUDIT_FALSE_ALARMS
     from draftproof.properties.formats.comparison import ComparisonReport
     from draftproof.properties.formats.round_log import read_log
 
     read = {at: read_log(one.log) for at, one in enumerate(found) if one.log is not None}
+    if is_run:
+        with screen.ticking("making the engines"):
+            comparing.require(found)
     pair = None
     if model is not None and draft is not None:
         name = inputs.choose(draft, ALGORITHMS, "--draft")
@@ -144,27 +153,39 @@ def _require(
     found: tuple[Side, ...],
     model: Path | None,
     draft: str | None,
-    prompts: Path | None,
-    steps: int | None,
-    tokens: int | None,
+    of_runs: dict[str, object],
+    of_pairs: dict[str, object],
 ) -> None:
-    """Raise InputError for options that do not go together."""
+    """Raise InputError for options that do not go together: of engines that are run, and of a target with a draft."""
     if (model is None) != (draft is None):
         raise inputs.InputError("invalid --model and --draft: expected both, or neither")
     if model is not None and not model.is_dir():
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     ran = next((one for one in found if one.log is None), None)
-    if ran is None:
-        given = {"--prompts": prompts, "--steps": steps, "--tokens": tokens}
-        if named := next((option for option, value in given.items() if value is not None), None):
-            raise inputs.InputError(f"invalid {named} {given[named]}: expected none, as all engines are logs")
-        return
-    if model is None:
+    if ran is not None and model is None:
         raise inputs.InputError(f"invalid SIDE {ran.name!r} without --model and --draft: expected what it is to run")
-    if prompts is None and all(one.log is None for one in found):
+    if model is None and (named := _first_given(of_pairs)):
+        raise inputs.InputError(
+            f"invalid {named} without --model and --draft: expected both, as it says something of that pair"
+        )
+    if ran is None:
+        if named := _first_given(of_runs):
+            raise inputs.InputError(f"invalid {named}: expected none, as all engines are logs")
+        return
+    if of_runs["--prompts"] is None and all(one.log is None for one in found):
         raise inputs.InputError(f"invalid SIDE {ran.name!r} without --prompts: expected some, or a log with them")
-    if prompts is None and tokens is not None:
+    if of_runs["--prompts"] is None and (tokens := of_runs["--tokens"]) is not None:
         raise inputs.InputError(f"invalid --tokens {tokens}: expected only with --prompts; a log says how many")
+
+
+def _first_given(options: dict[str, object]) -> str:
+    """Return the first of these options that was given, with its value; "" if none was."""
+    for option, value in options.items():
+        if value is True:
+            return option
+        if value is not None and value is not False:
+            return f"{option} '{value}'" if isinstance(value, Path) else f"{option} {value}"
+    return ""
 
 
 def _show(report: ComparisonReport) -> None:
@@ -181,9 +202,9 @@ def _show(report: ComparisonReport) -> None:
     screen.show(("engine", *numbers), [(*row, *[""] * (len(numbers) + 1 - len(row))) for row in rows], right=numbers)
     for pair in report.pairs:
         screen.line(f"\n{pair.side}: {pair.verdict}: {pair.says}", "" if pair.verdict is Outcome.PASS else "red")
-        if pair.verdict is Outcome.FAIL:
+        if pair.alarms:
             told = ", ".join(f"{p:.2g} at draft {place}" for place, p in enumerate(pair.position_p, start=1))
-            screen.line(f"  by chance as much apart in accepted drafts: p = {told}")
+            screen.line(f"  a difference in accepted drafts at least this large would be chance with p = {told}")
         if pair.at_depth:
             told = ", ".join(f"{count} at draft {depth}" for depth, count in pair.at_depth.items())
             screen.line(f"  where the others part: {told}")
@@ -203,7 +224,12 @@ def _show_first(first: EngineSeen, pair: PairVerdict, found: ComparedRound) -> N
     """Print the earliest round that goes otherwise."""
     here, there = found.rounds
     number = f"round {here}" if here == there else f"round {here} and {there}"
-    place = f"draft {found.depth}" if found.what == "drafts" else f"token {found.depth} emitted"
+    places = {
+        "drafts": f"draft {found.depth}",
+        "number": f"the number of drafts, {found.numbers[1]} beside {found.numbers[0]}",
+        "emitted": f"token {found.depth} emitted",
+    }
+    place = places[found.what]
     screen.line(f"  first: request {found.request}, {number}, after {found.context} tokens: {place}")
     sides = ((first.side, found.drafts[0], found.emitted[0]), (pair.side, found.drafts[1], found.emitted[1]))
     for name, drafts, emitted in sides:

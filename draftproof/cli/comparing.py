@@ -12,6 +12,7 @@ from draftproof.cli import audited, inputs, screen
 from draftproof.cli.audited import Passes, Recorded
 from draftproof.cli.sides import Side, same_subject
 from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 
@@ -44,6 +45,31 @@ def prompts_of(logs: Mapping[int, Log]) -> tuple[Prompt, ...]:
     return tuple(Prompt(prompt=one.prompt, max_tokens=max(2, len(one.tokens) - len(one.prompt))) for one in texts)
 
 
+def require(found: Sequence[Side]) -> None:
+    """Bring back the faults, and make and close every engine but the first that is run, which is made first anyway.
+
+    A side that cannot be made is so noticed before another has run. Raises what `audited.record` raises of making.
+    """
+    from draftproof.harness.side_by_side import SideBySide
+    from draftproof.harness.subject_run import closing
+
+    ran = [side for side in found if side.log is None]
+
+    def check(number: int, side: Side) -> None:
+        with side.under_test.patched() as spec:
+            if number and side.under_test.choice != BUILT_IN_SUBJECT:
+                with closing(side.under_test.made(spec)):
+                    pass
+
+    for _ in SideBySide(check, ran, lambda: None, processes=_processes(ran)):
+        pass
+
+
+def _processes(ran: Sequence[Side]) -> int:
+    """Return 1, or one a side: a bug is in a copy of the engine, which is imported before ours or not at all."""
+    return len(ran) if any(side.is_patched for side in ran) else 1
+
+
 def record(found: Sequence[Side], pair: ComparedPair, given: Sequence[Prompt]) -> dict[int, Recorded]:
     """Run the engines that are not logs; one with other sources has a process of its own, and then each has.
 
@@ -58,8 +84,7 @@ def record(found: Sequence[Side], pair: ComparedPair, given: Sequence[Prompt]) -
         recorded = audited.record(side.under_test, pair.model, pair.spec, given, pair.passes, capture=side.graphs)
         return at, recorded
 
-    apart = any(side.is_patched for _, side in ran)
-    return dict(SideBySide(run, ran, lambda: None, processes=len(ran) if apart else 1))
+    return dict(SideBySide(run, ran, lambda: None, processes=_processes([side for _, side in ran])))
 
 
 def settings_of(side: Side) -> dict[str, str]:
@@ -104,7 +129,9 @@ def _with_right(pair: ComparedPair, simulator: Simulator, log: Log, one: PairVer
     found: ComparedRound | None = one.first
     assert found is not None
     rounds = log[found.request].rounds
-    place = next(at for at, logged in enumerate(rounds) if logged.round == found.rounds[0])
+    place = next((at for at, logged in enumerate(rounds) if logged.round == found.rounds[0]), None)
+    if place is None:  # round 0, in which it has no drafts
+        return one
     played = simulator.play(definition(pair.name))[found.request][place]
     return replace(one, first=replace(found, right=played.drafts))
 

@@ -36,8 +36,9 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
 
     With `exact` every round must go alike, and every text: both are one engine, run in two ways.
     """
-    logs = paired_logs(one, other)
-    counted = Counter(None if (parted := parting(start)) is None else parted.depth for start in logs.starts)
+    logs = paired_logs(one, other, exact=exact)
+    parted = [parting(start, exact=exact) for start in logs.starts]
+    counted = Counter(None if one is None else one.depth for one in parted)
     alike = counted.pop(None, 0)
     seen = _Seen(one, other, logs, alike, alike + counted.total(), exact)
     return PairVerdict(
@@ -48,11 +49,14 @@ def pair_verdict(side: str, one: Log, other: Log, *, exact: bool = False) -> Pai
         rounds=seen.rounds,
         same=alike,
         at_depth={depth: counted[depth] for depth in sorted(filter(None, counted))},
+        fewer=seen.numbers.fewer,
+        none=seen.numbers.none,
         texts=seen.texts,
         unpaired=logs.unpaired,
         p=seen.test.mean,
         position_p=tuple(map(float, seen.test.positions)),
-        first=first_parting(logs),
+        alarms=seen.alarms,
+        first=first_parting(logs, exact=exact),
     )
 
 
@@ -64,6 +68,7 @@ class _Seen:
         self._most = _Most(_most_drafts(self._one), _most_drafts(self._other))
         self._tallies = _tally(self._one, self._most.compared), _tally(self._other, self._most.compared)
         self.test: Tested = of_two(*self._tallies)
+        self.numbers = _Numbers.of(logs)
 
     @property
     def prompts(self) -> int:
@@ -86,6 +91,8 @@ class _Seen:
             return "no round of both begins after the same text"
         if not any(start.one.asked or start.other.asked for start in self._logs.starts):
             return "no draft was seen in the rounds on the same text, so nothing is said of drafting"
+        if self._exact:
+            return ""
         if self._most.differ:
             one, other = self._most
             return f"the first has at most {one} drafts a round and this one {other}: give both as many"
@@ -104,20 +111,47 @@ class _Seen:
     @property
     def _fails(self) -> bool:
         is_elsewhere = self.off > MOST_ROUNDED * self.rounds and self.prompts >= LEAST_PROMPTS
-        return self._alarms or is_elsewhere or (self._exact and bool(self.off or self.texts))
+        return self.alarms or is_elsewhere or (self._exact and bool(self.off or self.texts))
 
     @property
-    def _alarms(self) -> bool:
+    def alarms(self) -> bool:
+        """Return whether what is accepted differs by more than chance."""
         return not self._most.differ and self.prompts >= LEAST_PROMPTS and self.test.alarms()
 
     @property
     def says(self) -> str:
         one, other = (tallied.mean for tallied in self._tallies)
         told = f"{other:.2f} accepted a round beside {one:.2f}"
-        told += f" ({chance(self.test.mean)})" if self._alarms else ""
+        told += f" ({chance(self.test.mean)})" if self.alarms else ""
         told += f"; {self._alike} of {self.rounds} rounds on the same text went alike"
+        told += str(self.numbers)
         told += f"; {self.texts} of {len(self._logs.texts)} texts differ" if self.texts else ""
         return told if self._fails or not self.open else f"{told}: {self.open}"
+
+
+class _Numbers(NamedTuple):
+    """In how many rounds the first and the other have fewer drafts, and in how many of these none."""
+
+    fewer: tuple[int, int]
+    none: tuple[int, int]
+
+    @classmethod
+    def of(cls, logs: PairedLogs) -> _Numbers:
+        found = Counter(
+            (side, (start.one, start.other)[side].asked == 0)
+            for start in logs.starts
+            if (side := start.fewer) is not None
+        )
+        none = (found[0, True], found[1, True])
+        return cls((none[0] + found[0, False], none[1] + found[1, False]), none)
+
+    def __str__(self) -> str:
+        sides = zip(("the first", "this one"), self.fewer, self.none, strict=True)
+        return "".join(
+            f"; {side} had fewer drafts in {fewer} of them" + (f", none in {none} of these" if none else "")
+            for side, fewer, none in sides
+            if fewer
+        )
 
 
 class _Most(NamedTuple):

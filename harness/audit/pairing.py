@@ -5,17 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from draftproof.properties.formats.comparison import ComparedRound
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
 
 
 class SameStart(NamedTuple):
-    """Two rounds that begin after the same `context` tokens; `is_last`: one of them is the last of its text."""
+    """Two rounds that begin after the same `context` tokens; `left` counts the tokens that follow in either text."""
 
     context: int
     one: LoggedRound
     other: LoggedRound
-    is_last: bool
+    left: tuple[int, int]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether one of them is the last of its text."""
+        return len(self.one.emitted) == self.left[0] or len(self.other.emitted) == self.left[1]
+
+    @property
+    def are_told(self) -> bool:
+        """Whether both say how many drafts they have."""
+        return _tells(self.one) and _tells(self.other)
+
+    @property
+    def fewer(self) -> int | None:
+        """Which of both, 0 or 1, has fewer drafts though its text has room for more; None if neither is told to."""
+        if not self.are_told or self.one.asked == self.other.asked:
+            return None
+        side = 0 if self.one.asked < self.other.asked else 1
+        return side if min(self.one.asked, self.other.asked) < self.left[side] - 1 else None
+
+    @property
+    def stops_short(self) -> bool:
+        """Whether one emits fewer tokens than the other, though its text goes on."""
+        here, there = len(self.one.emitted), len(self.other.emitted)
+        return here < min(there, self.left[0]) or there < min(here, self.left[1])
 
 
 class PairedText(NamedTuple):
@@ -45,11 +71,16 @@ class Parting(NamedTuple):
     """Where two rounds part: at which draft or token (1, 2, ..), and in what."""
 
     depth: int
-    what: Literal["drafts", "emitted"]
+    what: Literal["drafts", "number", "emitted"]
 
 
-def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText]) -> PairedLogs:
-    """Return the texts of two logs by their prompts; of copies the first goes with the first, and so on."""
+def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText], *, exact: bool = False) -> PairedLogs:
+    """Return the texts of two logs by their prompts; of copies the first goes with the first, and so on.
+
+    With `exact` a round of one token that says nothing of drafts has none, if other rounds of its log do say.
+    """
+    if exact:
+        one, other = _with_silent_rounds(one), _with_silent_rounds(other)
     places: dict[tuple[int, ...], list[int]] = {}
     for place, text in enumerate(other):
         places.setdefault(text.prompt, []).append(place)
@@ -62,16 +93,37 @@ def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText]) -> Paire
 
 
 def _paired(one: LoggedText, other: LoggedText, places: tuple[int, int]) -> PairedText:
+    one, other = _with_round_0(one, other), _with_round_0(other, one)
     common = _common(one.tokens, other.tokens)
     ours, theirs = dict(_by_context(one)), dict(_by_context(other))
-    last = {max(ours, default=0), max(theirs, default=0)}
     starts = (
-        SameStart(context, round_, theirs[context], context in last)
+        SameStart(context, round_, theirs[context], (len(one.tokens) - context, len(other.tokens) - context))
         for context, round_ in ours.items()
         if context in theirs and context <= common
     )
     is_shorter = common == min(len(one.tokens), len(other.tokens))
     return PairedText(places, tuple(starts), None if is_shorter else common)
+
+
+def _with_silent_rounds(log: Sequence[LoggedText]) -> Sequence[LoggedText]:
+    """Return a log that tells of drafts with none in the rounds of one token that do not."""
+    if not any(_tells(one) for text in log for one in text.rounds):
+        return log
+    return [
+        text._replace(
+            rounds=tuple(one if _tells(one) or len(one.emitted) > 1 else replace(one, drafts=()) for one in text.rounds)
+        )
+        for text in log
+    ]
+
+
+def _with_round_0(text: LoggedText, beside: LoggedText) -> LoggedText:
+    """Return a text with its round 0, which has no drafts, among its rounds if the other one has drafts there."""
+    if not text.first or beside.first or not any(map(_tells, text.rounds)):
+        return text
+    return text._replace(
+        first=(), rounds=(LoggedRound(request=0, round=0, drafts=(), emitted=text.first), *text.rounds)
+    )
 
 
 def _by_context(text: LoggedText) -> Iterator[tuple[int, LoggedRound]]:
@@ -87,38 +139,44 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def parting(start: SameStart) -> Parting | None:
+def parting(start: SameStart, *, exact: bool = False) -> Parting | None:
     """Return where two rounds part; None if they go alike.
 
-    Drafts are compared as far as both rounds have them, for limits may leave a round fewer; so is what was accepted. Of
-    the last round of a text, which limits cut, it is as far as both go.
+    Drafts are compared as far as both rounds have them, for how many there are is the engine's affair; so is what was
+    accepted. Of the last round of a text, which limits cut, it is as far as both go. With `exact` both have as many
+    drafts, unless the text has no room for more, and emit as many tokens, unless the text ends.
     """
     one, other = start.one, start.other
     if one.drafts is not None and other.drafts is not None:
         common = _common(one.drafts, other.drafts)
         if common < min(len(one.drafts), len(other.drafts)):
             return Parting(common + 1, "drafts")
+    if exact and start.fewer is not None:
+        return Parting(min(one.asked, other.asked) + 1, "number")
     common = _common(one.emitted, other.emitted)
     is_short = common < min(len(one.emitted), len(other.emitted))
-    if is_short or (not start.is_last and _accepted(one, other) != _accepted(other, one)):
-        return Parting(common + 1, "emitted")
-    return None
+    is_other = start.stops_short if exact else not start.is_last and _accepts_otherwise(start)
+    return Parting(common + 1, "emitted") if is_short or is_other else None
 
 
-def _accepted(one: LoggedRound, beside: LoggedRound) -> int:
-    """Return how many drafts a round accepted of those that both rounds had, where both say how many."""
-    is_told = all(each.drafts is not None or each.num_drafts is not None for each in (one, beside))
-    accepted = len(one.emitted) - 1
-    return min(accepted, one.asked, beside.asked) if is_told else accepted
+def _tells(one: LoggedRound) -> bool:
+    return one.drafts is not None or one.num_drafts is not None
 
 
-def first_parting(logs: PairedLogs) -> ComparedRound | None:
+def _accepts_otherwise(start: SameStart) -> bool:
+    """Whether the rounds differ in how many they accept of the drafts that both have, where both say how many."""
+    one, other = start.one, start.other
+    most = min(one.asked, other.asked) if start.are_told else max(len(one.emitted), len(other.emitted))
+    return min(len(one.emitted) - 1, most) != min(len(other.emitted) - 1, most)
+
+
+def first_parting(logs: PairedLogs, *, exact: bool = False) -> ComparedRound | None:
     """Return the earliest round that goes otherwise: by its number in the first log, then by request."""
     found = (
         (start.one.round, text.places[0], start, parted)
         for text in logs.texts
         for start in text.starts
-        if (parted := parting(start)) is not None
+        if (parted := parting(start, exact=exact)) is not None
     )
     least = min(found, key=lambda one: one[:2], default=None)
     if least is None:
@@ -131,5 +189,10 @@ def first_parting(logs: PairedLogs) -> ComparedRound | None:
         depth=parted.depth,
         what=parted.what,
         drafts=(start.one.drafts, start.other.drafts),
+        numbers=(_number(start.one), _number(start.other)),
         emitted=(start.one.emitted, start.other.emitted),
     )
+
+
+def _number(one: LoggedRound) -> int | None:
+    return one.asked if _tells(one) else None

@@ -18,16 +18,17 @@ class ComparedRound(Value, frozen=True, kw_only=True):
 
     `request` counts the prompts of the first engine from 0, `rounds` are the numbers that the round has in either,
     `context` is how many tokens are before it, prompt included. `depth` is the first draft that differs (1, 2, ..), of
-    `what` "emitted" the first token. `drafts` of an engine that does not tell them are None; `right` are those of a
-    right draft, where one was played.
+    `what` "number" the first that only one of them has, of "emitted" the first token. `drafts`, and their `numbers`, of
+    an engine that does not tell them are None; `right` are those of a right draft, where one was played.
     """
 
     request: int
     rounds: tuple[int, int]
     context: int
     depth: int
-    what: Literal["drafts", "emitted"]
+    what: Literal["drafts", "number", "emitted"]
     drafts: tuple[Tokens | None, Tokens | None]
+    numbers: tuple[int | None, int | None] = (None, None)
     emitted: tuple[Tokens, Tokens]
     right: Tokens | None = None
 
@@ -54,9 +55,11 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     """An engine beside the first one.
 
     Of `prompts` that both have, each once, `rounds` of both begin after the same text: `same` of them went alike,
-    `at_depth` counts the others by the draft at which they part. `texts` is the number of prompts whose text differs,
+    `at_depth` counts the others by the draft at which they part. `fewer` counts those of `rounds` in which the first
+    engine, and this one, has fewer drafts than the other though the text has room for more; `none` those of them in
+    which it has none. `texts` is the number of prompts whose text differs,
     `unpaired` that of the requests that only one of them has. `p` is how probable a difference in what is accepted is
-    that is as large, `position_p` the same at each position.
+    that is as large, `position_p` the same at each position; `alarms`: they are improbable enough to fail.
     """
 
     side: str
@@ -66,10 +69,13 @@ class PairVerdict(Value, frozen=True, kw_only=True):
     rounds: int
     same: int
     at_depth: dict[int, int]
+    fewer: tuple[int, int] = (0, 0)
+    none: tuple[int, int] = (0, 0)
     texts: int
     unpaired: int
     p: Rate
     position_p: tuple[Rate, ...] = ()
+    alarms: bool = False
     first: ComparedRound | None = None
 
 

@@ -93,9 +93,12 @@ class LoggedText(NamedTuple):
 
 def read_log(path: Path) -> tuple[LoggedText, ...]:
     """Return the requests of a log, by their number. Raises LogError."""
+    found = lines(path)
+    if found and all(_has(line, "prompt") and not _has(line, "request") for _, line in found):
+        raise LogError(f"{path}: it has prompts and no rounds, as for --prompts: expected a log, with a line a round")
     requests: dict[int, LoggedRequest] = {}
     rounds: dict[int, dict[int, LoggedRound]] = {}
-    for number, line in lines(path):
+    for number, line in found:
         where = f"{path}, line {number}"
         if b'"prompt"' in line:
             request = decoded(line, LoggedRequest, where)
@@ -152,7 +155,13 @@ class Prompt(Value, frozen=True, kw_only=True):
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """Return the prompts of a file, one JSON object a line. Raises LogError."""
-    found = tuple(decoded(line, Prompt, f"{path}, line {number}") for number, line in lines(path))
+    given = lines(path)
+    if any(_has(line, "emitted") for _, line in given):
+        raise LogError(
+            f"{path}: it is a log of rounds: expected prompts alone; give it as a log, to audit as --log and to compare"
+            " as a side"
+        )
+    found = tuple(decoded(line, Prompt, f"{path}, line {number}") for number, line in given)
     if not found:
         raise LogError(f'{path}: expected at least one prompt, a line such as {{"prompt": [5, 1, 9]}}')
     return found
@@ -163,6 +172,11 @@ def check_vocabulary(texts: Iterable[Sequence[int]], vocab: int, source: str) ->
     for number, tokens in enumerate(texts):
         if bad := [token for token in tokens if token >= vocab]:
             raise LogError(f"{source}: invalid token {bad[0]} of request {number}: expected 0 .. {vocab - 1}")
+
+
+def _has(line: bytes, field: str) -> bool:
+    """Whether a line has a field of this name, as far as its text shows."""
+    return b'"%s"' % field.encode() in line
 
 
 def lines(path: Path) -> list[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from draftproof.cli import comparing
 from draftproof.cli.app import run
 from draftproof.cli.comparing import next_steps
 from draftproof.cli.sides import sides
@@ -95,7 +96,9 @@ def test_a_log_gives_its_prompts_to_an_engine(compared: Compared):
     assert (code, pair["verdict"], pair["same"]) == (0, "PASS", compared.report["engines"][0]["rounds"])
 
 
-def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Compared):
+def test_a_single_round_counts_where_exactly_the_same_is_asked_for(
+    compared: Compared, capsys: pytest.CaptureFixture[str]
+):
     log = compared.logs / "1.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changed = next(line for line in lines if line.get("drafts") and len(line["emitted"]) == 1)
@@ -104,6 +107,7 @@ def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Com
     other.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for options, expected in (((), 0), (("--exact",), 1)):
         code, report = compared.compare(str(log), str(other), *options)
+        assert "would be chance" not in capsys.readouterr().out
         (pair,) = report["pairs"]
         assert (code, pair["rounds"] - pair["same"]) == (expected, 1)
         assert pair["first"]["depth"] == len(changed["drafts"])
@@ -114,6 +118,20 @@ def test_a_single_round_counts_where_exactly_the_same_is_asked_for(compared: Com
         125,
         "no difference that so few prompts could show; give at least 10",
     )
+    code, report = compared.compare(str(few), str(few), "--exact")
+    assert (code, report["verdict"]) == (0, "PASS")
+
+
+def test_a_difference_beyond_chance_is_told_by_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    logs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for log, accepted in zip(logs, (1, 0), strict=True):
+        rounds: list[dict[str, Any]] = [{"emitted": [5]}, *[{"drafts": [5], "emitted": [5] * (1 + accepted)}] * 4]
+        lines = [{"request": at, "prompt": [at + 1]} for at in range(12)]
+        lines += [{"request": at, "round": number, **one} for at in range(12) for number, one in enumerate(rounds)]
+        Path(log).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(["compare", *logs]) == 1
+    told = "  a difference in accepted drafts at least this large would be chance with p = "
+    assert told in capsys.readouterr().out
 
 
 def test_a_server_is_compared_by_what_it_accepts(compared: Compared):
@@ -154,13 +172,35 @@ def test_releases_that_differ_are_to_be_bisected():
     assert which == f"which release: {command}"
 
 
+LATER = {
+    "tests.cli.test_compare:Nobody": "expected a module and a name in it",
+    "http://127.0.0.1:9": "invalid --url 'http://127.0.0.1:9': expected a server",
+    "fault=nosuch": "invalid fault 'nosuch'",
+    "patch=nosuch.diff": "nosuch.diff",
+    "engine@/nosuch/python": "invalid --python '/nosuch/python'",
+}
+
+
+@pytest.mark.parametrize("side", LATER)
+def test_a_side_that_cannot_be_made_is_said_before_another_runs(
+    side: str, compared: Compared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(comparing, "record", lambda *_: pytest.fail("it was run"))
+    assert run(["compare", "engine", side, *compared.given]) == 2
+    assert LATER[side] in capsys.readouterr().err
+
+
 WRONG: dict[tuple[str, ...], str] = {
     ("none.jsonl", "none.jsonl"): "invalid SIDE 'none.jsonl': expected a log that exists",
     ("LOG",): "invalid SIDE, 1 of them: expected two or more",
     ("LOG", "LOG", "--steps", "3"): "invalid --steps 3: expected none, as all engines are logs",
     ("LOG", "LOG", "--subject", "transformers"): "invalid --subject 'transformers': expected none",
     ("LOG", "LOG", "--draft", "eagle"): "invalid --model and --draft: expected both",
-    ("LOG", "PROMPTS"): "line 1: invalid request",
+    ("LOG", "LOG", "--max-n", "2"): "invalid --max-n 2 without --model and --draft: expected both",
+    ("LOG", "LOG", "--mtp"): "invalid --mtp without --model and --draft: expected both",
+    ("LOG", "LOG", "--case", "x.json"): "invalid --case 'x.json' without --model and --draft: expected both",
+    ("LOG", "PROMPTS"): "it has prompts and no rounds, as for --prompts: expected a log, with a line a round",
+    ("engine", "engine", "PAIR", "--prompts", "LOG"): "it is a log of rounds: expected prompts alone; give it as a log",
     ("LOG", "FEW"): "expected prompts that",
     ("engine", "engine"): "invalid SIDE 'engine' without --model and --draft",
     ("engine", "engine", "PAIR"): "invalid SIDE 'engine' without --prompts",

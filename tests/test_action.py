@@ -81,10 +81,11 @@ def test_one_that_is_right_passes_if_too_little_is_let_off(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({}, "invalid --run '': expected a command of draftproof, as 'check --subject my_subject:MyEngine'"),
         ({"run": "chekc"}, "No such command 'chekc'"),
         ({"run": "check 'x"}, 'invalid --run "check \'x": expected words as in a shell: No closing quotation'),
         ({"run": "$(touch taken) `touch taken`; touch taken"}, "No such command '$(touch'"),
-        ({"inconclusive": "maybe"}, "invalid --inconclusive 'maybe': expected fail, pass"),
+        ({"run": "check", "inconclusive": "maybe"}, "invalid --inconclusive 'maybe': expected fail, pass"),
     ],
 )
 def test_wrong_usage_fails_the_step_and_says_what_is_wrong(tmp_path, given, said):
@@ -123,8 +124,10 @@ def test_the_page_says_what_each_input_is():
     told = (ACTION.parent / "docs/own-ci.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+|[^|]+) \|", told.partition("| input |")[2], re.MULTILINE))
     assert list(rows) == list(READ["inputs"])
-    given = {name: one["default"] for name, one in READ["inputs"].items() if f"`{one['default']}`" == rows[name]}
-    assert set(READ["inputs"]) - set(given) == {"requirement", "torch-index", "artifact"}
+    given = {name for name, one in READ["inputs"].items() if f"`{one.get('default')}`" == rows[name]}
+    required = {name for name, one in READ["inputs"].items() if one.get("required")}
+    assert required == {name for name, default in rows.items() if default == "required"} == {"run"}
+    assert set(READ["inputs"]) - given - required == {"requirement", "torch-index", "artifact"}
 
 
 def test_every_input_is_used_and_none_stands_in_a_script():

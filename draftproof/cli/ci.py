@@ -17,10 +17,9 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 if TYPE_CHECKING:
     from draftproof.report.ci_step import StepReport
 
+_EXAMPLE = "check --subject my_subject:MyEngine"
 INCONCLUSIVE = ("fail", "pass")
-Run = Annotated[
-    str, typer.Option("--run", help="The command line, as in a shell: 'check --draft eagle'.", metavar="WORDS")
-]
+Run = Annotated[str, typer.Option("--run", help=f"The command line, as in a shell: {_EXAMPLE!r}.", metavar="WORDS")]
 Name = Annotated[str, typer.Option("--name", help="What summary, badge and annotations call it.")]
 Folder = Annotated[
     Path, typer.Option("--folder", help="Where report.json, badge.json and summary.md are written.", file_okay=False)
@@ -87,7 +86,7 @@ def _command(words: str) -> list[str]:
         raise inputs.InputError(f"invalid --run {words!r}: expected words as in a shell: {error}") from None
     given = given[given[:1] == ["draftproof"] :]
     if not given:
-        raise inputs.InputError(f"invalid --run {words!r}: expected a command of draftproof, as 'check --draft eagle'")
+        raise inputs.InputError(f"invalid --run {words!r}: expected a command of draftproof, as {_EXAMPLE!r}")
     if any(word == "--json" or word.startswith("--json=") for word in given):
         raise inputs.InputError(f"invalid --run {words!r}: expected no --json, as report.json of --folder is written")
     return given

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.composite import Composite, run_composite
+from tests.composite import Composite, run_composite, shim
 
 yaml = pytest.importorskip("yaml")
 ACTION = Path(__file__).resolve().parent.parent / "action.yml"
@@ -40,7 +40,7 @@ CHECK = "check --draft ngram --examples 1 --contract verify.positions --subject 
 def run(folder: Path, **given: str) -> Composite:
     """Run the Action in a project that has an engine in a folder `sub dir`, which is on its path."""
     project = folder / "project"
-    (project / "sub dir").mkdir(parents=True)
+    (project / "sub dir").mkdir(parents=True, exist_ok=True)
     (project / "sub dir/own_engine.py").write_text(ENGINE)
     named = {name.replace("_", "-"): value for name, value in given.items()}
     where = {"working-directory": "sub dir", **named}
@@ -118,6 +118,13 @@ def test_torch_is_installed_where_there_is_none(tmp_path, index, words):
     (tmp_path / "project").mkdir()
     ran = run_composite(ACTION, read, given, tmp_path / "project", sys.executable, WITHOUT_TORCH="1")
     assert ran.installed == [f"-m pip install {words}", "-m pip install draftproof==0.1.0"]
+
+
+def test_relative_paths_begin_in_the_working_directory_for_pip_and_the_command(tmp_path):
+    own = shim(tmp_path / "project/sub dir/.venv/bin", sys.executable)
+    ran = run(tmp_path, python=".venv/bin/python", requirement="./mine", run="chekc")
+    assert "No such command 'chekc'" in ran.output
+    assert (own.parent / "installed.txt").read_text() == "-m pip install ./mine\n"
 
 
 def test_the_page_says_what_each_input_is():

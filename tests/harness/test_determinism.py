@@ -124,9 +124,21 @@ def test_the_command_runs_it_in_two_processes(
         (["--seed", "3"], "invalid --seed 3: expected only together with --determinism"),
         (["--draft", "eagle"], "invalid --draft eagle: expected only together with --determinism"),
         (["--determinism", "--subject", "nosuch"], "invalid --subject 'nosuch'"),
+        (
+            ["--determinism", "--subject", "tests.harness.unrepeated:Toy"],
+            "error: invalid --subject 'tests.harness.unrepeated:Toy': expected a module and a name in it: module"
+            " 'tests.harness.unrepeated' has no attribute 'Toy'\n",
+        ),
+        (
+            ["--determinism", "--subject", "openai"],
+            "error: invalid subject 'openai' without url: expected --url URL\n",
+        ),
         (["--draft", "eagel"], "invalid --draft 'eagel'"),
     ],
 )
-def test_wrong_input_is_said(given: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+def test_wrong_input_is_said(
+    given: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(ROOT)
     assert run(["doctor", *given]) == 2
     assert told in capsys.readouterr().err

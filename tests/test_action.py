@@ -82,6 +82,11 @@ def test_one_that_is_right_passes_if_too_little_is_let_off(tmp_path):
     ("given", "said"),
     [
         ({}, "invalid --run '': expected a command of draftproof, as 'check --subject my_subject:MyEngine'"),
+        (
+            {"run": "golden write a.yaml --log a.jsonl"},
+            "expected a command that has a result to report, and 'golden write' has none; these have one: demo, ",
+        ),
+        ({"run": "golden"}, "expected a command that has a result to report, and 'golden' has none; these have one: "),
         ({"run": "chekc"}, "No such command 'chekc'"),
         ({"run": "check 'x"}, 'invalid --run "check \'x": expected words as in a shell: No closing quotation'),
         ({"run": "$(touch taken) `touch taken`; touch taken"}, "No such command '$(touch'"),

@@ -47,6 +47,8 @@ _START_SECONDS = 300.0
 _CLOSE_SECONDS = 20.0
 _LONGEST_LINE = 300
 _ELSEWHERE = "its own process"
+_SAYS_ALL = ("SubjectNameError", "SubjectDeclarationError")
+"""What a subject's process raises with a message that is for the user as it is."""
 
 
 class RemoteStartError(DraftproofError, ValueError):
@@ -275,8 +277,8 @@ def _unmade(python: str, name: str, there: str, raised: SubjectRaised) -> Remote
             f"{invalid}: expected package.module:name, or a name that is registered here ({', '.join(here)}) or in"
             f" {python} ({elsewhere}){did_you_mean(name, [*here, *raised.known])}"
         )
-    if raised.kind == "SubjectNameError":
-        return RemoteStartError(f"{raised.message} in {python}")
+    if raised.kind in _SAYS_ALL:
+        return RemoteStartError(raised.message.replace(repr(there), repr(name)))
     if raised.is_condition:
         return RemoteStartError(raised.message)
     last = raised.message.strip().splitlines()

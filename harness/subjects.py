@@ -32,7 +32,7 @@ class SubjectError(DraftproofError, ValueError):
 def make(choice: SubjectChoice, device: str) -> Subject:
     """Call what the name stands for in this Python, with the settings, and with the device if it takes one.
 
-    Raises SubjectNameError, ImportError and AttributeError of a name that stands for nothing. Of the engine it raises
+    Raises SubjectNameError and ImportError of a name that stands for nothing. Of the engine it raises
     what making it raises, of any other subject SubjectError: `sys.exit(0)` and `typer.Exit(0)` there are no way to end
     in green.
     """

@@ -72,11 +72,17 @@ def resolve_name(name: str) -> str:
 def made(name: str, settings: Mapping[str, str]) -> Subject:
     """Import what the name stands for, and call it with the settings.
 
-    A setting that is annotated with a Literal is one of its values. Raises SubjectNameError, SettingError, ImportError
-    and AttributeError, and whatever the call raises.
+    A setting that is annotated with a Literal is one of its values. Raises SubjectNameError, SettingError and
+    ImportError, and whatever the call raises.
     """
     module, _, attribute = resolve_name(name).partition(":")
-    factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
+    imported = importlib.import_module(module)
+    if not hasattr(imported, attribute):
+        raise SubjectNameError(
+            f"invalid --subject {name!r}: expected a module and a name in it: module {module!r} has no attribute"
+            f" {attribute!r}"
+        )
+    factory: Callable[..., Subject] = getattr(imported, attribute)
     for needed in getattr(factory, "requires", ()):
         if importlib.util.find_spec(needed) is None:
             raise EngineMissingError(name, needed)

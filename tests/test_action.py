@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.composite import Composite, run_composite
+from tests.composite import Composite, run_composite, shim
 
 yaml = pytest.importorskip("yaml")
 ACTION = Path(__file__).resolve().parent.parent / "action.yml"
@@ -40,7 +40,7 @@ CHECK = "check --draft ngram --examples 1 --contract verify.positions --subject 
 def run(folder: Path, **given: str) -> Composite:
     """Run the Action in a project that has an engine in a folder `sub dir`, which is on its path."""
     project = folder / "project"
-    (project / "sub dir").mkdir(parents=True)
+    (project / "sub dir").mkdir(parents=True, exist_ok=True)
     (project / "sub dir/own_engine.py").write_text(ENGINE)
     named = {name.replace("_", "-"): value for name, value in given.items()}
     where = {"working-directory": "sub dir", **named}
@@ -81,10 +81,16 @@ def test_one_that_is_right_passes_if_too_little_is_let_off(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({}, "invalid --run '': expected a command of draftproof, as 'check --subject my_subject:MyEngine'"),
+        (
+            {"run": "golden write a.yaml --log a.jsonl"},
+            "expected a command that has a result to report, and 'golden write' has none; these have one: demo, ",
+        ),
+        ({"run": "golden"}, "expected a command that has a result to report, and 'golden' has none; these have one: "),
         ({"run": "chekc"}, "No such command 'chekc'"),
         ({"run": "check 'x"}, 'invalid --run "check \'x": expected words as in a shell: No closing quotation'),
         ({"run": "$(touch taken) `touch taken`; touch taken"}, "No such command '$(touch'"),
-        ({"inconclusive": "maybe"}, "invalid --inconclusive 'maybe': expected fail, pass"),
+        ({"run": "check", "inconclusive": "maybe"}, "invalid --inconclusive 'maybe': expected fail, pass"),
     ],
 )
 def test_wrong_usage_fails_the_step_and_says_what_is_wrong(tmp_path, given, said):
@@ -119,12 +125,21 @@ def test_torch_is_installed_where_there_is_none(tmp_path, index, words):
     assert ran.installed == [f"-m pip install {words}", "-m pip install draftproof==0.1.0"]
 
 
+def test_relative_paths_begin_in_the_working_directory_for_pip_and_the_command(tmp_path):
+    own = shim(tmp_path / "project/sub dir/.venv/bin", sys.executable)
+    ran = run(tmp_path, python=".venv/bin/python", requirement="./mine", run="chekc")
+    assert "No such command 'chekc'" in ran.output
+    assert (own.parent / "installed.txt").read_text() == "-m pip install ./mine\n"
+
+
 def test_the_page_says_what_each_input_is():
     told = (ACTION.parent / "docs/own-ci.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\S+|[^|]+) \|", told.partition("| input |")[2], re.MULTILINE))
     assert list(rows) == list(READ["inputs"])
-    given = {name: one["default"] for name, one in READ["inputs"].items() if f"`{one['default']}`" == rows[name]}
-    assert set(READ["inputs"]) - set(given) == {"requirement", "torch-index", "artifact"}
+    given = {name for name, one in READ["inputs"].items() if f"`{one.get('default')}`" == rows[name]}
+    required = {name for name, one in READ["inputs"].items() if one.get("required")}
+    assert required == {name for name, default in rows.items() if default == "required"} == {"run"}
+    assert set(READ["inputs"]) - given - required == {"requirement", "torch-index", "artifact"}
 
 
 def test_every_input_is_used_and_none_stands_in_a_script():

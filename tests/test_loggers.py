@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -37,10 +38,23 @@ ABSENT = {
 @pytest.mark.parametrize("name", ABSENT)
 def test_an_example_says_in_a_sentence_what_it_lacks(name: str, tmp_path: Path, warm: Warm):
     code = f"import sys, runpy; sys.modules[{ABSENT[name]!r}] = None; runpy.run_path({str(EXAMPLES / name)!r} + '.py')"
-    done = warm.run([sys.executable, "-P", "-c", code], tmp_path)
+    given = [str(tmp_path), "prompts.jsonl", "log.jsonl", str(tmp_path)] if "log_" in name else []
+    done = warm.run([sys.executable, "-P", "-c", code, *given], tmp_path)
     assert done.returncode == 1
     assert ": this example " in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", sorted(LOGGERS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_logger_says_its_usage_before_it_imports_an_engine(path: Path, tmp_path: Path, warm: Warm):
+    done = warm.run([sys.executable, "-P", str(path)], tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"usage: python {path.name} [^\n]+ PROMPTS.jsonl LOG.jsonl[^\n]*\n", done.stderr)
+    if path.stem == "log_llama_cpp":
+        return
+    done = warm.run([sys.executable, "-P", str(path), "no/target", "prompts.jsonl", "log.jsonl", "{}"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "invalid TARGET 'no/target': expected the directory of a checkpoint\n"
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +189,7 @@ def test_rounds_are_what_sglang_verifies(tmp_path: Path, warm: Warm):
         (tmp_path / name).write_text(text)
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [7], "max_tokens": 4}\n')
     words = [
-        "target",
+        str(tmp_path),
         str(tmp_path / "prompts.jsonl"),
         str(tmp_path / "log.jsonl"),
         '{"speculative_num_draft_tokens": 3}',

@@ -337,7 +337,7 @@ def test_a_subject_by_its_name(project):
     run(project, "--draftproof-subject=mine:Other").assert_outcomes(passed=1)
     result = run(project, "--draftproof-subject=mine:Nobody")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["*invalid --draftproof-subject 'mine:Nobody': expected package.module:name*"])
+    result.stdout.fnmatch_lines(["*invalid --draftproof-subject 'mine:Nobody': expected a module and a name in it: *"])
 
 
 RANKS = """

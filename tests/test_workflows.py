@@ -53,6 +53,12 @@ def test_a_workflow_uses_what_there_is(name, pytestconfig):
         assert options <= {name for one in command.params for name in one.opts}
 
 
+def test_the_action_is_shown_with_an_engine_of_ones_own():
+    """Without a subject it checks the built-in engine, which says nothing of the project that copied it."""
+    ((_, *words),) = commands((WORKFLOWS / "action.yml").read_text(encoding="utf-8"))
+    assert words[:3] == ["check", "--subject", "my_subject:MyEngine"]
+
+
 def test_workflows_can_be_read_and_keep_what_failed():
     yaml = pytest.importorskip("yaml")
     for path in sorted(WORKFLOWS.iterdir()):

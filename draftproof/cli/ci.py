@@ -6,8 +6,9 @@ import secrets
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +18,9 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 if TYPE_CHECKING:
     from draftproof.report.ci_step import StepReport
 
+_EXAMPLE = "check --subject my_subject:MyEngine"
 INCONCLUSIVE = ("fail", "pass")
-Run = Annotated[
-    str, typer.Option("--run", help="The command line, as in a shell: 'check --draft eagle'.", metavar="WORDS")
-]
+Run = Annotated[str, typer.Option("--run", help=f"The command line, as in a shell: {_EXAMPLE!r}.", metavar="WORDS")]
 Name = Annotated[str, typer.Option("--name", help="What summary, badge and annotations call it.")]
 Folder = Annotated[
     Path, typer.Option("--folder", help="Where report.json, badge.json and summary.md are written.", file_okay=False)
@@ -34,6 +34,7 @@ Inconclusive = Annotated[
 
 
 def ci(
+    context: typer.Context,
     words: Run,
     name: Name = "draftproof",
     folder: Folder = Path(".draftproof/ci"),
@@ -51,6 +52,7 @@ def ci(
 
     inputs.choose(inconclusive, INCONCLUSIVE, "--inconclusive")
     given = _command(words)
+    _require_result(words, given, context.find_root().command)
     if not name.strip() or not name.isprintable() or not str(folder).isprintable():
         raise inputs.InputError(f"invalid --name {name!r} or --folder '{folder}': expected printable text in one line")
     report = folder / "report.json"
@@ -87,10 +89,35 @@ def _command(words: str) -> list[str]:
         raise inputs.InputError(f"invalid --run {words!r}: expected words as in a shell: {error}") from None
     given = given[given[:1] == ["draftproof"] :]
     if not given:
-        raise inputs.InputError(f"invalid --run {words!r}: expected a command of draftproof, as 'check --draft eagle'")
+        raise inputs.InputError(f"invalid --run {words!r}: expected a command of draftproof, as {_EXAMPLE!r}")
     if any(word == "--json" or word.startswith("--json=") for word in given):
         raise inputs.InputError(f"invalid --run {words!r}: expected no --json, as report.json of --folder is written")
     return given
+
+
+def _require_result(words: str, given: list[str], root: Any) -> None:
+    """Raise InputError for a command that has no result to report; one that does not exist says so itself.
+
+    `root` is the whole command line, a group of the click that typer uses.
+    """
+    reports = dict(_commands(root, ()))
+    group = tuple(given) if any(path[: len(given)] == tuple(given) for path in reports) else None
+    path = next((path for path in reports if tuple(given[: len(path)]) == path), group)
+    if path is not None and not reports.get(path, False):
+        listed = ", ".join(" ".join(one) for one, has_report in reports.items() if has_report and one[0] != "lab")
+        raise inputs.InputError(
+            f"invalid --run {words!r}: expected a command that has a result to report, and {' '.join(path)!r} has none;"
+            f" these have one: {listed}, and of lab those with --json"
+        )
+
+
+def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yield the words of every command below a group, and whether it has --json."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), any("--json" in one.opts for one in command.params)
 
 
 def _ran(words: list[str], *, held: bool) -> tuple[int, str]:

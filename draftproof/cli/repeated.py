@@ -113,10 +113,13 @@ def _kind(one: RunDifference) -> str:
 def _says(report: DeterminismReport) -> str:
     ran = plural(report.scenarios, "scenario")
     unfit = f", {report.unfit} more cannot be run by it" if report.unfit else ""
-    raised = f", {report.raised} of them with the same error" if report.raised else ""
+    raised = f"; {report.raised} raised the same error in every run, which shows nothing" if report.raised else ""
     if report.differences:
         return f"two runs of a scenario differ in {' and in '.join(one.place for one in report.differences)}"
+    if not report.whole:
+        return f"none of {ran} ran to its end{raised}{unfit}"
+    whole = f"{report.whole} of {ran} ran to the end"
     if not report.observations:
-        return f"nothing was observed in {ran}{raised}{unfit}"
-    told = f"{ran} came out equal twice in one process and in another{raised}{unfit}"
-    return f"{told}; {plural(report.observations, 'observation')} each time"
+        return f"{whole}, and nothing was observed{raised}{unfit}"
+    seen = plural(report.observations, "observation")
+    return f"{whole} and came out equal twice in one process and in another, {seen} each time{raised}{unfit}"

@@ -19,6 +19,14 @@ import time
 import urllib.request
 from pathlib import Path
 
+
+def refuse(told):
+    print(told, file=sys.stderr)
+    sys.exit(2)
+
+
+if len(sys.argv) != 5:
+    refuse("usage: python log_llama_cpp.py URL SERVER.log PROMPTS.jsonl LOG.jsonl")
 URL, SERVER_LOG, PROMPTS, LOG = sys.argv[1:]
 requests = [{"max_tokens": 40, **json.loads(line)} for line in Path(PROMPTS).read_text(encoding="utf-8").splitlines()]
 promised = 0

@@ -11,6 +11,18 @@ import json
 import sys
 from pathlib import Path
 
+
+def refuse(told):
+    print(told, file=sys.stderr)
+    sys.exit(2)
+
+
+if len(sys.argv) != 5:
+    refuse("usage: python log_mlx_lm.py TARGET PROMPTS.jsonl LOG.jsonl DRAFT")
+if not Path(sys.argv[1]).is_dir():
+    refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
+if not Path(sys.argv[4]).is_dir():
+    refuse(f"invalid DRAFT {sys.argv[4]!r}: expected the directory of a checkpoint")
 try:
     import mlx.core as mx
     from mlx_lm.generate import speculative_generate_step

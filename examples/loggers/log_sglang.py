@@ -15,6 +15,16 @@ import json
 import sys
 from pathlib import Path
 
+
+def refuse(told):
+    print(told, file=sys.stderr)
+    sys.exit(2)
+
+
+if len(sys.argv) != 5:
+    refuse("usage: python log_sglang.py TARGET PROMPTS.jsonl LOG.jsonl '{\"speculative_algorithm\": .., ..}'")
+if not Path(sys.argv[1]).is_dir():
+    refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
 try:
     from sglang.srt.speculative import eagle_worker_common, ngram_worker
 except ImportError as error:

@@ -14,6 +14,18 @@ import json
 import sys
 from pathlib import Path
 
+
+def refuse(told):
+    print(told, file=sys.stderr)
+    sys.exit(2)
+
+
+if len(sys.argv) not in (4, 5):
+    refuse("usage: python log_transformers.py TARGET PROMPTS.jsonl LOG.jsonl [DRAFT]")
+if not Path(sys.argv[1]).is_dir():
+    refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
+if sys.argv[4:] not in ([], ["mtp"]) and not Path(sys.argv[4]).is_dir():
+    refuse(f"invalid DRAFT {sys.argv[4]!r}: expected the directory of a checkpoint, or mtp")
 try:
     import torch
     from transformers import AutoModelForCausalLM

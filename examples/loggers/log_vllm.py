@@ -16,6 +16,16 @@ import os
 import sys
 from pathlib import Path
 
+
+def refuse(told):
+    print(told, file=sys.stderr)
+    sys.exit(2)
+
+
+if len(sys.argv) not in (5, 6):
+    refuse("usage: python log_vllm.py TARGET PROMPTS.jsonl LOG.jsonl '{\"method\": .., ..}' ['{..}']")
+if not Path(sys.argv[1]).is_dir():
+    refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 try:
     from vllm import LLM, SamplingParams

@@ -33,7 +33,8 @@ class DeterminismReport(Value, frozen=True, kw_only=True):
     """The result: `differences` has the first of either place, if there is one.
 
     `scenarios` were run in each place, `unfit` cannot be run by the subject; `observations` were compared in a pass
-    over all scenarios, `raised` is the number of scenarios that raise the same in every run.
+    over all scenarios, `raised` is the number of scenarios that raised in the first: those whose every run raises
+    the same are no difference, and show nothing.
     """
 
     verdict: Outcome
@@ -44,3 +45,8 @@ class DeterminismReport(Value, frozen=True, kw_only=True):
     observations: int
     raised: int
     differences: tuple[RunDifference, ...]
+
+    @property
+    def whole(self) -> int:
+        """The number of scenarios that ran to their end in the first run."""
+        return self.scenarios - self.raised

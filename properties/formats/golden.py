@@ -12,23 +12,23 @@ replay; an acceptance length counts the target's own token: 1 + accepted drafts 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from draftproof.properties.formats.round_log import MOST_DRAFTS
 from draftproof.properties.lib.errors import DraftproofError
-from draftproof.properties.lib.names import did_you_mean
 
-Curve = dict[Annotated[int, Meta(ge=1, le=MOST_DRAFTS)], float]
 _DIGITS = 2
 """Places of a length, as the published ones have."""
 _ASIDE = "_"
 """What begins so is about the file: `_metadata`."""
+_IN_TEXT = re.compile(r' in "<\w+ string>", (line \d+, column \d+|position \d+)')
+"""How YAML says where in a text something is wrong."""
 _HEAD = """\
 # Acceptance lengths (AL), in the form of golden_al_distribution of SemiAnalysisAI/InferenceX.
 # AL = 1 + accepted drafts / rounds with drafts; key = num_speculative_tokens; value = golden AL
@@ -94,8 +94,8 @@ def _chosen(source: str, what: str, name: str | None, known: Mapping[str, Any]) 
         return next(iter(known))
     if name not in known:
         given = "no" if name is None else f"invalid {name!r} as"
-        hint = did_you_mean(name or "", known)
-        raise GoldenError(f"{source}: {given} {what}: expected one of {', '.join(known)}{hint}")
+        # Of few names the nearest may mean the opposite, as thinking_on and thinking_off: all are listed instead.
+        raise GoldenError(f"{source}: {given} {what}: expected {'one of ' * (len(known) > 1)}{', '.join(known)}")
     assert name is not None
     return name
 
@@ -115,24 +115,47 @@ def read_golden(path: Path) -> GoldenLengths:
     try:
         found = msgspec.yaml.decode(text.encode())
     except msgspec.DecodeError as error:
-        raise GoldenError(f"{path}: expected YAML: {' '.join(str(error).split())}") from None
+        told = _IN_TEXT.sub(r" at \1;", " ".join(str(error).split())).rstrip(";")
+        raise GoldenError(f"{path}: expected YAML: {told}") from None
     if not isinstance(found, dict):
         raise GoldenError(f"{path}: expected a mapping of model, mode and number of drafts to lengths")
     about = {name: value for name, value in found.items() if str(name).startswith(_ASIDE)}
-    try:
-        curves = msgspec.convert(
-            {name: value for name, value in found.items() if name not in about}, dict[str, dict[str, Curve]]
-        )
-    except msgspec.ValidationError as error:
-        raise GoldenError(f"{path}: invalid lengths: {error}; expected model, mode, number of drafts: length") from None
-    for model, modes in curves.items():
-        for mode, curve in modes.items():
-            for steps, length in curve.items():
-                require_length(f"{path}: invalid {model}.{mode}[{steps}]", length, steps)
+    curves = {model: _modes(path, model, modes) for model, modes in found.items() if model not in about}
     if not curves:
         raise GoldenError(f"{path}: expected at least one model with its lengths")
     comments = tuple(line for line in text.splitlines() if line.startswith("#"))
     return GoldenLengths(str(path), curves, comments, about)
+
+
+def _modes(path: Path, model: object, modes: object) -> dict[str, dict[int, float]]:
+    """Return the curves of a model. Raises GoldenError with the place in the file, and what is there."""
+    _require_name(path, "model", model)
+    if not isinstance(modes, dict):
+        raise GoldenError(f"{path}: invalid {model}, {modes!r}: expected its modes, as thinking_on, with their lengths")
+    for mode in modes:
+        _require_name(path, f"mode of {model}", mode)
+    return {mode: _curve(path, f"{model}.{mode}", curve) for mode, curve in modes.items()}
+
+
+def _curve(path: Path, place: str, curve: object) -> dict[int, float]:
+    """Return the lengths of a mode. Raises GoldenError."""
+    if not isinstance(curve, dict):
+        raise GoldenError(f"{path}: invalid {place}, {curve!r}: expected lengths by their number of drafts, as 2: 2.38")
+    for steps, length in curve.items():
+        if type(steps) is not int or not 1 <= steps <= MOST_DRAFTS:
+            raise GoldenError(
+                f"{path}: invalid number of drafts {steps!r} of {place}: expected a whole number, 1 .. {MOST_DRAFTS}"
+            )
+        where = f"{path}: invalid {place}[{steps}]"
+        if type(length) not in (int, float):
+            raise GoldenError(f"{where}, {length!r}: expected an acceptance length, a number, as {steps}: 1.78")
+        require_length(where, length, steps)
+    return {steps: float(length) for steps, length in curve.items()}
+
+
+def _require_name(path: Path, what: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise GoldenError(f"{path}: invalid {what} {name!r}: expected text; put quotes around it")
 
 
 def require_length(what: str, length: float, steps: int) -> None:

@@ -63,13 +63,17 @@ def test_the_public_form_is_read_and_kept(golden: Path):
 
 WRONG_FILES = {
     "": "expected a mapping of model, mode and number of drafts",
-    "a: [": "expected YAML: ",
-    "a: {b: {c: 1.5}}": "Expected `int`",
-    "a: {b: {2: many}}": "Expected `float`",
+    "a: [\n b": "expected YAML: while parsing a flow sequence at line 1, column 4; did not find expected ',' or ']' at"
+    " line 3, column 1",
+    "a: {b: {c: 1.5}}": "invalid number of drafts 'c' of a.b: expected a whole number, 1 .. 64",
+    "a: {b: {2: many}}": "invalid a.b[2], 'many': expected an acceptance length, a number",
+    "a: {b: {2: null}}": "invalid a.b[2], None: expected an acceptance length, a number",
+    "a: {b: 2.5}": "invalid a.b, 2.5: expected lengths by their number of drafts",
+    "a: {on: {2: 2.5}}": "invalid mode of a True: expected text; put quotes around it",
     "a: {b: {2: 3.5}}": "invalid a.b[2], 3.5: expected 1 .. 3",
     "a: {b: {2: .nan}}": "invalid a.b[2], nan: expected 1 .. 3",
-    "a: {b: {0: 1}}": "Expected `int` >= 1",
-    "a: 2": "Expected `object`",
+    "a: {b: {0: 1}}": "invalid number of drafts 0 of a.b: expected a whole number, 1 .. 64",
+    "a: 2": "invalid a, 2: expected its modes",
     "_metadata: {}": "expected at least one model",
 }
 
@@ -82,6 +86,15 @@ def test_a_file_that_is_none_is_refused(text: str, tmp_path: Path):
         read_golden(path)
     assert str(error.value).startswith(f"{path}: ")
     assert WRONG_FILES[text] in str(error.value)
+    assert "<byte string>" not in str(error.value)
+
+
+def test_a_mode_that_is_not_there_is_answered_by_those_that_are(tmp_path: Path):
+    path = tmp_path / "golden.yaml"
+    path.write_text("m: {thinking_off: {1: 1.8}}")
+    with pytest.raises(GoldenError) as error:
+        read_golden(path).cell("m", "thinking_on", 1)
+    assert str(error.value) == f"{path}: invalid 'thinking_on' as mode of m: expected thinking_off"
 
 
 @pytest.mark.parametrize(("accepted", "code"), [((70, 50, 40), 0), ((70, 50, 35), 1)])
@@ -125,7 +138,7 @@ WRONG: dict[tuple[str, ...], str] = {
     ("check", "GOLDEN"): "invalid --log, --observed and --metrics: expected one of them",
     ("check", "none.yaml", "COUNTS"): "none.yaml: it cannot be read",
     ("check", "GOLDEN", "COUNTS"): "no mode of minimax-m3: expected one of thinking_on, thinking_off",
-    ("check", "GOLDEN", "COUNTS", "--name", "minimax"): "invalid 'minimax' as model: expected one of minimax-m3",
+    ("check", "GOLDEN", "COUNTS", "--name", "minimax"): "invalid 'minimax' as model: expected minimax-m3",
     ("check", "GOLDEN", "COUNTS", "--mode", "thinking_off", "--steps", "2"): "expected at least 3, as many as were",
     ("check", "GOLDEN", "COUNTS", "--mode", "thinking_off", "--steps", "4"): "with 4 drafts: expected 1, 3",
     ("check", "GOLDEN", "UNTOLD", "--mode", "thinking_on"): "invalid --steps: expected a number",

@@ -71,9 +71,27 @@ def test_the_same_error_every_time_is_no_difference_and_no_pass():
 
 
 @pytest.mark.parametrize(
+    ("what", "code", "told"),
+    [
+        ("no run at all", 125, "INCONCLUSIVE: none of 2 scenarios ran to its end; 2 raised the same error in every"),
+        ("a half", 0, "PASS: 1 of 2 scenarios ran to the end and came out equal twice in one process and in another, "),
+    ],
+)
+def test_the_line_says_how_many_scenarios_ran_to_their_end(
+    what: str, code: int, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(ROOT)
+    command = ["doctor", "--determinism", "--subject", "tests.harness.unrepeated:Raising", "--draft", "eagle"]
+    assert run([*command, "--set", f"what={what}", "--examples", "2"]) == code
+    out = capsys.readouterr().out
+    assert told in out
+    assert "raised the same error in every run, which shows nothing. Again: " in out
+
+
+@pytest.mark.parametrize(
     ("settings", "code", "told"),
     [
-        ({}, 0, "2 scenarios came out equal twice in one process and in another; "),
+        ({}, 0, "PASS: 2 of 2 scenarios ran to the end and came out equal twice in one process and in another, "),
         ({"what": "a value"}, 1, "draft.step.positions: request 1, round 2, step 2"),
         ({"what": "a value", "when": "in another process"}, 1, "scenario 0, in another process: another value"),
     ],
@@ -106,9 +124,21 @@ def test_the_command_runs_it_in_two_processes(
         (["--seed", "3"], "invalid --seed 3: expected only together with --determinism"),
         (["--draft", "eagle"], "invalid --draft eagle: expected only together with --determinism"),
         (["--determinism", "--subject", "nosuch"], "invalid --subject 'nosuch'"),
+        (
+            ["--determinism", "--subject", "tests.harness.unrepeated:Toy"],
+            "error: invalid --subject 'tests.harness.unrepeated:Toy': expected a module and a name in it: module"
+            " 'tests.harness.unrepeated' has no attribute 'Toy'\n",
+        ),
+        (
+            ["--determinism", "--subject", "openai"],
+            "error: invalid subject 'openai' without url: expected --url URL\n",
+        ),
         (["--draft", "eagel"], "invalid --draft 'eagel'"),
     ],
 )
-def test_wrong_input_is_said(given: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+def test_wrong_input_is_said(
+    given: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(ROOT)
     assert run(["doctor", *given]) == 2
     assert told in capsys.readouterr().err

@@ -68,3 +68,19 @@ class Unrepeated(Subject):
         if next(self._runs) or self._elsewhere:
             seen = self._change(seen)
         return Trace(self.name, self.channels(scenario), tuple(seen))
+
+
+class Raising(Unrepeated):
+    """Raises the same in every run: of each scenario, or with `what` "a half" of every second one."""
+
+    def __init__(self, what: str = "no run at all") -> None:
+        super().__init__()
+        self._every = 2 if what == "a half" else 1
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        if next(self._runs) % self._every == 0:
+            raise RuntimeError("no kernel for this size")
+        self._runs, kept = iter([0]), self._runs
+        trace = super().run(scenario, script)
+        self._runs = kept
+        return trace

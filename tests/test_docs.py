@@ -66,7 +66,8 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize("line", CLI)
 def test_commands_end_without_a_failure(line: str, tmp_path: Path, warm: Warm):
     done = cli(line, tmp_path, warm)
-    small = "--examples" in line and "faults" not in line
+    # Few scenarios are too little for every contract; one that is named is to be shown something.
+    small = "--examples" in line and "faults" not in line and "--contract" not in line
     assert done.returncode in ((0, 125) if small else (0,)), done.stdout + done.stderr
     assert done.stdout.strip()
     assert all((tmp_path / name).is_file() for name in re.findall(r"--json (\S+)", line))

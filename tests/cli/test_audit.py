@@ -221,17 +221,6 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     assert "rounds went otherwise, more than rounding explains; none of the known mistakes" in report["says"]
 
 
-def test_a_log_with_another_longest_suffix_is_no_mistake_of_another_name(files: Files):
-    log = files.folder / "shorter.jsonl"
-    prompts = files.write("many.jsonl", [{"prompt": [*one, *one[:2], one[-1]]} for one in PROMPTS * 4])
-    ran = ("--prompts", prompts, "--tokens", 40, "--steps", 3, "--save-log", log, "--max-n", 1)
-    assert files.audit(*ran, "--subject", "draftproof:EngineSubject")[0] == 0
-    code, report = files.audit("--log", log)
-    assert code != 0
-    assert "explained by: another --max-n: the longest suffix has two tokens less" in report["says"]
-    assert files.audit("--log", log, "--max-n", 1)[0] == 0
-
-
 def test_drafts_of_the_prompts_own_round_are_audited_and_judged_alike(files: Files):
     log, again = files.folder / "early.jsonl", [{"prompt": prompt + prompt[:2]} for prompt in PROMPTS]
     ran = ("--prompts", files.write("again.jsonl", again), "--tokens", 12, "--steps", 3, "--save-log", log)

@@ -179,7 +179,7 @@ def test_a_subject_comes_from_the_worktree_or_not_at_all(tmp_path, monkeypatch):
     assert (made.name, made.device) == ("thing", "cpu")  # type: ignore[attr-defined]
     for name, message in (
         ("draftproof.reference.run:ReferenceSubject", "which is not of this revision"),
-        ("some_package_of_a_revision:Other", "AttributeError"),
+        ("some_package_of_a_revision:Other", "has no attribute 'Other'"),
         ("no_such_package:Thing", "ModuleNotFoundError"),
     ):
         unmade = load(str(tmp_path), name, "cpu")

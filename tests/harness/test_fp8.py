@@ -45,7 +45,7 @@ def test_any_two_formats_pass(model: Path, target: str, draft: str):
 
 
 def test_a_check_passes(model: Path, capsys: pytest.CaptureFixture[str]):
-    options = ["--draft", "eagle", "--kv-cache-dtype", FP8, "--draft-kv-cache-dtype", FP8, "--examples", "5"]
+    options = ["--draft", "eagle", "--kv-cache-dtype", FP8, "--draft-kv-cache-dtype", FP8, "--examples", "2"]
     assert run(["check", "--model", str(model), *options, "--contract", "commit.kv", "--contract", "extend.kv"]) in (
         0,
         125,

@@ -134,7 +134,7 @@ class OverlapEngine(Engine):
             return super()._start_rounds(step)
         runtime, batch, num_rows = self._runtimes[self.config.num_drafts(step.steps)], step.plan.decode, step.num_rows
         count = len(batch)
-        staged = step.buffers.get("inputs", self._tensor([]))
+        staged = step.buffers["inputs"] if batch else self._tensor([])
         device_inputs = staged.to(self.device, non_blocking=True).view(len(_INPUTS), -1)
         req_rows, state_slots, wanted, last_contexts = device_inputs[:, :count]
         # Whatever is wanted, a launch has no more columns than its runtime.
@@ -159,11 +159,12 @@ class OverlapEngine(Engine):
         proposal = self._masked(batch, self.probes.steer(batch, proposal), runtime.width)
         if proposal.counts is None:
             proposal = replace(proposal, counts=self._tensor(proposal.num_drafts))
+        inputs = inputs | {"num_drafts": proposal.counts}
         if self._packed_target and step.num_tokens:
             # Packed rows are laid out by the tokens that each turns out to have.
-            batch = relayed(batch, inputs | {"num_drafts": proposal.counts})
+            batch = relayed(batch, inputs)
             proposal = replace(proposal, num_drafts=tuple(row.num_drafts for row in batch))
-        return Rounds(runtime, batch, inputs | {"num_drafts": proposal.counts}, proposal)
+        return Rounds(runtime, batch, inputs, proposal)
 
     def _end_rounds(self, step: Step, rounds: Rounds, out: Outputs) -> tuple[Commit, ...]:
         """Commit what rounds accepted, and extend the draft by it; the host hears of it later."""

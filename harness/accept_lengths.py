@@ -11,6 +11,7 @@ from draftproof.properties.formats.golden import GoldenCell
 from draftproof.properties.formats.judged_log import LoggedRun
 from draftproof.properties.formats.round_log import LoggedText
 from draftproof.properties.lib.base import Value
+from draftproof.properties.lib.sequences import common_length
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -99,10 +100,7 @@ class LengthsOfRuns:
             if drafts and right is not None and len(following) == len(drafts):
                 self._rounds += 1
                 self._accepted += len(one.emitted) - 1
-                pairs = enumerate(zip(right, following, strict=False))
-                self._right += next(
-                    (at for at, (draft, token) in pairs if draft != token), min(len(right), len(drafts))
-                )
+                self._right += common_length(right, following)
             before += len(one.emitted)
 
     def judged(self, rule: LengthRule) -> JudgedLength:

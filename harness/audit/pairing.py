@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.formats.comparison import ComparedRound
 from draftproof.properties.formats.round_log import LoggedRound, LoggedText
+from draftproof.properties.lib.sequences import common_length
 
 
 class SameStart(NamedTuple):
@@ -94,7 +95,7 @@ def paired_logs(one: Sequence[LoggedText], other: Sequence[LoggedText], *, exact
 
 def _paired(one: LoggedText, other: LoggedText, places: tuple[int, int]) -> PairedText:
     one, other = _with_round_0(one, other), _with_round_0(other, one)
-    common = _common(one.tokens, other.tokens)
+    common = common_length(one.tokens, other.tokens)
     ours, theirs = dict(_by_context(one)), dict(_by_context(other))
     starts = (
         SameStart(context, round_, theirs[context], (len(one.tokens) - context, len(other.tokens) - context))
@@ -134,11 +135,6 @@ def _by_context(text: LoggedText) -> Iterator[tuple[int, LoggedRound]]:
         context += len(one.emitted)
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two texts begin with alike."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
 def parting(start: SameStart, *, exact: bool = False) -> Parting | None:
     """Return where two rounds part; None if they go alike.
 
@@ -148,12 +144,12 @@ def parting(start: SameStart, *, exact: bool = False) -> Parting | None:
     """
     one, other = start.one, start.other
     if one.drafts is not None and other.drafts is not None:
-        common = _common(one.drafts, other.drafts)
+        common = common_length(one.drafts, other.drafts)
         if common < min(len(one.drafts), len(other.drafts)):
             return Parting(common + 1, "drafts")
     if exact and start.fewer is not None:
         return Parting(min(one.asked, other.asked) + 1, "number")
-    common = _common(one.emitted, other.emitted)
+    common = common_length(one.emitted, other.emitted)
     is_short = common < min(len(one.emitted), len(other.emitted))
     is_other = start.stops_short if exact else not start.is_last and _accepts_otherwise(start)
     return Parting(common + 1, "emitted") if is_short or is_other else None

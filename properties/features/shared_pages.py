@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -15,6 +14,7 @@ from draftproof.properties.features.mixed import for_two, with_mixed_steps
 from draftproof.properties.features.mrope import with_mrope
 from draftproof.properties.features.some_requests import slots_for, sooner, with_some
 from draftproof.properties.features.windows import with_windows_of
+from draftproof.properties.lib.sequences import common_length
 from draftproof.properties.values.scenario import Request, Scenario
 
 # Those that were served most of their prompt are soon at their end.
@@ -47,12 +47,8 @@ def _with_prompt_logprobs(choose: Choose, scenario: Scenario) -> Scenario:
 
 def _shared_pages(request: Request, scenario: Scenario) -> int:
     """Return how many pages of a prompt begin another request's, and leave it a token to run; at least one."""
-    most = max(_shared(one.prompt, request.prompt[:-1]) for one in scenario.requests if one is not request)
+    most = max(common_length(one.prompt, request.prompt[:-1]) for one in scenario.requests if one is not request)
     return max(1, most // scenario.memory.page_size)
-
-
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
@@ -139,7 +135,7 @@ def _with_mrope(choose: Choose, scenario: Scenario) -> Scenario:
     first, *others = made.requests
     requests = [first]
     for one in others:
-        common, same = _shared(first.prompt, one.prompt), choose.one_of(_IMAGES)
+        common, same = common_length(first.prompt, one.prompt), choose.one_of(_IMAGES)
         images = [image for image in first.images if image.end <= common]
         if same == "turned" and images:
             last = images[-1]

@@ -117,9 +117,8 @@ class Warm:
 
     def _begin(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         streams = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-        self._pid = spawn(sys.executable, [sys.executable, "-P", __file__], environment, file_actions=streams)
+        self._pid = spawn(sys.executable, [sys.executable, "-P", __file__], os.environ, file_actions=streams)
         theirs.close()
 
 
@@ -128,6 +127,9 @@ def serve(control: socket.socket) -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     assert not {"draftproof", "triton"} & set(sys.modules)
+    # Packages may lie on PYTHONPATH alone; what is forked looks where its own environment says.
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [path for path in sys.path if path not in own]
     gc.freeze()
     while True:
         message, streams, *_ = socket.recv_fds(control, 1 << 20, 3)

@@ -161,7 +161,7 @@ CONTRACTS = (
     equals(
         "extend.hidden",
         "extend.hidden_in",
-        cites="S-EAGLE-2, S-EAGLE-4, S-EAGLE-8, S-HEAD-6, S-DFLASH-3",
+        cites="S-EAGLE-2, S-EAGLE-4, S-EAGLE-8, S-HEAD-6, S-DFLASH-3, S-MTP-3",
         minimum=f"{_PARTIAL} states_taken_before_norm",
         explain=_feature,
     ),

@@ -174,7 +174,7 @@ types: .venv/lint
 	touch $@
 
 system:
-	$(PYTHON) -c "import draftproof.engine" 2>/dev/null || $(PYTHON) -m pip install --quiet --no-index \
+	$(PYTHON) -P -c "import draftproof.engine" 2>/dev/null || $(PYTHON) -m pip install --quiet --no-index \
 		$(if $(wildcard .whl),--find-links .whl) --no-build-isolation -e '.[test]'
 
 clean:

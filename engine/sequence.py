@@ -108,10 +108,10 @@ class Sequence:
     def gain(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
         """Emit tokens up to the first that ends the request; return them, and whether one did."""
         request, emitted = self.request, self.emitted
+        most = min(request.budget, config.max_len - len(request.prompt))
         for count, token in enumerate(tokens, start=1):
             emitted.append(token)
-            full = len(request.prompt) + len(emitted) >= config.max_len
-            if full or len(emitted) >= request.budget or stopping.stops(request, emitted, config.eos):
+            if len(emitted) >= most or stopping.stops(request, emitted, config.eos):
                 return tokens[:count], True
         return tokens, False
 

@@ -7,6 +7,7 @@ Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics/ngram.md, S-NGR
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,15 +30,14 @@ class Match(NamedTuple):
 class NgramIndex:
     """The tokens of one request, and where each of its n-grams ended before the newest token.
 
-    An n-gram keeps at most `most` places: its first ones, or its last ones. The preferred place is the first of the
-    list.
+    Of its places `most` count: its first ones, or its last ones, the last before the others.
     """
 
     def __init__(self, settings: NgramSettings, tokens: Sequence[int], most: int = 1) -> None:
         self._sizes = range(settings.max_n, settings.min_n - 1, -1)
-        self._keeps_first, self._most = settings.match == "earliest", most
+        self._counting = slice(most) if settings.match == "earliest" else slice(-1, -most - 1, -1)
         self._tokens: list[int] = []
-        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._ends = defaultdict[tuple[int, ...], list[int]](list)
         self.advance(tokens)
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -46,22 +46,16 @@ class NgramIndex:
             newest, suffix = len(self._tokens) - 1, tuple(self._tokens[-self._sizes.start :])
             for size in self._sizes:
                 if size <= newest + 1:
-                    self._add(self._ends.setdefault(suffix[-size:], []), newest)
+                    self._ends[suffix[-size:]].append(newest)
             self._tokens.append(token)
-
-    def _add(self, ends: list[int], newest: int) -> None:
-        if not self._keeps_first:
-            ends.insert(0, newest)
-            del ends[self._most :]
-        elif len(ends) < self._most:
-            ends.append(newest)
 
     def _longest(self) -> tuple[int, list[int]]:
         """Return the length of the longest suffix that has occurred before, and where it ended."""
+        suffix = tuple(self._tokens[-self._sizes.start :])
         for size in self._sizes:
-            ends = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
+            ends = self._ends.get(suffix[-size:]) if size < len(self._tokens) else None
             if ends:
-                return size, ends
+                return size, ends[self._counting]
         return 0, []
 
     def match(self) -> Match:

@@ -112,8 +112,9 @@ class Runtime:
         proposed = self.inputs(len(batch), num_rows)
         if self._draft.proposer is None and found is None:
             return self._draft.propose(batch, proposed["req_rows"], self.steps)
-        num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
-        if found is not None:
+        if found is None:
+            num_drafts = tuple([self._config.num_drafts(row.num_drafts) for row in batch])
+        else:
             num_drafts = found.num_drafts
         if self._propose:
             proposed = {**proposed, **self._propose.launch(len(batch), num_rows)}

@@ -227,14 +227,17 @@ class HostDrafts(Struct, frozen=True):
 
     @property
     def num_drafts(self) -> tuple[int, ...]:
-        return tuple(len(tokens) for tokens in self.tokens)
+        return tuple(map(len, self.tokens))
 
     def columns(self, width: int) -> dict[str, list[int]]:
         """Return draft_tokens, and parents of a tree's: `width` of each row, zero behind the last, row after row."""
         named = {"draft_tokens": self.tokens} | ({} if self.parents is None else {"parents": self.parents})
-        return {
-            name: [one for row in rows for one in (*row, *[0] * (width - len(row)))] for name, rows in named.items()
-        }
+        flat: dict[str, list[int]] = {name: [] for name in named}
+        for name, rows in named.items():
+            for row in rows:
+                flat[name] += row
+                flat[name] += [0] * (width - len(row))
+        return flat
 
 
 class Proposal(Struct, frozen=True):

@@ -338,11 +338,11 @@ class Scheduler:
         most = self._config.most_steps
         for sequence in self.live:
             left = self._tokens_left(prefill, decode)
-            if left and sequence.in_prefill:
-                prefill.append(self._chunk(sequence, left))
-            elif left and sequence.request.id in rounds:
+            if left and sequence.request.id in rounds:
                 row = self._round(sequence, most)
                 decode.append(row.having(self._config.steps_within(row.num_drafts, left)))
+            elif left and sequence.in_prefill:
+                prefill.append(self._chunk(sequence, left))
         return prefill, decode
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:

@@ -52,8 +52,9 @@ class NgramIndex:
 
         A suffix is noted when the next token comes, so that what is found is never the suffix itself.
         """
+        suffix = tuple(self._tokens[-self._sizes.start :])
         for size in self._sizes:
-            place = self._places.get(tuple(self._tokens[-size:]))
+            place = self._places.get(suffix[-size:])
             if place:
                 return size, place
         return 0, -1

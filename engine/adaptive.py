@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 
 @dataclass(frozen=True)
 class AdaptiveConfig:
@@ -34,8 +36,7 @@ class AdaptiveConfig:
         return tuple(sorted({self.initial, *self.candidates}))
 
 
-@dataclass(frozen=True)
-class ControllerState:
+class ControllerState(Struct, frozen=True):
     """`steps` are in force; `average` is the mean of accepted drafts after `count` verified rounds."""
 
     steps: int

@@ -6,17 +6,24 @@ from collections.abc import Sequence
 
 
 class DraftCounters:
-    """Counters of a whole run; `accepted_at` has one for each place of a draft in its round."""
+    """Counters of a whole run."""
 
     def __init__(self, steps: int) -> None:
-        self.rounds, self.drafts, self.accepted = 0, 0, 0
-        self.accepted_at = [0] * steps
+        self.rounds = self.drafts = 0
+        self._ended_at = [0] * (steps + 1)
 
     def count(self, num_drafts: Sequence[int], correct_len: Sequence[int]) -> None:
         """Add the rows of a verify; one without drafts adds nothing."""
-        for drafts, correct in zip(num_drafts, correct_len, strict=True):
-            self.rounds += int(drafts > 0)
-            self.drafts += drafts
-            self.accepted += correct
-            for place in range(correct):
-                self.accepted_at[place] += 1
+        self.rounds += sum([drafts > 0 for drafts in num_drafts])
+        self.drafts += sum(num_drafts)
+        for right in correct_len:
+            self._ended_at[right] += 1
+
+    @property
+    def accepted_at(self) -> tuple[int, ...]:
+        """Return how many drafts were accepted at each place of a round."""
+        return tuple(sum(self._ended_at[place + 1 :]) for place in range(len(self._ended_at) - 1))
+
+    @property
+    def accepted(self) -> int:
+        return sum(self.accepted_at)

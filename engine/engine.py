@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof import kernels
@@ -369,7 +369,7 @@ class Engine:
             proposal = Proposal(inputs["draft_tokens"], proposal.num_drafts, inputs.get("parents"))
         if proposal.num_drafts == known:
             proposal = replace(proposal, counts=inputs["num_drafts"])
-        batch = tuple(row.having(count) for row, count in zip(batch, proposal.num_drafts, strict=True))
+        batch = tuple(map(DecodeRow.having, batch, proposal.num_drafts))
         return Rounds(runtime, batch, inputs, self._masked(batch, proposal, runtime.width))
 
     def _masked(self, batch: tuple[DecodeRow, ...], proposal: Proposal, width: int) -> Proposal:
@@ -385,7 +385,7 @@ class Engine:
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
-        commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
+        commits = tuple(map(self.scheduler.commit, batch, acceptance.tokens))
         self._commit_states(batch, inputs, last_committed(acceptance, commits), acceptance.steps)
         self._advance(commits)
         self.probes.on_commit(commits)

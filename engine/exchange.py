@@ -6,9 +6,9 @@ Sources: as of `KvTransfer`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.cache import PagedCache

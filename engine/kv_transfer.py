@@ -11,17 +11,16 @@ vllm/distributed/kv_transfer/kv_connector/v1/; docs/semantics/disaggregation.md,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.states.base import LogicalStates
 
 
-@dataclass(frozen=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """Copies of KV entries of positions up to n-1, as they are stored: keys and values [m, N, H] of each layer.
 
     They begin at 0, or at the first page that a window reaches. Of codes there are the scales [m, N] of both.
@@ -32,8 +31,7 @@ class Entries:
     scales: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
-@dataclass(frozen=True)
-class KvTransfer:
+class KvTransfer(Struct, frozen=True):
     """A request with `seq_len` tokens committed, what it has `emitted` in `rounds` rounds, and its place in `order`.
 
     `draft_rows` are the draft's tensors of a request row, from which its first round starts; `states` those after the

@@ -9,10 +9,10 @@ The device alone knows lengths and pending tokens in time (future_map.py); the h
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from functools import partial
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.config import EngineConfig

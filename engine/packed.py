@@ -8,10 +8,11 @@ them), `R` rows that verify, `W` verify width, `D` hidden width. Source: vLLM's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof import kernels

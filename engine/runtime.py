@@ -8,9 +8,9 @@ One is prebuilt for each count that can ever run, and one for rounds without dra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.config import EngineConfig
@@ -112,8 +112,9 @@ class Runtime:
         proposed = self.inputs(len(batch), num_rows)
         if self._draft.proposer is None and found is None:
             return self._draft.propose(batch, proposed["req_rows"], self.steps)
-        num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
-        if found is not None:
+        if found is None:
+            num_drafts = tuple([self._config.num_drafts(row.num_drafts) for row in batch])
+        else:
             num_drafts = found.num_drafts
         if self._propose:
             proposed = {**proposed, **self._propose.launch(len(batch), num_rows)}
@@ -151,16 +152,16 @@ def acceptance_of(out: Outputs) -> Acceptance:
     width = out["ids"].shape[1]
     ends = (out["correct_len"][:, None], out["bonus"][:, None])
     told = torch.cat([*ends, out["target_tokens"], out["accept_index"]], dim=1).tolist()
-    tokens = tuple((*row[2 : 2 + row[0]], row[1]) for row in told)
+    tokens = tuple([(*row[2 : 2 + row[0]], row[1]) for row in told])
     return Acceptance(
         out["ids"],
         out.get("hidden_states"),
         out["target_tokens"],
         out["correct_len"],
         {name: out[name] for name in WEIGHTS if name in out},
-        tuple(row[0] for row in told),
+        tuple([row[0] for row in told]),
         tokens,
-        tuple([tuple([place for place in row[2 + width :] if place >= 0]) for row in told]),
+        [row[2 + width :] for row in told],
         out.get("steps"),
     )
 
@@ -185,14 +186,14 @@ def accepted(
 ) -> Accepted:
     """Return the rows of unfinished requests, as the draft is extended by them; mostly these are all of a batch."""
     whole = Accepted(
-        requests=tuple(batch[i].request.id for i in unfinished),
+        requests=tuple([batch[i].request.id for i in unfinished]),
         req_rows=inputs["req_rows"],
         seq_lens=inputs["positions"],
         correct_len=acceptance.correct_len,
         ids=acceptance.ids,
         target_tokens=acceptance.target_tokens,
         hidden_states=acceptance.hidden_states,
-        tokens=tuple(commits[i].emitted for i in unfinished),
+        tokens=tuple([commits[i].emitted for i in unfinished]),
     )
     if len(unfinished) == len(batch):
         return whole

@@ -10,7 +10,8 @@ import bisect
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from draftproof.engine import stopping
 from draftproof.engine.config import EngineConfig
@@ -160,6 +161,8 @@ class Scheduler:
         return self._retired({commit.request for commit in commits if commit.finished or self._config.prefill_only})
 
     def _retired(self, over: Collection[int]) -> Retired:
+        if not (over or self.cache.keeps or self._window):
+            return Retired()
         released, kept, dropped = list[Released](), dict[int, KeptState](), list[int]()
         for sequence in self.live:
             if sequence.request.id in over:
@@ -323,7 +326,7 @@ class Scheduler:
         prefill, decode = self._shared()
         limit, most = self._config.draft_batch, steps_of(len(decode))
         most = 0 if 0 < limit < len(decode) else most
-        return prefill, [row.having(min(row.num_drafts, most)) for row in decode]
+        return prefill, [row.within(most) for row in decode]
 
     def _shared(self) -> tuple[list[PrefillRow], list[DecodeRow]]:
         """Return a chunk of each sequence in prefill, and a round of those past it, as many as a batch may have.
@@ -332,13 +335,14 @@ class Scheduler:
         """
         prefill, decode = list[PrefillRow](), list[DecodeRow]()
         rounds = {sequence.request.id for sequence in self._ready()[: self._config.max_batch]}
+        most = self._config.most_steps
         for sequence in self.live:
             left = self._tokens_left(prefill, decode)
-            if left and sequence.in_prefill:
-                prefill.append(self._chunk(sequence, left))
-            elif left and sequence.request.id in rounds:
-                row = self._round(sequence, max(self._config.candidates))
+            if left and sequence.request.id in rounds:
+                row = self._round(sequence, most)
                 decode.append(row.having(self._config.steps_within(row.num_drafts, left)))
+            elif left and sequence.in_prefill:
+                prefill.append(self._chunk(sequence, left))
         return prefill, decode
 
     def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:

@@ -101,17 +101,17 @@ class Sequence:
 
     def num_drafts(self, config: EngineConfig, steps: int) -> int:
         """Return K of the next round: as wanted, within the steps in force and what positions and tokens are left."""
-        wanted = min(steps, self.request.num_drafts_wanted[self.rounds % len(self.request.num_drafts_wanted)])
-        budget_left = self.request.budget - len(self.emitted)
-        return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
+        request = self.request
+        wanted = request.num_drafts_wanted[self.rounds % len(request.num_drafts_wanted)]
+        return max(0, min(wanted, steps, config.max_len - 1 - self.seq_len, request.budget - len(self.emitted) - 1))
 
     def gain(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
         """Emit tokens up to the first that ends the request; return them, and whether one did."""
         request, emitted = self.request, self.emitted
+        most = min(request.budget, config.max_len - len(request.prompt))
         for count, token in enumerate(tokens, start=1):
             emitted.append(token)
-            full = len(request.prompt) + len(emitted) >= config.max_len
-            if full or len(emitted) >= request.budget or stopping.stops(request, emitted, config.eos):
+            if len(emitted) >= most or stopping.stops(request, emitted, config.eos):
                 return tokens[:count], True
         return tokens, False
 

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
 
 
-@dataclass(frozen=True)
-class GrammarParams:
+class GrammarParams(Struct, frozen=True):
     """A regular expression, what each token spells, and the token that comes after a word of it."""
 
     pattern: str
@@ -24,24 +24,21 @@ class GrammarParams:
     end_token: int
 
 
-@dataclass(frozen=True)
-class Minimum:
+class Minimum(Struct, frozen=True):
     """`tokens` more tokens must be emitted before one of `ids`."""
 
     tokens: int
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class PromptLogprobParams:
+class PromptLogprobParams(Struct, frozen=True):
     """The `top` likeliest tokens at each position of a prompt behind `start` are to be told, and what was there."""
 
     top: int
     start: int
 
 
-@dataclass(frozen=True)
-class ImageSpan:
+class ImageSpan(Struct, frozen=True):
     """An image of frames x height x width tokens of a prompt, from token `start` on."""
 
     start: int
@@ -54,8 +51,7 @@ class ImageSpan:
         return self.frames * self.height * self.width
 
 
-@dataclass(frozen=True)
-class GenerationRequest:
+class GenerationRequest(Struct, frozen=True):
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
     Without `sampling` it is greedy. It is aborted when engine step `abort_at` begins, if it is not done by then. See
@@ -80,8 +76,7 @@ class GenerationRequest:
     images: tuple[ImageSpan, ...] = ()
 
 
-@dataclass(frozen=True)
-class PrefillRow:
+class PrefillRow(Struct, frozen=True):
     """Tokens start .. end-1 of a text, run as one chunk; `state_slot` is the request's state slot.
 
     The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`. Its first
@@ -118,8 +113,7 @@ class PrefillRow:
         return self.text[self.end] if self.end < len(self.text) else -1
 
 
-@dataclass(frozen=True)
-class DecodeRow:
+class DecodeRow(Struct, frozen=True):
     """One request in a decode batch: context length n, pending token t_n, K drafts in its own round, and state slot."""
 
     request: GenerationRequest
@@ -135,6 +129,10 @@ class DecodeRow:
         """Return the row with this many drafts."""
         return self if num_drafts == self.num_drafts else replace(self, num_drafts=num_drafts)
 
+    def within(self, most: int) -> DecodeRow:
+        """Return the row with at most so many drafts."""
+        return self if self.num_drafts <= most else replace(self, num_drafts=most)
+
 
 def relayed(batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple[DecodeRow, ...]:
     """Return rows with what only the device knows of them; waits for it. A row of padding has -1 drafts."""
@@ -145,8 +143,7 @@ def relayed(batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor]) -> tuple
     )
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(Struct, frozen=True):
     """What a request gave back: its row, its pages (but those that a cache keeps) and its state slot (0: none)."""
 
     request: int
@@ -164,20 +161,18 @@ class KeptState(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True)
-class Retired:
+class Retired(Struct, frozen=True):
     """What was given back at the end of a step, and the states that are `kept` for others.
 
     `dropped` are pages that no window reaches any more, of requests that go on.
     """
 
-    released: tuple[Released, ...]
-    kept: tuple[KeptState, ...]
+    released: tuple[Released, ...] = ()
+    kept: tuple[KeptState, ...] = ()
     dropped: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class StepPlan:
+class StepPlan(Struct, frozen=True):
     """What one engine step runs; `steps` are the most drafts that a row may have in it.
 
     `preempted` requests gave their pages to others, and `evicted` pages and their checkpoints are free. The prompts of
@@ -194,8 +189,7 @@ class StepPlan:
     installed: tuple[PrefillRow, ...] = ()
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far.
 
     `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several. For a packed
@@ -212,8 +206,7 @@ class Launch:
     packed: tuple[tuple[int, bool], ...] = ()
 
 
-@dataclass(frozen=True)
-class BufferUse:
+class BufferUse(Struct, frozen=True):
     """One use of a buffer that host and device share: number `place` among those of its `kind`.
 
     It belongs to the work of this number, and the host has waited for the work up to `waited`.
@@ -226,8 +219,7 @@ class BufferUse:
     waited: int
 
 
-@dataclass(frozen=True)
-class HostDrafts:
+class HostDrafts(Struct, frozen=True):
     """Drafts of each row that are known before its round begins, on the host; `parents` of a tree's, as verify rows."""
 
     tokens: Sequence[Sequence[int]]
@@ -235,18 +227,20 @@ class HostDrafts:
 
     @property
     def num_drafts(self) -> tuple[int, ...]:
-        return tuple(len(tokens) for tokens in self.tokens)
+        return tuple(map(len, self.tokens))
 
     def columns(self, width: int) -> dict[str, list[int]]:
         """Return draft_tokens, and parents of a tree's: `width` of each row, zero behind the last, row after row."""
         named = {"draft_tokens": self.tokens} | ({} if self.parents is None else {"parents": self.parents})
-        return {
-            name: [one for row in rows for one in (*row, *[0] * (width - len(row)))] for name, rows in named.items()
-        }
+        flat: dict[str, list[int]] = {name: [] for name in named}
+        for name, rows in named.items():
+            for row in rows:
+                flat[name] += row
+                flat[name] += [0] * (width - len(row))
+        return flat
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows.
 
     `weights` [R, W - 1, V] that they were drawn by, 0 where they were not; `excluded` [R, W, V] are tokens that must
@@ -261,14 +255,13 @@ class Proposal:
     counts: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """ids [R, W] verified, target_tokens [R, W] after each, correct_len [R] drafts accepted, also on the host.
 
     hidden_states [R, W, D] are what the draft reads; tokens are the accepted ones and the bonus. Accepted rows come
-    first in all of these; `accept_index` has their numbers in the verify, and `weights` [R, W, ..] the weights that the
-    target_tokens were chosen from, if any request asked. `steps` [R, W] are the numbers by which states know the rows
-    of trees, -1 behind the last; rows of chains are known by their places.
+    first in all of these; `walked` has their numbers in the verify, -1 behind the last, and `weights` [R, W, ..] the
+    weights that the target_tokens were chosen from, if any request asked. `steps` [R, W] are the numbers by which
+    states know the rows of trees, -1 behind the last; rows of chains are known by their places.
     """
 
     ids: Tensor
@@ -278,12 +271,15 @@ class Acceptance:
     weights: Mapping[str, Tensor]
     correct_len_cpu: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
-    accept_index: tuple[tuple[int, ...], ...]
+    walked: Sequence[Sequence[int]]
     steps: Tensor | None = None
 
+    @property
+    def accept_index(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple([place for place in row if place >= 0]) for row in self.walked)
 
-@dataclass(frozen=True)
-class Commit:
+
+class Commit(Struct, frozen=True):
     """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs.
 
     After the prompt `prompt_logprobs` are (position, what it was weighed among). `error` says why one was refused.

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata
@@ -16,8 +16,7 @@ from draftproof.engine.runtime import Runtime
 from draftproof.engine.stages import DecodeRow, Proposal, StepPlan
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A plan, with the tokens, draft entries and rows of the rank that has the most of each, and K of its rounds.
 
     Where one host `waits` for the results before it plans the next step, those of all ranks do.
@@ -37,8 +36,7 @@ class Step:
     weights: dict[str, Outputs] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(Struct, frozen=True):
     """Rounds that have their drafts: the runtime that verifies them, a row of each, and its inputs [R]."""
 
     runtime: Runtime
@@ -47,8 +45,7 @@ class Rounds:
     proposal: Proposal
 
 
-@dataclass(frozen=True)
-class ChunkOutputs:
+class ChunkOutputs(Struct, frozen=True):
     """What the target left of chunks: where they ran, hidden_states [T, D] as the draft needs them, target_tokens [R].
 
     `weights` are what these were chosen from, and prompt logprobs, where requests ask for any.

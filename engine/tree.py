@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata

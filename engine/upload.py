@@ -19,11 +19,13 @@ _ALIGNED = 2
 
 def uploaded(columns: Columns, device: torch.device) -> dict[str, Tensor]:
     """Return each column as a tensor on the device, int64 or, of floats, float64, without waiting for the copy."""
-    numbers = array("q")
+    numbers = list[int]()
     floats = {name for name, column in columns.items() if column and isinstance(column[0], float)}
     for name, column in columns.items():
-        numbers.frombytes(array("d" if name in floats else "q", column).tobytes())
-    sent = torch.tensor(numbers, dtype=torch.int64).to(device, non_blocking=True)
+        numbers += _bits(column) if name in floats else column  # type: ignore[arg-type]
+    if not numbers:
+        return {name: torch.empty(0, dtype=torch.int64, device=device) for name in columns}
+    sent = torch.frombuffer(array("q", numbers), dtype=torch.int64).to(device, non_blocking=True)
     parts = sent.split([len(column) for column in columns.values()])
     return {
         name: part.view(torch.float64) if name in floats else part for name, part in zip(columns, parts, strict=True)

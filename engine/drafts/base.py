@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from draftproof import kernels
@@ -87,8 +88,7 @@ class DraftContext:
         return self.page_table.device
 
 
-@dataclass(frozen=True)
-class PromptChunks:
+class PromptChunks(Struct, frozen=True):
     """A chunk of each of several prompts, T packed tokens, that the target has run over.
 
     hidden_states [T, D] as the draft needs them; next_tokens are the target's after each chunk.
@@ -100,8 +100,7 @@ class PromptChunks:
     next_tokens: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The verified rounds of unfinished requests.
 
     req_rows, seq_lens before the round, correct_len [R]; ids verified and target_tokens after each [R, W];

@@ -10,10 +10,10 @@ Source: sgl-project/sglang#25029; docs/semantics/dflash.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.drafts.base import (

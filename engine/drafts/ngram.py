@@ -8,6 +8,7 @@ Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics/ngram.md, S-NGR
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -27,52 +28,53 @@ class Match(NamedTuple):
 
 
 class NgramIndex:
-    """The tokens of one request, and where each of its n-grams ended before the newest token.
+    """The tokens of one request, and the place of the token behind each of its n-grams: the first one, or the last."""
 
-    An n-gram keeps at most `most` places: its first ones, or its last ones. The preferred place is the first of the
-    list.
-    """
-
-    def __init__(self, settings: NgramSettings, tokens: Sequence[int], most: int = 1) -> None:
+    def __init__(self, settings: NgramSettings, tokens: Sequence[int]) -> None:
         self._sizes = range(settings.max_n, settings.min_n - 1, -1)
-        self._keeps_first, self._most = settings.match == "earliest", most
+        self._earliest = settings.match == "earliest"
         self._tokens: list[int] = []
-        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._places: dict[tuple[int, ...], int] = {}
         self.advance(tokens)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Append tokens of the request."""
-        for token in tokens:
-            newest, suffix = len(self._tokens) - 1, tuple(self._tokens[-self._sizes.start :])
+        known = self._tokens
+        note = self._places.setdefault if self._earliest else self._places.__setitem__
+        for place, token in enumerate(tokens, start=len(known)):
             for size in self._sizes:
-                if size <= newest + 1:
-                    self._add(self._ends.setdefault(suffix[-size:], []), newest)
-            self._tokens.append(token)
+                if size <= place:
+                    note(tuple(known[-size:]), place)
+            known.append(token)
 
-    def _add(self, ends: list[int], newest: int) -> None:
-        if not self._keeps_first:
-            ends.insert(0, newest)
-            del ends[self._most :]
-        elif len(ends) < self._most:
-            ends.append(newest)
+    def _longest(self) -> tuple[int, int]:
+        """Return the length of the longest suffix that has occurred before, and the place behind it; 0 and -1 if none.
 
-    def _longest(self) -> tuple[int, list[int]]:
-        """Return the length of the longest suffix that has occurred before, and where it ended."""
+        A suffix is noted when the next token comes, so that what is found is never the suffix itself.
+        """
+        suffix = tuple(self._tokens[-self._sizes.start :])
         for size in self._sizes:
-            ends = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
-            if ends:
-                return size, ends
-        return 0, []
+            place = self._places.get(suffix[-size:])
+            if place:
+                return size, place
+        return 0, -1
 
     def match(self) -> Match:
         """Return the longest suffix that has occurred before, and where it did."""
-        size, ends = self._longest()
-        return Match(size, ends[0] + 1) if ends else Match()
+        return Match(*self._longest())
 
-    def propose(self, most: int) -> list[list[int]]:
-        """Return at most `most` tokens after each occurrence of the match, none if there is none."""
-        _, ends = self._longest()
-        return [self._tokens[end + 1 : end + 1 + most] for end in ends]
+    def propose(self, most: int) -> list[int]:
+        """Return at most `most` tokens after the match, none if there is none."""
+        size, place = self._longest()
+        return self._tokens[place : place + most] if size else []
+
+    def paths(self, most: int, count: int) -> list[list[int]]:
+        """Return at most `most` tokens after each of `count` occurrences of the match, the one that counts first."""
+        size, _ = self._longest()
+        suffix, places = self._tokens[len(self._tokens) - size :], range(size, len(self._tokens))
+        places = places if self._earliest else places[::-1]
+        behind = (at for at in places if self._tokens[at - size : at] == suffix)
+        return [self._tokens[at : at + most] for at in islice(behind, count if size else 0)]
 
 
 class NgramDraft(Draft[NgramSettings]):
@@ -85,9 +87,6 @@ class NgramDraft(Draft[NgramSettings]):
         self._indices: dict[int, NgramIndex] = {}
         self._ran: Accepted | None = None
 
-    def _index(self, tokens: Sequence[int]) -> NgramIndex:
-        return NgramIndex(self.model, tokens)
-
     def match(self, request: int) -> Match:
         """Return the match that a request's next round starts from."""
         return self._indices[request].match()
@@ -99,11 +98,7 @@ class NgramDraft(Draft[NgramSettings]):
     def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
         """Return as many tokens as follow each row's match, within its num_drafts."""
         self._catch_up()
-        return HostDrafts([self._found(row) for row in batch])
-
-    def _found(self, row: DecodeRow) -> list[int]:
-        paths = self._indices[row.request.id].propose(row.num_drafts)
-        return paths[0] if paths else []
+        return HostDrafts([self._indices[row.request.id].propose(row.num_drafts) for row in batch])
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Add the tokens that were emitted, and no others; those that the host does not know yet, when it looks up."""
@@ -125,11 +120,11 @@ class NgramDraft(Draft[NgramSettings]):
         self._catch_up()
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
-                self._indices[row.request.id] = self._index((*row.text, token))
+                self._indices[row.request.id] = NgramIndex(self.model, (*row.text, token))
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
         """Begin with the prompt and the token after it: nothing else is transferred."""
-        self._indices[row.request.id] = self._index(row.text)
+        self._indices[row.request.id] = NgramIndex(self.model, row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from draftproof.engine.drafts.ngram import NgramDraft, NgramIndex
+from draftproof.engine.drafts.ngram import NgramDraft
 from draftproof.engine.stages import DecodeRow, HostDrafts
-from draftproof.engine.tree import TreeConfig
 
 
 class _Node:
@@ -58,19 +57,13 @@ def merge(paths: Iterable[Sequence[int]], nodes: int) -> tuple[list[int], list[i
 class NgramTreeDraft(NgramDraft):
     """A `Draft`."""
 
-    @property
-    def _tree(self) -> TreeConfig:
-        tree = self.context.config.tree
-        assert tree is not None
-        return tree
-
-    def _index(self, tokens: Sequence[int]) -> NgramIndex:
-        return NgramIndex(self.model, tokens, self._tree.topk)
-
     def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
         """Return the trie of each row, as deep as its num_drafts."""
         self._catch_up()
-        found = [merge(self._indices[row.request.id].propose(row.num_drafts), self._tree.nodes) for row in batch]
+        tree = self.context.config.tree
+        assert tree is not None
+        paths = [self._indices[row.request.id].paths(row.num_drafts, tree.topk) for row in batch]
+        found = [merge(each, tree.nodes) for each in paths]
         return HostDrafts([tokens for tokens, _ in found], [parents for _, parents in found])
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class VerifyStates:
+class VerifyStates(Struct, frozen=True):
     """Tokens in rows of one width, each row from the committed state of its slot: slots int64 [B].
 
     Of trees each token goes on from its parent: parents int64 [B, width - 1] of tokens 1, 2, ..
@@ -25,8 +25,7 @@ class VerifyStates:
     parents: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class PrefillStates:
+class PrefillStates(Struct, frozen=True):
     """Packed sequences that advance the state in their slots [R]; sequence r has tokens starts[r] .. starts[r + 1] - 1.
 
     `fresh` lists the slots whose request begins here. The state after token keep_steps[r] of a sequence (-1: none) is
@@ -40,8 +39,7 @@ class PrefillStates:
     checkpoint_steps: Tensor
 
 
-@dataclass(frozen=True)
-class MixedStates:
+class MixedStates(Struct, frozen=True):
     """Packed tokens of both kinds, in any order: `verify_tokens` [B * W] are the tokens of the rows of `verify`.
 
     The ones at the places `live` are tokens of their own; behind its last token a row repeats it. `prefill_tokens` [P]
@@ -55,8 +53,7 @@ class MixedStates:
     prefill_tokens: Tensor
 
 
-@dataclass(frozen=True)
-class AttentionMetadata:
+class AttentionMetadata(Struct, frozen=True):
     """Request row, position and KV slot of each of T packed tokens; all int64 [T].
 
     `states` has the same for recurrent layers; a model without them never reads it. A token sees the entries of
@@ -94,8 +91,7 @@ class LayerOutputs:
         return torch.cat([self._outputs[layer] for layer in self.layers], dim=1)
 
 
-@dataclass(frozen=True)
-class CacheShape:
+class CacheShape(Struct, frozen=True):
     """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`.
 
     `windows` is how many positions a row of each layer sees (0: all); empty if every layer sees all. With `codes`

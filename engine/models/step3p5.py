@@ -7,7 +7,6 @@ experts, `F` inner width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, 
 from draftproof.engine.models.checkpoint import Tensors, take, take_wide
 from draftproof.engine.models.config_fields import target_fields
 from draftproof.engine.models.decoder import Layer
-from draftproof.engine.models.gated_attention import read_norm
+from draftproof.engine.models.gated_attention import GatedAttention, read_norm
 from draftproof.engine.models.grouped_moe import GroupedMoe
 from draftproof.engine.models.layers import head_norm, inverse_frequencies, read_mlp
 from draftproof.engine.models.mtp_chain import ChainForm, MtpChain, NextTokenLayer
@@ -29,22 +28,8 @@ from draftproof.properties.formats.checkpoint_config.llama import LlamaConfig, e
 from draftproof.properties.formats.checkpoint_config.step3p5 import Step3p5Config
 
 
-@dataclass(frozen=True)
-class HeadGatedAttention:
-    """`index` is the layer of the cache. projection [(Nq + 2N)H + Nq, D] gives q, k, v of all heads, and their gates.
-
-    out [D, NqH]; norms [H] with their 1 added; inv_freq [Hr / 2].
-    """
-
-    index: int
-    heads: int
-    kv_heads: int
-    eps: float
-    projection: Tensor
-    out: Tensor
-    q_norm: Tensor
-    k_norm: Tensor
-    inv_freq: Tensor
+class HeadGatedAttention(GatedAttention):
+    """`index` is the layer of the cache. projection [(Nq + 2N)H + Nq, D] gives q, k, v of all heads, then gates."""
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
@@ -56,9 +41,6 @@ class HeadGatedAttention:
         kernels.rope(q, k, metadata.positions, self.inv_freq)
         attended = cache.attend(self.index, q, k, v, metadata, size**-0.5)
         return F.linear((attended * torch.sigmoid(gates).unsqueeze(2)).reshape(count, -1), self.out)
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.projection, self.out, self.q_norm, self.k_norm, self.inv_freq)
 
 
 class Step3p5(CheckpointTarget[Step3p5Config]):

@@ -13,7 +13,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import start
-from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints, checkpoint_shapes
+from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints
 from draftproof.engine.states.snapshot import update
 
 
@@ -36,7 +36,6 @@ class Replay:
             "states.inputs": (inputs, shape.dtype),
             "states.gates": ((shape.layers, 2, slots, steps, 2, shape.value_heads), shape.dtype),
             "states.cursor": ((slots, 2), torch.int64),
-            **checkpoint_shapes(shape, slots),
         }
 
     def begin(self, new_slots: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import start
-from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints, checkpoint_shapes
+from draftproof.engine.states.checkpoints import LogicalStates, Pools, Shapes, StateCheckpoints
 
 
 class Snapshot:
@@ -31,7 +31,6 @@ class Snapshot:
             "states.ssm": ((shape.layers, slots, *shape.matrices), shape.state_dtype),
             "intermediate.conv": ((shape.layers, rows, steps, *shape.window), shape.dtype),
             "intermediate.ssm": ((shape.layers, rows, steps, *shape.matrices), shape.state_dtype),
-            **checkpoint_shapes(shape, slots),
         }
 
     def begin(self, new_slots: Tensor) -> None:

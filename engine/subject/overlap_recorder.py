@@ -6,10 +6,10 @@ An observer may wait for the device; the host of the engine does not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.ranks import Issued, RankOp

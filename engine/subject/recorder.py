@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
@@ -288,7 +288,7 @@ class TraceRecorder(Probes):
         self._log.add("total.rounds", Key(-1, 0), totals.rounds)
         self._log.add("total.drafts", Key(-1, 0), totals.drafts)
         self._log.add("total.accepted", Key(-1, 0), totals.accepted)
-        self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
+        self._log.add("total.accepted_at", Key(-1, 0), totals.accepted_at)
 
     @property
     def _recorders(self) -> tuple[TraceRecorder, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
 from draftproof.engine.models import llama as llama_module
 from draftproof.engine.models.base import LayerOutputs, TokenInput
@@ -87,7 +88,7 @@ def test_a_token_that_sees_something_else_does_not_attend_in_one_op(dense: Llama
     token = TokenInput(x, dense.layers[0].norm, mixer.projection, 1e-5, mixer.inv_freq)
     seen = place(cache, [2], [0])
     assert cache.attend_token(0, token, seen, 1.0) is not None
-    for other in (place(cache, [2], [0], [3]), replace(seen, visible_slots=seen.slot_mapping[:, None])):
+    for other in (place(cache, [2], [0], [3]), structs.replace(seen, visible_slots=seen.slot_mapping[:, None])):
         assert cache.attend_token(0, token, other, 1.0) is None
     windowed = replace(cache, windows=(0, 4, 0))
     assert [windowed.attend_token(layer, token, seen, 1.0) is None for layer in range(3)] == [False, True, False]

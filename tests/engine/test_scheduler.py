@@ -1,9 +1,9 @@
 """The scheduler by itself: what no generated scenario comes to often enough."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
+from msgspec.structs import replace
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
-from draftproof.engine.states.checkpoints import LogicalStates, StateCheckpoints
+from draftproof.engine.states.checkpoints import LogicalStates, StateCheckpoints, checkpoint_shapes
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
@@ -77,7 +77,7 @@ class Serving:
     """A memory of states, and who owns its slots: a text and the number of tokens committed."""
 
     def __init__(self, kind: str) -> None:
-        made = KINDS[kind].shapes(SHAPE, SLOTS, ROWS, STEPS)
+        made = KINDS[kind].shapes(SHAPE, SLOTS, ROWS, STEPS) | checkpoint_shapes(SHAPE, SLOTS)
         pools = {name: torch.full(shape, POISON, dtype=dtype) for name, (shape, dtype) in made.items()}
         self.states = KINDS[kind](pools)
         self.owned: dict[int, tuple[Text, int]] = {}

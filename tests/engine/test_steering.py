@@ -49,10 +49,8 @@ def test_a_switch_passes_every_call_on_to_who_is_there() -> None:
         switch.turn_to(first)
         call = getattr(switch, name)
         arguments = tuple(range(len(inspect.signature(call).parameters)))
-        returned = call(*arguments)
+        assert call(*arguments) == f"{name} returned"
         assert first.calls[-1] == (name, arguments)
-        assert returned in (None, f"{name} returned")
-        assert (returned is None) == (inspect.signature(call).return_annotation == "None")
         switch.turn_to(second)
         call(*arguments)
         assert second.calls[-1] == (name, arguments)

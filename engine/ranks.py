@@ -62,10 +62,6 @@ class IssueLog(Protocol):
         """Return the first that two ranks recorded as different ones."""
         ...
 
-    def entered(self, rank: int, number: int) -> tuple[int, int, int, int]:
-        """Return one of them."""
-        ...
-
     def others_at(self, rank: int, number: int) -> Sequence[tuple[int, tuple[int, int, int, int]]]:
         """Return what other ranks have recorded as their collective of this number."""
         ...
@@ -211,12 +207,11 @@ class DataParallelGroup(Solo):
         try:
             collective()
         except RuntimeError as error:
-            # A replay has entered all of its collectives before the first of them runs.
+            # A replay has entered all of its collectives before the first runs, and a third rank may not be there yet.
             number = self._journal.parting()
             if number is None:
                 raise
-            own = Issued(*self._journal.entered(self.rank, number))
-            self.mismatch = f"rank {self.rank} entered {own} as number {number}, and another something else"
+            self.mismatch = f"two ranks entered different collectives as number {number}"
             raise LockstepError(self.mismatch) from error
 
     def lanes(self, count: int) -> slice:

@@ -43,13 +43,16 @@ class PagedRecorder:
     def __init__(self, log: ObservationLog, engine: Engine, prefill: Engine | None = None) -> None:
         self._log, self._engine = log, engine
         self._engines = (engine, prefill) if prefill else (engine,)
+        self._columns = dict[tuple[int, int], int]()
 
     def report_tables(self, plan: StepPlan) -> None:
         """Report the pages of each request of a step, and its state slot where there are states."""
         for chunk in plan.prefill:
-            # An earlier chunk of the round reported the columns before its start.
-            reported = -(-chunk.start // self._engine.config.page_size) if chunk.chunk else 0
-            self._table(chunk.req_row, Key(chunk.request.id, chunk.round), reported)
+            # Earlier chunks of the round reported the columns that there were, which may be more than they wrote to.
+            place = (chunk.request.id, chunk.round)
+            reported = self._columns.get(place, 0) if chunk.chunk else 0
+            self._table(chunk.req_row, Key(*place), reported)
+            self._columns[place] = len(self._engine.scheduler.page_table.pages[chunk.req_row])
             if not chunk.chunk:
                 self._state_slot(chunk.state_slot, Key(chunk.request.id, chunk.round))
         for row in plan.decode:

@@ -83,10 +83,12 @@ class RankJournal:
         ]
 
     def parting(self) -> int | None:
-        """Return the first collective that two ranks entered as different ones, of those that all have entered."""
-        ranks = range(self.ranks)
-        numbers = range(min(self.count(rank) for rank in ranks))
-        return next((n for n in numbers if len({self.entered(rank, n) for rank in ranks}) > 1), None)
+        """Return the first collective that two ranks entered as different ones: others may not have come to it yet."""
+        counts = [self.count(rank) for rank in range(self.ranks)]
+        for number in range(max(counts)):
+            if len({self.entered(rank, number) for rank, count in enumerate(counts) if count > number}) > 1:
+                return number
+        return None
 
     def give_up(self, rank: int) -> None:
         """Record that a rank waits for ever, since another has entered something else."""

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.engine.drafts.eagle import EagleDraft
+from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.subject import EngineSubject, memory
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import LaunchKind, MemoryRegion, PoolReport, WrittenPlace
@@ -59,6 +60,14 @@ def test_everything_the_reference_says_is_what_the_engine_reports(case: Scenario
 
 def test_the_trace_is_the_same_in_every_run():
     assert trace(SETTINGS["graphs"]) == trace(SETTINGS["graphs"])
+
+
+def test_pages_that_a_chunk_takes_too_early_are_reported_once(monkeypatch: pytest.MonkeyPatch):
+    of_chunk = Scheduler._pages_to
+    monkeypatch.setattr(Scheduler, "_pages_to", lambda self, end: of_chunk(self, end) + 1)
+    reported = trace(scenario(request(prompt=12)))
+    assert reported.duplicates == ()
+    assert sum(key.round == 0 for key in reported.channel("round.table")) == 5
 
 
 def test_places_in_a_large_memory_are_the_same(monkeypatch: pytest.MonkeyPatch):

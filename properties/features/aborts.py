@@ -21,8 +21,8 @@ _MOSTLY = (True, True, True, True, False)
 def with_aborts(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests are aborted, half of them, and in which step after they came; the first or the last is.
 
-    With preemption all but the first may be aborted, and most of these at once, so that none of these aborts
-    leaves more pages to another.
+    With preemption all but the first may be aborted, and mostly at once, so that none of these aborts leaves more pages
+    to another.
     """
     return aborted(choose, scenario, _AFTER, depends=scenario.schedule.preemption)
 
@@ -34,7 +34,7 @@ def aborted(choose: Choose, scenario: Scenario, after: tuple[int, ...], *, depen
     after = (choose.one_of(_PREEMPTED_AFTER),) if preempts and choose.one_of(_MOSTLY) else after
     requests = list(scenario.requests)
     for index, request in enumerate(requests):
-        if index == certain or (choose.one_of(_MOSTLY if depends else _SOME) and not (depends and not index)):
+        if index == certain or (choose.one_of(_SOME) and not (depends and not index)):
             # At least one request runs: the certain one, if no other does.
             steps = max(choose.one_of(after), int(index == certain))
             since = _AT_ONCE if preempts else request.arrival

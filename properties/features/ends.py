@@ -37,14 +37,7 @@ def with_min_tokens(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests have a minimum of tokens; a grammar says itself when it ends."""
 
     def changed(request: Request) -> Request:
-        if request.grammar:
-            return request
-        if scenario.schedule.preemption:
-            # A request that is preempted must go on for some rounds.
-            return replace(
-                request, min_tokens=min(choose.one_of(_LEAST), request.budget), stops=(), stop_at=-1, ignore_eos=True
-            )
-        return _with_minimum(choose, scenario, request)
+        return request if request.grammar else _with_minimum(choose, scenario, request)
 
     *others, last = scenario.requests
     if others and all(one.grammar for one in scenario.requests):
@@ -80,7 +73,9 @@ def _knows_text(scenario: Scenario, request: Request) -> bool:
 
 def _with_minimum(choose: Choose, scenario: Scenario, request: Request) -> Request:
     """Draw a minimum, and a stop token at about the first place where there may be one, or many of them."""
-    least, vocab = min(choose.one_of(_LEAST), request.budget), scenario.model.vocab
+    # A request that is preempted is to have its minimum before it still, or just behind it.
+    some = (request.budget // 2,) if scenario.schedule.preemption and choose.boolean() else _LEAST
+    least, vocab = min(choose.one_of(some), request.budget), scenario.model.vocab
     behind, one_of = choose.one_of(_BEHIND), choose.one_of(_ONE_OF)
     known = behind is not None and _knows_text(scenario, request)
     stops = tuple(range(choose.integer(0, one_of - 1), vocab, max(one_of, vocab // _MOST_STOPS))) if one_of else ()

@@ -63,7 +63,8 @@ def with_overlap(choose: Choose, scenario: Scenario) -> Scenario:
             made = replace(made, requests=tuple(_ending(choose, made, one) for one in made.requests))
         if not made.dynamic and choose.one_of(_AT_FIRST):
             *others, last = made.requests
-            made = replace(made, requests=(*others, replace(_endless(last), budget=1)))
+            last = last if _ends_otherwise(last) else replace(_endless(last), budget=1)
+            made = replace(made, requests=(*others, last))
     if made.most_prompt_logprobs is not None:
         made = _told_in_chunks(made)
     if made.states.checkpoint and not made.schedule.prefix_cache:
@@ -96,7 +97,10 @@ def _cut(scenario: Scenario) -> Scenario:
 
 
 def _by_budget(scenario: Scenario) -> Scenario:
-    """Return the scenario with requests that no stop token ends, nor `max_len`: budgets bound the pages of a round."""
+    """Return the scenario with requests that no stop token ends, nor `max_len`: budgets bound the pages of a round.
+
+    What a feature ends otherwise stays as it is.
+    """
     requests = tuple(map(_endless, scenario.requests))
     longest = max(len(one.prompt) + one.budget for one in requests)
     roomy = longest + scenario.width + scenario.memory.page_size
@@ -104,8 +108,12 @@ def _by_budget(scenario: Scenario) -> Scenario:
     return with_pages_of(made, scenario)
 
 
+def _ends_otherwise(request: Request) -> bool:
+    return bool(request.grammar or request.stop_sequences or request.stop_sequences_at or request.min_tokens)
+
+
 def _endless(request: Request) -> Request:
-    return replace(request, stop_at=-1, stops=(), stop_sequences=(), stop_sequences_at=(), min_tokens=0)
+    return request if _ends_otherwise(request) else replace(request, stop_at=-1, stops=())
 
 
 def _slow(request: Request) -> Request:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.choose import Choose, SeededChoose, require_seeded
-from draftproof.properties.features import FEATURES, draw
+from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, draw
+from draftproof.properties.features.lasting import with_some_going_on
 from draftproof.properties.features.trees import beside_tree
 from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
@@ -29,6 +30,9 @@ _TRIES = 8
 """How often a row is drawn again where what was drawn cannot be run; then it loses its last feature."""
 _FIRST, _DRAWN = 24, 3
 """The first scenarios of a list are the largest of so many that were drawn: short runs see these only."""
+
+_LAST_ENDING = FEATURES_BY_NAME["aborts"]
+"""The last feature by which requests end; those behind it go by what is left of them."""
 
 
 class Listed(NamedTuple):
@@ -117,6 +121,8 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     for feature in FEATURES:
         if feature.name in row.features:
             made = draw(choose, made, feature.name)
+        if feature is _LAST_ENDING:
+            made = with_some_going_on(made)
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.subjects.sglang.live import native
 
 Kernels = Literal["native", "own"]
 _ENVIRONMENT = {
@@ -25,8 +26,9 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "TRITON_F32_DEFAULT": "ieee",  # else products of float32 are those of TF32, which no bound lets pass
+    "SGLANG_MAMBA_CONV_DTYPE": "float32",
 }
-MAX_ROWS = 8
+MAX_ROWS, STATES = 8, 32
 
 
 class SglangStartError(ConditionError, RuntimeError):
@@ -68,9 +70,14 @@ def find(release: str, engines: str) -> None:
     sys.path[:0] = told.read_text().splitlines()
 
 
+def set_environment() -> None:
+    """Set what SGLang reads when it is imported, and what its kernels are compiled with, but what is set already."""
+    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+
+
 def start(spec: SglangSpec) -> Any:
     """Return SGLang's Scheduler. Raises SglangStartError, and what SGLang raises."""
-    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    set_environment()
     import torch
 
     if not torch.cuda.is_available():
@@ -80,7 +87,7 @@ def start(spec: SglangSpec) -> Any:
 
     _know_mimo()
     if spec.kernels == "native":
-        _without_kernels()
+        native.install()
     known = {field.name for field in dataclasses.fields(ServerArgs)}
     arguments = ServerArgs(**{name: value for name, value in _fields(spec).items() if name in known})
     given = {"server_args": arguments, "port_args": PortArgs.init_new(arguments), "gpu_id": 0, "dp_rank": None}
@@ -103,6 +110,7 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "page_size": spec.page_size,
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
+        "max_mamba_cache_size": STATES,
         "cuda_graph_max_bs": 4,
         "mem_fraction_static": 0.3,
         "chunked_prefill_size": spec.tokens,
@@ -128,11 +136,9 @@ def _know_mimo() -> None:
     AutoConfig.register("mimo", type("MiMoConfig", (Qwen2Config,), {"model_type": "mimo"}), exist_ok=True)
 
 
-def _without_kernels() -> None:
-    """Have every operation that SGLang has in torch, too, run in torch."""
-    from sglang.srt.layers import utils
-
-    utils.MultiPlatformOp.dispatch_forward = lambda self: self.forward_native
+def is_hybrid(path: str) -> bool:
+    """Return whether a checkpoint has layers with a recurrent state."""
+    return "linear_conv_kernel_dim" in (Path(path) / "config.json").read_text()
 
 
 def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:

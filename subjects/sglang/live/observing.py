@@ -36,6 +36,8 @@ def of_launch(
     ended = {row.one.index for row in launch.rows if row.ended}
     yield from (one for one in entries if one.channel == "commit.kv" or one.key.request not in ended)
     yield from _of_host(launch, steps, page_size)
+    if launch.states:
+        yield from _states(launch)
     starts = _starts(launch, steps)
     rows = [(row, start) for row, start in zip(launch.rows, starts, strict=True) if not row.was_over]
     if launch.is_prefill:
@@ -137,6 +139,24 @@ def _extend(
         if logits is not None and row.is_last:
             last = launch.rows.index(row) if launch.is_prefill else start + row.kept - 1
             yield Observation("extend.proposal", Key(i, r, layer=0), choice(logits[last], ids))
+
+
+def _states(launch: RanBatch) -> Iterator[Observation]:
+    """Yield the recurrent states of a launch; a prefill leaves the state behind its last chunk alone."""
+    for place, row in enumerate(launch.rows):
+        if row.was_over or not row.is_last:
+            continue
+        i, r = row.one.index, row.round
+        for layer, states in launch.states.items():
+            yield Observation("commit.state", Key(i, r, layer=layer), vector(states[place]))
+            if row.ended:
+                yield Observation("commit.final", Key(i, r, layer=layer), vector(states[place]))
+        if row.is_prefill:
+            continue
+        yield Observation("commit.step_index", Key(i, r), int(launch.step_indices[place]))
+        for layer, states in launch.intermediate.items():
+            for column, state in enumerate(states[place]):
+                yield Observation("commit.intermediate", Key(i, r, layer=layer, row=column), vector(state))
 
 
 def _entries(name: str, row: BatchedRow, pool: EntryPool) -> Iterator[Observation]:

@@ -13,11 +13,12 @@ from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-_ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM")
-"""Targets that were seen to run: mixtures of experts and gated delta nets need kernels that take no float32."""
+_ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qwen3NextForCausalLM")
+"""Targets that were seen to run."""
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
+_STATES = frozenset({"commit.state", "commit.final", "commit.step_index"})
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}
 
 
@@ -56,6 +57,7 @@ class SglangEngine(Subject):
             page_sizes=(size,),
             pages=_TOKENS // size,
             fixed_drafts=self._steps,
+            features=("hybrid",),
             max_rows=engine.MAX_ROWS,
             allocation="ahead",
             chunks="own",
@@ -69,11 +71,16 @@ class SglangEngine(Subject):
         self._failed: str | None = None
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
+        assert isinstance(scenario.model, Checkpoint)  # the limits allow no other
         kind = kind_of(scenario.draft)
         tapped = _TARGET | kind.tapped if scenario.taps else frozenset()
         if kind.hidden != "last":
             tapped -= {"verify.hidden"}  # what the target hands over is not its last state
-        return _HOST | _ROUNDS | tapped
+        if not engine.is_hybrid(scenario.model.path):
+            return _HOST | _ROUNDS | tapped
+        # SGLang has snapshots, whatever a scenario says; the definition has rows of them where the scenario has.
+        rows = {"commit.intermediate"} if scenario.states.commit == "snapshot" else frozenset()
+        return _HOST | _ROUNDS | _STATES | rows | tapped
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario on the engine of this process, which is started for the first one."""
@@ -99,7 +106,7 @@ class SglangEngine(Subject):
     def _spec_of(self, scenario: Scenario) -> engine.SglangSpec:
         model, draft = scenario.model, scenario.draft
         assert isinstance(model, Checkpoint)
-        assert isinstance(draft, CheckpointDraft)  # the limits allow no other
+        assert isinstance(draft, CheckpointDraft)
         kind = algorithm(draft)
         return engine.SglangSpec(
             model=model.path,
